@@ -6,36 +6,14 @@ See ``app.core.arguments`` for how such texts are written and what they mean.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection
-from dataclasses import dataclass
-from typing import Any, Protocol
+from collections.abc import Collection
+from typing import Any
 
+from app.answer.argument_parts import BufferedReader, JsonPart, json_string
+from app.answer.literals import LiteralReader
 from app.core.arguments import Kind, Parameters, Readings, kind_of
 
 _NUMBER_CHARACTERS = frozenset("+-.0123456789Ee")
-
-
-@dataclass(frozen=True, slots=True)
-class JsonPart:
-    """A part of the JSON of arguments, and the place in the answer of what says so.
-
-    A value begins with a part of its own and ends with one. The places have no gaps between them.
-    """
-
-    text: str
-    start: int
-    end: int
-
-
-class ArgumentsReader(Protocol):
-    """Reads one call's arguments."""
-
-    def push(self, text: str, start: int) -> list[JsonPart]:
-        """What ``text``, which begins at ``start`` of the answer, adds. Not beyond their end."""
-
-    @property
-    def rest(self) -> str | None:
-        """What was read of the text behind the arguments; None: they have not ended."""
 
 
 class JsonReader:
@@ -81,18 +59,13 @@ class ValueEnd:
         return None
 
 
-class ParameterReader:
+class ParameterReader(BufferedReader):
     """Reads arguments that are a text each, in chunks of any size."""
 
     def __init__(self, notation: Parameters, readings: Readings) -> None:
+        super().__init__(self._read_before)
         self._notation = notation
         self._readings = readings
-        self._buffer = ""
-        self._position = 0
-        """Where the buffer begins in the answer."""
-        self._told = -1
-        """Up to where the text was told."""
-        self._parts: list[JsonPart] = []
         self._count = 0
         """Parameters so far."""
         self._kinds: frozenset[Kind] = frozenset()
@@ -100,20 +73,6 @@ class ParameterReader:
         self._looked = 0
         """Characters of the buffer that may be of a number or a word."""
         self._value = ValueEnd()
-        self._step: Callable[[], bool] = self._read_before
-        self.rest: str | None = None
-
-    def push(self, text: str, start: int) -> list[JsonPart]:
-        """See ``ArgumentsReader``."""
-        if self._told < 0:
-            self._position = self._told = start
-        self._buffer += text
-        while self._step():
-            pass
-        parts, self._parts = self._parts, []
-        return parts
-
-    # Each step reads from the buffer and says whether there may be more to do.
 
     def _read_before(self) -> bool:
         before = self._notation.before
@@ -140,7 +99,7 @@ class ParameterReader:
             return False
         name = self._buffer[start:at]
         comma = ", " if self._count else "{"
-        self._put(f"{comma}{_json(name)}: ", at + len(between))
+        self._put(f"{comma}{json_string(name)}: ", at + len(between))
         self._count += 1
         self._kinds = notation.kinds_behind(between, self._readings.kinds(name))
         self._looked = 0
@@ -160,8 +119,11 @@ class ParameterReader:
         if not buffer:
             return False
         if kind_of(buffer[0], kinds, {}) in ("array", "object"):
+            nested = self._notation.nested
+            if nested is not None:
+                self._nested = LiteralReader(nested, value=True)
             self._value = ValueEnd()
-            self._step = self._read_json
+            self._step = self._read_json if nested is None else self._read_nested
             return True
         at = buffer.find(self._notation.after)
         if at >= 0:
@@ -183,7 +145,7 @@ class ParameterReader:
 
     def _may_be_scalar(self) -> bool:
         """Whether the buffer may become a word or number, and then what follows values."""
-        text = self._buffer[: len(self._buffer) - self._held()]
+        text = self._buffer[: len(self._buffer) - self._held(self._notation.after)]
         if any(word.startswith(text) for word in self._notation.words):
             return True
         if "number" not in self._kinds:
@@ -197,23 +159,10 @@ class ParameterReader:
         self._step = self._read_string
 
     def _read_string(self) -> bool:
-        after = self._notation.after
-        at = self._buffer.find(after)
-        if at < 0:
-            ready = len(self._buffer) - self._held()
-            if ready:
-                self._put(_json(self._buffer[:ready])[1:-1], ready)
+        if not self._put_bare(self._notation.after):
             return False
-        if at:
-            self._put(_json(self._buffer[:at])[1:-1], at)
         self._put('"', 0)
         return self._end_value()
-
-    def _held(self) -> int:
-        """How many characters at the buffer's end may begin what follows values."""
-        after, size = self._notation.after, len(self._buffer)
-        lengths = range(min(len(after) - 1, size), 0, -1)
-        return next((n for n in lengths if self._buffer.endswith(after[:n])), 0)
 
     def _read_json(self) -> bool:
         """An array or object."""
@@ -226,6 +175,16 @@ class ParameterReader:
         self._step = self._read_after
         return True
 
+    def _read_nested(self) -> bool:
+        """An array or object that is not written as JSON."""
+        self._parts += self._nested.push(self._buffer, self._position)
+        rest = self._nested.rest
+        self._take(len(self._buffer) - len(rest or ""))
+        self._told = self._position
+        if rest is not None:
+            self._step = self._read_after
+        return rest is not None
+
     def _read_after(self) -> bool:
         after = self._notation.after
         if after.startswith(self._buffer) and self._buffer != after:
@@ -236,17 +195,3 @@ class ParameterReader:
         self._take(len(self._notation.after))
         self._step = self._read_before
         return True
-
-    def _put(self, text: str, count: int) -> None:
-        """``text`` is what the buffer's first characters say."""
-        self._take(count)
-        self._parts.append(JsonPart(text, self._told, self._position))
-        self._told = self._position
-
-    def _take(self, count: int) -> None:
-        self._buffer = self._buffer[count:]
-        self._position += count
-
-
-def _json(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)

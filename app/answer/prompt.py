@@ -296,10 +296,7 @@ def _with_calls(message: Mapping[str, Any], format: SpelledCalls, separator: str
     plain = {key: value for key, value in message.items() if key != "tool_calls"}
     if "tool_calls" in message:
         functions = [call["function"] for call in message["tool_calls"]]
-        calls = [
-            {**each, "arguments": json.dumps(each["arguments"], ensure_ascii=False)}
-            for each in functions
-        ]
+        calls = [{**each, "arguments": format.written(each["arguments"])} for each in functions]
         texts = (message["content"], format.spelled(calls))
         plain["content"] = separator.join(filter(None, texts))
     return plain

@@ -12,6 +12,7 @@ from app.constraint.composite import lower_composite
 from app.constraint.formats.strict import known_formats
 from app.constraint.grammar import lowering as grammar
 from app.constraint.grammar.parsing import parse as parse_grammar
+from app.constraint.json.literals import LiteralText
 from app.constraint.json.text import SPELLINGS, JsonText, json_pool
 from app.constraint.json.whitespace import Whitespace
 from app.constraint.language.codepoints import utf8
@@ -24,8 +25,9 @@ from app.constraint.regex.errors import PatternError, PatternNotSupported
 from app.constraint.regex.lowering import Lowering
 from app.constraint.regex.parser import parse
 from app.constraint.relaxation import may_be_relaxed, relaxed
-from app.constraint.schema.lowering.arguments import ArgumentsBuilder
+from app.constraint.schema.lowering.arguments import ParametersBuilder
 from app.constraint.schema.lowering.builder import SchemaBuilder
+from app.constraint.schema.lowering.literals import LiteralsBuilder
 from app.core.arguments import Arguments
 from app.core.composite import Composite
 from app.core.constraint import ConstraintSpec
@@ -36,6 +38,7 @@ from app.core.errors import (
     UnsatisfiableSchema,
     UnsupportedSchema,
 )
+from app.core.literals import Literals
 from app.core.relaxation import Relaxation
 from app.core.specs import Choice, Grammar, JsonObject, JsonSchema, Regex
 
@@ -126,9 +129,8 @@ def _lower(pool: ExpressionPool, spec: ConstraintSpec | Arguments, limits: Limit
             return _lower_regex(pool, pattern, limits)
         case Choice(options):
             return _lower_choice(pool, options, limits)
-        case Arguments(schema):
-            text = JsonText(pool, limits, Whitespace.named(schema.whitespace))
-            return ArgumentsBuilder(spec, text).build()
+        case Arguments():
+            return _lower_arguments(pool, spec, limits)
         case Grammar(source, syntax):
             rules = parse_grammar(source, syntax, limits)
             inline = JsonText(pool, limits)
@@ -143,6 +145,16 @@ def _lower(pool: ExpressionPool, spec: ConstraintSpec | Arguments, limits: Limit
     if isinstance(spec, JsonObject):
         return json.any_object()
     return SchemaBuilder(spec.schema, json, close=spec.close_objects).build()
+
+
+def _lower_arguments(pool: ExpressionPool, spec: Arguments, limits: Limits) -> Expression:
+    notation = spec.notation
+    if isinstance(notation, Literals):
+        return LiteralsBuilder(spec, LiteralText(pool, limits, notation)).build()
+    text = JsonText(pool, limits, Whitespace.named(spec.schema.whitespace))
+    if notation.nested is not None:
+        text = LiteralText(pool, limits, notation.nested)
+    return ParametersBuilder(spec, notation, text).build()
 
 
 def _lower_regex(pool: ExpressionPool, pattern: str, limits: Limits) -> Expression:

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
+from app.core.literals import Literals
 from app.core.specs import JsonSchema
 
 Kind = Literal["null", "boolean", "number", "string", "array", "object"]
@@ -41,7 +42,7 @@ _LONELY_REF = re.compile(r"json-schema\.org/draft-0[3-7]/")
 class Parameters:
     """Arguments one after the other: ``before NAME between VALUE after``.
 
-    Strings are written as they are; other values as JSON.
+    Strings are written as they are; other values as JSON, where nothing else is said.
     """
 
     before: str
@@ -53,6 +54,8 @@ class Parameters:
     """Stands where there are no arguments."""
     types: tuple[tuple[Kind, str], ...] = ()
     """What stands between name and value by the value's type, where the model writes that."""
+    nested: Literals | None = None
+    """How arrays and objects are written; None: as JSON."""
     python_words: bool = False
     """Whether True, False and None stand beside true, false and null: some templates write so."""
 
@@ -84,7 +87,7 @@ class Arguments:
 
     kind: ClassVar = "arguments"
     schema: JsonSchema
-    notation: Parameters
+    notation: Parameters | Literals
     read_by: Any
     """The schema that readers go by: the function's own, also where ``schema`` was relaxed."""
 
@@ -94,10 +97,9 @@ class Arguments:
         return self.schema.subject
 
     def cache_key(self) -> str:
-        notation = [getattr(self.notation, name) for name in Parameters.__dataclass_fields__]
         relaxed = self.read_by is not self.schema.schema
         read_by = json.dumps(self.read_by, separators=(",", ":")) if relaxed else ""
-        return f"arguments:{json.dumps(notation)}:{read_by}:{self.schema.cache_key()}"
+        return f"arguments:{self.notation!r}:{read_by}:{self.schema.cache_key()}"
 
 
 def kind_of(text: str, kinds: frozenset[Kind], words: dict[str, Any]) -> Kind:

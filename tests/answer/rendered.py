@@ -157,8 +157,9 @@ def _added(template: str, format: ChatFormat, turn: Turn) -> tuple[str, str]:
     if _QUESTION in after[len(start) :]:  # it is written in another way when it is the last
         start = after[: after.index(_QUESTION)] + prompt[prompt.index(_QUESTION) :]
         start = os.path.commonprefix([start, after])  # noqa: RUF071
-    if format.reasoning is not None and start.rstrip().endswith(format.reasoning.begin):
-        start = start.rstrip().removesuffix(format.reasoning.begin)
+    begin = "" if format.reasoning is None else format.reasoning.begin.rstrip()
+    if begin and start.rstrip().endswith(begin):
+        start = start.rstrip().removesuffix(begin)
     text = after[len(start) :]
     asked = rendered(template, format, [question], add_generation_prompt=False)
     head = prompt.removeprefix(asked).lstrip()

@@ -203,6 +203,14 @@ QWEN3_CODER = _with_parameters(
 NEMOTRON_3 = _with_parameters(
     "\n", *_FUNCTION, _LINES, "</function>\n</tool_call>\n", value=_PYTHON
 )
+SEED_OSS = _with_parameters(
+    "\n",
+    *_FUNCTION,
+    ("<parameter=", ">", "</parameter>\n"),
+    "</function>\n</tool_call>",
+    "\n",
+    value="(v if v is string else v | string)",
+)
 GLM_4_5 = _with_parameters("\n", "<tool_call>", "\n", _KEYS, "</tool_call>", "\n")
 GLM_4_7 = _with_parameters(
     "", "<tool_call>", "", ("<arg_key>", "</arg_key><arg_value>", "</arg_value>"), "</tool_call>"
@@ -255,6 +263,7 @@ HUNYUAN_3 = _with_parameters(
 WITH_PARAMETERS = {
     "qwen 3 coder": QWEN3_CODER,
     "nemotron 3": NEMOTRON_3,
+    "seed-oss": SEED_OSS,
     "glm 4.5": GLM_4_5,
     "glm 4.7": GLM_4_7,
     "ling 3": LING_3,

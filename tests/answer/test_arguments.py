@@ -10,11 +10,13 @@ from typing import Any
 import jsonschema
 import pytest
 
-from app.answer.arguments import JsonPart, ParameterReader
+from app.answer.argument_parts import JsonPart
+from app.answer.arguments import ParameterReader
 from app.constraint import compile_program
 from app.core.arguments import Arguments, Parameters, Readings, json_kind, kind_of
 from app.core.composite import Composite, FixedText, Series
 from app.core.errors import UnsatisfiableSchema, UnsupportedSchema
+from app.core.literals import Literals
 from app.core.specs import JsonSchema
 from tests.constraint.walks import Walker
 
@@ -32,7 +34,16 @@ STRINGS_MARKED = Parameters(
     types=(("string", '" string="true">'),),
 )
 """As DeepSeek V3.2 writes."""
-NOTATIONS = (LINES, PAIRS, STRINGS_MARKED)
+PYTHON = Parameters(
+    "<parameter=",
+    "</parameter>\n",
+    "</parameter>",
+    between=">",
+    nested=Literals(quote="'"),
+    python_words=True,
+)
+"""As Seed-OSS writes."""
+NOTATIONS = (LINES, PAIRS, STRINGS_MARKED, PYTHON)
 
 END = "</end>"
 NESTED = 'root ::= "" | "a" root "b"'
@@ -109,8 +120,12 @@ def joined(parts: Sequence[JsonPart]) -> str:
     return "".join(part.text for part in parts)
 
 
-def spelled(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+def spelled(notation: Parameters, value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if notation.nested is not None:
+        return notation.nested.written(value)
+    return json.dumps(value, ensure_ascii=False)
 
 
 def written(notation: Parameters, arguments: dict[str, Any]) -> str:
@@ -119,7 +134,7 @@ def written(notation: Parameters, arguments: dict[str, Any]) -> str:
         notation.before
         + name
         + notation.between_of(json_kind(value))
-        + spelled(value)
+        + spelled(notation, value)
         + notation.after
         for name, value in arguments.items()
     )
@@ -151,7 +166,10 @@ def test_every_text_that_is_admitted_reads_as_a_valid_object_in_every_split(
 
 @pytest.mark.parametrize("notation", NOTATIONS)
 def test_what_a_template_writes_is_admitted_and_read_as_what_it_was(notation: Parameters) -> None:
-    schema, values = SCHEMAS[0], {"city": "Ulm\n12", "days": 3, "flags": ["a", None], "on": True}
+    schema, values = (
+        SCHEMAS[0],
+        {"city": "Ulm\n12", "days": 3, "flags": ["a", None, True], "on": True},
+    )
     text = written(notation, values) + END
     assert Walker.of(spec_of(schema, notation)).accepts(text)
     parts, rest = read(schema, notation, [text])
@@ -245,6 +263,27 @@ def test_what_cannot_be_said_or_measured_so_is_refused(
 def test_a_function_whose_arguments_nothing_satisfies_is_refused() -> None:
     with pytest.raises(UnsatisfiableSchema):
         compile_program(spec_of({"properties": {"a": False}, "required": ["a"]}, LINES))
+
+
+def test_arrays_and_objects_may_be_pythons() -> None:
+    schema: dict[str, Any] = {"properties": {"a": {"type": ["array", "object", "string"]}}}
+    walker = Walker.of(spec_of(schema, PYTHON))
+    values: dict[str, Any] = {
+        """['it\\'s', "x"]""": None,
+        """['it\\'s "x"', None]""": ['it\'s "x"', None],
+        "{'k': [True, -2.5]}": {"k": [True, -2.5]},
+        "[null]": None,
+        "it's": "it's",
+    }
+    for text, value in values.items():
+        whole = f"<parameter=a>{text}</parameter>\n{END}"
+        assert walker.accepts(whole) == (value is not None)
+        if value is not None:
+            for chunks in ([whole], list(whole)):
+                assert json.loads(joined(read(schema, PYTHON, chunks)[0])) == {"a": value}
+    verbatim = {"type": "array", "items": {"type": "string", "x-verbatim": True}}
+    with pytest.raises(UnsupportedSchema):
+        compile_program(spec_of({"properties": {"a": verbatim}}, PYTHON))
 
 
 def test_a_relaxed_schema_admits_only_what_is_read_by_the_functions_own() -> None:

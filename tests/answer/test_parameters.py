@@ -11,6 +11,7 @@ from app.answer.reader import AnswerReader
 from app.answer.tools import FunctionTool, ToolUse
 from app.core.arguments import Parameters
 from app.core.events import AnswerToken, AnswerUsage, TokenChunk
+from app.core.literals import Literals
 from tests.answer import templates
 from tests.answer.rendered import TURNS
 from tests.answer.round_trips import check
@@ -48,10 +49,17 @@ def test_every_newline_is_the_templates_own() -> None:
 def test_what_tells_types_apart_is_seen() -> None:
     format = detect(templates.DEEPSEEK_V4, ()).tools
     assert isinstance(format, SpelledCalls)
-    assert format.notation is not None
+    assert isinstance(format.notation, Parameters)
     assert format.notation.types == (("string", '" string="true">'),)
     assert format.notation.between_of("number") == '" string="false">'
     assert format.notation.empty == "\n"
+
+
+def test_a_template_that_prints_values_has_pythons_arrays_and_objects() -> None:
+    format = detect(templates.SEED_OSS, ()).tools
+    assert isinstance(format, SpelledCalls)
+    assert isinstance(format.notation, Parameters)
+    assert format.notation.nested == Literals(quote="'")
 
 
 def test_marks_and_special_tokens_are_writable() -> None:

@@ -13,6 +13,7 @@ from app.answer.language import answer, with_reasoning
 from app.answer.prompt import Conversation, prepare
 from app.answer.reader import AnswerReader
 from app.answer.tools import ToolUse
+from app.core.literals import Literals
 from app.core.specs import JsonSchema
 from tests.answer import templates
 from tests.answer.rendered import FULL, TOOLS, TURNS, ULM, Call
@@ -44,7 +45,7 @@ def spelled(format: SpelledCalls, *called: Call) -> str:
     """Calls as the model writes them."""
     ids = {"id": format.ids.new()} if isinstance(format.ids, ShortIds) else {}
     return format.spelled(
-        {"name": name, "arguments": json.dumps(each), **ids} for name, each in called
+        {"name": name, "arguments": format.written(each), **ids} for name, each in called
     )
 
 
@@ -131,7 +132,9 @@ def test_a_format_takes_no_further_text_after_its_calls(name: str) -> None:
     text = spelled(format, ULM)
     assert walker().admits(language, text)
     assert not walker().admits(language, text + " ")
-    assert not walker().admits(language, text.replace("Ulm", 'Ulm", "x": "'))
+    quote = format.notation.quote if isinstance(format.notation, Literals) else '"'
+    more = f"Ulm{quote}, {quote}x{quote}: {quote}"
+    assert not walker().admits(language, text.replace("Ulm", more))
     assert not walker().admits(language, text.replace("get_weather", "get_news"))
 
 

@@ -7,6 +7,33 @@ from dataclasses import dataclass
 _OBJECT = """'{"name": "' + call.name + '", "arguments": ' + call.arguments | tojson + '}'"""
 
 
+def _with_literals(value: str) -> str:
+    """A call in Python's notation, with the expression ``value`` for its argument ``v``."""
+    return (
+        "call.name + '(' }}{%- for k, v in call.arguments.items() %}{{- k + '=' ~ ("
+        + value
+        + ") }}"
+        "{%- if not loop.last %}{{- ', ' }}{% endif %}{% endfor %}{{- ')'"
+    )
+
+
+_GEMMA_MACROS = """\
+{%- macro literal(v) %}
+{%- if v is string %}{{- '<|"|>' + v + '<|"|>' }}
+{%- elif v is mapping %}{{- '{' + members(v) + '}' }}
+{%- elif v is boolean %}{{- v | tojson }}
+{%- elif v is iterable %}{{- '[' }}
+{%- for each in v %}{{- literal(each) }}{{- ',' if not loop.last }}{% endfor %}{{- ']' }}
+{%- else %}{{- v }}
+{%- endif %}
+{%- endmacro %}
+{%- macro members(values) %}
+{%- for k, v in values | dictsort %}
+{{- k + ':' + literal(v) }}{{- ',' if not loop.last }}
+{%- endfor %}
+{%- endmacro %}"""
+
+
 @dataclass(frozen=True, slots=True)
 class ToolTemplate:
     """A template that writes calls, and what is known of it."""
@@ -24,11 +51,13 @@ class ToolTemplate:
     """What the template says to the model of calls."""
     turn_end: str = "<|end|>"
     parallel: bool = True
+    macros: str = ""
 
     @property
     def text(self) -> str:
         before = self.content or "''"
         return (
+            f"{self.macros}"
             "{%- if tools %}{{- '<|system|>" + self.told + "' + tools | tojson }}{% endif %}"
             "{%- for message in messages %}{{- '<|' + message.role + '|>' }}"
             "{%- if message.tool_calls %}{{- " + before + " }}{{- '" + self.begin + "' }}"
@@ -151,6 +180,40 @@ TOOL_TEMPLATES = {
         "functionary 3.1",
         "'<function=' + call.name + '>' + call.arguments + '</function>'",
         turn_end="<|eom_id|>",
+    ),
+    "llama 3.2 pythonic": ToolTemplate(
+        "pythonic",
+        _with_literals("'%s' | format(v)"),
+        begin="[",
+        separator=", ",
+        end="]",
+        content="",
+        told="[func_name1(params_name1=params_value1)]",
+    ),
+    "lfm 2.5": ToolTemplate(
+        "lfm2",
+        _with_literals('"\'" + v + "\'" if v is string else v | string'),
+        begin="<|tool_call_start|>[",
+        separator=", ",
+        end="]<|tool_call_end|>",
+    ),
+    "olmo 3": ToolTemplate(
+        "olmo 3",
+        _with_literals("v | tojson"),
+        begin="<function_calls>",
+        separator="\\n",
+        end="</function_calls>",
+    ),
+    "functiongemma": ToolTemplate(
+        "functiongemma",
+        "'<start_function_call>call:' + call.name + '{' }}{%- for k, v in call.arguments.items() %}"
+        "{{- k ~ ':<escape>' ~ v ~ '<escape>' }}{{- ',' if not loop.last }}{% endfor %}"
+        "{{- '}<end_function_call>'",
+    ),
+    "gemma 4": ToolTemplate(
+        "gemma 4",
+        "'<|tool_call>call:' + call.name + '{' + members(call.arguments) + '}<tool_call|>'",
+        macros=_GEMMA_MACROS,
     ),
 }
 """By the model that it is taken from."""

@@ -12,6 +12,7 @@ from app.answer.formats.harmony import harmony
 from app.answer.formats.hermes import hermes
 from app.answer.formats.kimi import kimi
 from app.answer.formats.lists import lists
+from app.answer.formats.literals import literals, writes
 from app.answer.formats.llama import llama
 from app.answer.formats.marked import marked
 from app.answer.formats.mistral import mistral
@@ -27,9 +28,12 @@ from app.answer.formats.reasoning import (
 from app.answer.formats.spelled import SpelledCalls
 from app.answer.formats.template import Template
 from app.answer.formats.words import effort_words, reasoning_fields
+from app.core.arguments import Parameters
+from app.core.literals import Literals
 
 TOOL_FORMATS: tuple[Callable[[str], ToolFormat | None], ...] = (
     harmony,
+    literals,
     parameters,
     mistral,
     deepseek,
@@ -87,9 +91,11 @@ def detect(template: str | None, special_tokens: Collection[str]) -> ChatFormat:
     variables = parsed.variables
     shows_tools, writes_calls = "tools" in variables, parsed.writes_calls
     tools = next(filter(None, (known(text) for known in TOOL_FORMATS)), PLAIN)
-    spellable = isinstance(tools, SpelledCalls) and tools.notation is None
+    spellable = isinstance(tools, SpelledCalls) and not isinstance(tools.notation, Parameters)
     if not (shows_tools and writes_calls) and not spellable:
         tools = PLAIN  # what the template leaves out cannot be written for it
+    if isinstance(tools, SpelledCalls) and isinstance(tools.notation, Literals):
+        writes_calls = writes_calls and writes(text, tools)
     return ChatFormat(
         tools=tools,
         shows_tools=shows_tools,

@@ -19,6 +19,7 @@ from typing import Any
 from app.answer.formats.asking import render
 from app.answer.formats.spelled import SpelledCalls
 from app.core.arguments import Kind, Parameters, json_kind
+from app.core.literals import Literals
 
 _TEXT = "A text before calls."
 _NEXT = "What comes next?"
@@ -33,6 +34,8 @@ _OTHERS: dict[str, Any] = {
     "key_array": [1, "a", None],
     "key_object": {"k": "v", "n": [True]},
 }
+_NESTED = ("key_array", "key_object")
+_PYTHON = Literals(quote="'")
 _MARK_BEGINS = re.compile(r"\s*<")
 _MARK = re.compile(r"<[^<>\s]+((?<=｜) \w+)?>")
 
@@ -137,6 +140,7 @@ def _read_off(text: str) -> tuple[SpelledCalls, dict[str, str]] | None:
         stop=stop[0],
         types=tuple((kind, each) for kind, each in types.between.items() if each != between),
         empty=empty,
+        nested=_PYTHON if types.python_nested else None,
         python_words=types.python_words,
     )
     format = SpelledCalls(
@@ -176,6 +180,8 @@ class _Types:
     between: dict[Kind, str]
     """What stands between the name and the value."""
     python_words: bool
+    python_nested: bool
+    """Whether arrays and objects are written as Python prints them."""
     spelled: dict[str, str]
     """The values, by their keys."""
 
@@ -195,21 +201,19 @@ def _types(written: list[str], behind: str) -> _Types | None:
         kind, before = json_kind(value), text.removesuffix(spelled)
         if between.setdefault(kind, before) != before:
             return None
-    return _Types(between, words, found)
+    nested = all(found[key] == str(_OTHERS[key]) for key in _NESTED)
+    return _Types(between, words, nested, found)
 
 
 def _spellings(value: Any) -> list[str]:
-    """As JSON, or as Python would print it, which some templates do with all but strings.
-
-    Arrays and objects are JSON in answers all the same: what is nested has one notation.
-    """
+    """As JSON, or as Python would print it, which some templates do with all but strings."""
     return [value] if isinstance(value, str) else [json.dumps(value), str(value)]
 
 
 def _spelled(format: SpelledCalls, values: dict[str, str]) -> str:
     """The calls as the template would write them if it had ``format``."""
     notation = format.notation
-    assert notation is not None
+    assert isinstance(notation, Parameters)
 
     def written(call: _Call) -> dict[str, str]:
         texts = [

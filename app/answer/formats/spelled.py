@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
-from app.answer.arguments import ArgumentsReader, JsonReader, ParameterReader
+from app.answer.argument_parts import ArgumentsReader
+from app.answer.arguments import JsonReader, ParameterReader
 from app.answer.formats.call_ids import AnyIds, CallIds
 from app.answer.formats.calls import CallPiece
 from app.answer.formats.incoming import Incoming
+from app.answer.literals import LiteralReader
 from app.answer.pieces import CallArguments, CallEnd, CallStart
 from app.answer.tools import FunctionTool, ToolUse, arguments_of
 from app.core.arguments import Arguments, Parameters, Readings
 from app.core.composite import Either, FixedText, Part, Repeated, Series
+from app.core.literals import Literals
 from app.core.specs import Regex
 
 _FIELD = re.compile(r"\$(name|arguments|id)")
@@ -36,7 +41,7 @@ class SpelledCalls:
     """With ``$name`` for the function's name as it is, ``$arguments``, and ``$id`` where the model
     writes an id, which nobody reads. Between each two of them is some text; there may be none
     between a name and arguments with a notation of which all texts begin with ``<``."""
-    notation: Parameters | None = None
+    notation: Parameters | Literals | None = None
     """How arguments are written, behind the name; None: as JSON."""
     begin: str = ""
     separator: str = ""
@@ -87,12 +92,16 @@ class SpelledCalls:
         notation = self.notation
         if notation is None:
             return None
+        if isinstance(notation, Literals):
+            return lambda _: LiteralReader(notation)
         schemas = {tool.name: arguments_of(tool, use).schema for tool in use.tools}
         return lambda name: ParameterReader(notation, Readings(schemas.get(name, True)))
 
     def marks(self) -> Iterable[str]:
         texts = [self.begin, self.call, self.separator, self.end]
-        if self.notation is not None:
+        if isinstance(self.notation, Literals):
+            texts.append(self.notation.quote)
+        elif self.notation is not None:
             texts += [self.notation.before, *self.notation.betweens(), self.notation.after]
         text = "\n".join(texts)
         return [*_MARK.findall(text), *_MARK_IN_TAGS.findall(text)]
@@ -103,6 +112,12 @@ class SpelledCalls:
         numbered = ({"id": str(number), **call} for number, call in enumerate(calls))
         each = ("".join(call[part] if at % 2 else part for at, part in parts) for call in numbered)
         return self.begin + self.separator.join(each) + self.end
+
+    def written(self, arguments: dict[str, Any]) -> str:
+        """``arguments`` as calls have them: JSON, or literals."""
+        if isinstance(self.notation, Literals):
+            return self.notation.arguments(arguments)
+        return json.dumps(arguments, ensure_ascii=False)
 
     def _parts(self) -> list[str]:
         """Text and the names of fields in turn; text is first and last, and may be empty."""

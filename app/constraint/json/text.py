@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from functools import cache, cached_property
 from typing import Any
 
@@ -129,6 +129,11 @@ class JsonText:
         self.character = character(pool)
         self.levels = levels
         """Whether containers of a schema are marked as levels, so that items can be told apart."""
+
+    @property
+    def form(self) -> Hashable:
+        """What tells its texts from those of other forms."""
+        return self.whitespace
 
     def spell(self, members: Ranges) -> Expression:
         """One of ``members`` inside a string, in one spelling each."""
@@ -261,7 +266,7 @@ class JsonText:
     def any_value(self, depth: int = 0, *, once: bool = False) -> Expression:
         """Any JSON value: a rule, as values hold values. ``once``: equal ones are one text."""
         pool, digits = self.pool, (self.limits.integer_digits, self.limits.fraction_digits)
-        name = ("any value", self.whitespace, digits, depth, once)
+        name = ("any value", self.form, digits, depth, once)
         known = pool.landmarks.get(name)
         if known is None:
             known = pool.landmarks[name] = pool.declare_rule()

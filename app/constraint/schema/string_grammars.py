@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from app.constraint.cached_method import cached_method
 from app.constraint.grammar.lowering import Spelling, lower
 from app.constraint.grammar.parsing import parse as parse_grammar
-from app.constraint.json.text import JsonText, json_spelling
+from app.constraint.json.text import JsonText
 from app.constraint.language.expressions import Expression
 from app.constraint.regex.errors import PatternError, PatternNotSupported
 from app.constraint.regex.lowering import Lowering
@@ -27,11 +26,11 @@ class StringGrammars:
     """
 
     def __init__(self, text: JsonText, spelling: Spelling | None = None) -> None:
-        """``spelling``: of characters; None: as JSON has them in strings."""
+        """``spelling``: of characters; None: as ``text`` has them in strings."""
         self._text = text
         self._spelling = spelling or Spelling(
-            characters=lambda members: json_spelling(text.pool, members),
-            text=lambda written: json.dumps(written.decode(), ensure_ascii=False)[1:-1].encode(),
+            characters=text.spell,
+            text=lambda written: text.spelled(written.decode()),
         )
 
     @cached_method

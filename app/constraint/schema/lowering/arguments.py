@@ -17,13 +17,11 @@ from app.constraint.language.expressions import Expression
 from app.constraint.regex.lowering import Lowering
 from app.constraint.regex.parser import parse
 from app.constraint.schema.document import Goal
-from app.constraint.schema.keywords import EXACT_CHOICE, kinds_of, restricts
+from app.constraint.schema.keywords import VERBATIM, kinds_of, restricts
 from app.constraint.schema.logic.partial_branch import Branch
 from app.constraint.schema.lowering.builder import SchemaBuilder, words_of
 from app.constraint.schema.lowering.form import Form
-from app.constraint.schema.lowering.object_text import ObjectWriter
-from app.constraint.schema.lowering.plenty import LevelsNeeded
-from app.constraint.schema.objects import object_shape
+from app.constraint.schema.lowering.unbracketed import ArgumentsBuilder, Unbracketed
 from app.core.arguments import (
     KINDS,
     NUMBER,
@@ -45,7 +43,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 _Kinds = frozenset[Kind]
 
 
-class ParameterText(JsonText):
+class ParameterText(Unbracketed):
     """The members of an object as parameters, and nothing around them or between them."""
 
     def __init__(self, text: JsonText, notation: Parameters, readings: Readings) -> None:
@@ -55,20 +53,6 @@ class ParameterText(JsonText):
 
     def between(self, depth: int) -> Expression:
         return self.pool.epsilon
-
-    def end(self, bracket: bytes, depth: int) -> Expression:
-        return self.pool.epsilon
-
-    def begun(
-        self,
-        bracket: bytes,
-        items: Expression,
-        *,
-        may_be_empty: bool,
-        depth: int,
-        level: bool = True,
-    ) -> Expression:
-        return self.pool.union((items, self.empty)) if may_be_empty else items
 
     @property
     def empty(self) -> Expression:
@@ -104,47 +88,27 @@ class ParameterText(JsonText):
         return self.pool.literal((self._notation.before + name).encode())
 
 
-class ArgumentsBuilder(SchemaBuilder):
-    """Builds the arguments of one function."""
+class ParametersBuilder(ArgumentsBuilder):
+    """Builds the arguments of one function as parameters."""
 
-    def __init__(self, spec: Arguments, text: JsonText) -> None:
-        super().__init__(spec.schema.schema, text, close=spec.schema.close_objects)
-        self._spec = spec
-        self._notation = spec.notation
+    def __init__(self, spec: Arguments, notation: Parameters, text: JsonText) -> None:
+        super().__init__(spec, spec.schema.schema, text)
+        self._notation = notation
         self._readings = Readings(spec.read_by)
 
     def _root(self) -> Expression:
-        for node in self._document.nodes_with(EXACT_CHOICE):
-            reason = "not in arguments that are not written as JSON"
-            raise UnsupportedSchema(EXACT_CHOICE, node.pointer_to(EXACT_CHOICE), reason)
-        branches = self._branches.of((self._document.root,))
-        return self._pool.union([self._objects(branch) for branch in branches])
+        if self._notation.nested is not None:
+            self._refuse(VERBATIM, "not in values that are not written as JSON")
+        return super()._root()
 
     def _with_levels(self) -> SchemaBuilder:
-        return ArgumentsBuilder(self._spec, self._text.with_levels())
+        return ParametersBuilder(self._spec, self._notation, self._text.with_levels())
 
-    def _objects(self, branch: Branch) -> Expression:
-        """The objects that a branch of the whole schema admits."""
-        values = self._listed(branch)
-        if values is not None:
-            objects = [value for value in values if isinstance(value, dict)]
-            return self._pool.union([self._object(value) for value in objects])
-        if "object" not in kinds_of(branch):
-            return self._pool.empty
-        nodes = tuple(node for node in branch if restricts(node, "object"))
-        shape = object_shape(nodes, self._strings.key_matches, close=self._close)
-        text = ParameterText(self._text, self._notation, self._readings)
-        writer = ObjectWriter(text, self._strings, self._free_names, self._bare, self._plenty, 0)
-        try:
-            return writer.write(nodes, shape)
-        except LevelsNeeded as needed:
-            if self._text.levels:  # the names themselves: all else has its levels by now
-                reason = "names of arguments that are not written as JSON are not told apart"
-                raise UnsupportedSchema(needed.keyword, needed.pointer, reason) from None
-            raise
+    @property
+    def _members(self) -> JsonText:
+        return ParameterText(self._text, self._notation, self._readings)
 
     def _object(self, value: dict[str, Any]) -> Expression:
-        """One object of an ``enum``."""
         text = ParameterText(self._text, self._notation, self._readings)
         members: list[Expression] = []
         for name, member in value.items():

@@ -1,0 +1,133 @@
+"""Calls as Python or Gemma write them, with literals as arguments.
+
+Llama 3.2 and 4 with pythonic templates, LFM2, Olmo 3, Gemma 3:
+``[get_weather(city="Ulm", days=3), stop()]``, between marks or without. FunctionGemma, Gemma 4:
+``call:get_weather{city:<escape>Ulm<escape>,days:3}`` between marks. Which quotes and which words
+for true, false and null is seen in what the template writes, if it writes any.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any
+
+from app.answer.formats.asking import render
+from app.answer.formats.spelled import SpelledCalls
+from app.core.literals import Literals
+
+_CALL = "$name($arguments)"
+
+PYTHONIC = SpelledCalls(
+    name="pythonic", begin="[", call=_CALL, separator=", ", end="]", notation=Literals()
+)
+"""A bare list: an answer is text or calls."""
+
+LFM2 = replace(
+    PYTHONIC,
+    name="lfm2",
+    begin="<|tool_call_start|>[",
+    end="]<|tool_call_end|>",
+    trigger="<|tool_call_start|>",
+)
+
+OLMO_3 = replace(
+    PYTHONIC,
+    name="olmo 3",
+    begin="<function_calls>",
+    separator="\n",
+    end="</function_calls>",
+    trigger="<function_calls>",
+)
+
+_GEMMA = Literals(
+    equals=":",
+    comma=",",
+    end="}",
+    quote="<escape>",
+    escaped=False,
+    words=("null", "false", "true"),
+    colon=":",
+    bare_names=True,
+)
+
+FUNCTION_GEMMA = SpelledCalls(
+    name="functiongemma",
+    call="<start_function_call>call:$name{$arguments}<end_function_call>",
+    trigger="<start_function_call>",
+    notation=_GEMMA,
+)
+
+GEMMA_4 = SpelledCalls(
+    name="gemma 4",
+    call="<|tool_call>call:$name{$arguments}<tool_call|>",
+    trigger="<|tool_call>",
+    notation=replace(_GEMMA, quote='<|"|>'),
+)
+
+_BY_MARK = (
+    (re.compile("<start_function_call>call:"), FUNCTION_GEMMA),
+    (re.compile(r"<\|tool_call>call:"), GEMMA_4),
+    (re.compile(r"\[func_name1\(param"), PYTHONIC),
+    (re.compile(r"<\|tool_call_start\|>\[|List of tools: (?:<\|tool_list_start\|>)?\["), LFM2),
+    (re.compile(r"<function_calls>.*\+ '\('", re.DOTALL), OLMO_3),
+)
+
+_ARGUMENTS: dict[str, Any] = {
+    "z_number": -2.5,
+    "a_text": "x y",
+    "b_true": True,
+    "c_false": False,
+    "d_null": None,
+    "e_list": [1, "x", None],
+    "f_object": {"k": "v", "K": [True], "a": {}},
+    "g_text": 'it\'s "so" \\ \n é',
+}
+_CALLS: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("first_function", _ARGUMENTS),
+    ("second_function", {}),
+    ("third_function", {"a_text": "x"}),
+)
+_WORDS = (("true", "false", "null"), ("true", "false", "none"))
+_WRITTEN = re.compile(r"a_text[=:](\W+)x y.*b_true[=:](\w+).*c_false[=:](\w+).*d_null[=:](\w+)")
+
+
+def literals(template: str) -> SpelledCalls | None:
+    found = next((known for mark, known in _BY_MARK if mark.search(template)), None)
+    if found is None or not isinstance(found.notation, Literals):
+        return None
+    return replace(found, notation=_read_off(template, found.notation))
+
+
+def _read_off(template: str, notation: Literals) -> Literals:
+    """``notation`` with the quotes, words and order that the template writes."""
+    text = _rendered(template) or ""
+    written = _WRITTEN.search(text)
+    if written is None:
+        return notation
+    quote, true, false, null = written.groups()
+    if notation.escaped and quote == "'":
+        notation = replace(notation, quote=quote)
+    if (true.lower(), false.lower(), null.lower()) in _WORDS:
+        notation = replace(notation, words=(null, false, true))
+    return replace(notation, sorted_names=text.index("a_text") < text.index("z_number"))
+
+
+def writes(template: str, format: SpelledCalls) -> bool:
+    """Whether the template writes calls as ``format`` has them."""
+    calls = [{"name": name, "arguments": format.written(each)} for name, each in _CALLS]
+    return format.spelled(calls) in (_rendered(template) or "")
+
+
+def _rendered(template: str) -> str | None:
+    """A conversation with calls, as the template writes it."""
+    calls = [
+        {
+            "id": f"abcdefgh{at}",
+            "type": "function",
+            "function": {"name": name, "arguments": arguments},
+        }
+        for at, (name, arguments) in enumerate(_CALLS)
+    ]
+    answer = {"role": "assistant", "content": "", "tool_calls": calls}
+    return render(template, [{"role": "user", "content": "Hello."}, answer])

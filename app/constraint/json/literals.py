@@ -1,0 +1,100 @@
+"""JSON's values as literals of another notation: see ``app.core.literals``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from app.constraint.json.text import JsonText
+from app.constraint.json.whitespace import Whitespace
+from app.constraint.language.codepoints import (
+    CHARACTERS,
+    Ranges,
+    common,
+    negate,
+    ranges,
+    single,
+    utf8,
+)
+from app.constraint.language.expressions import Expression, ExpressionPool
+from app.constraint.limits import Limits
+from app.core.errors import UnsupportedSchema
+from app.core.literals import NOT_IN_NAMES, Literals
+
+_QUOTES = single(0x22, 0x27)
+_RESERVED = ranges([(0, 0x20), (0xD800, 0xDFFF), *((ord(c), ord(c)) for c in NOT_IN_NAMES)])
+
+
+class LiteralText(JsonText):
+    """Builds values in ``notation``: one text for each."""
+
+    def __init__(
+        self, pool: ExpressionPool, limits: Limits, notation: Literals, *, levels: bool = False
+    ) -> None:
+        whitespace = Whitespace(notation.comma.encode(), notation.colon.encode())
+        super().__init__(pool, limits, whitespace, levels=levels)
+        self.notation = notation
+
+    @property
+    def form(self) -> Literals:
+        return self.notation
+
+    def spell(self, members: Ranges) -> Expression:
+        pool = self.pool
+        if not self.notation.escaped:
+            return utf8(pool, common(members, CHARACTERS))
+        if self.notation.has_json_strings:
+            return super().spell(members)
+        quotes = common(members, _QUOTES)
+        spelled = [self.spelled(chr(code)) for first, last in quotes for code in (first, last)]
+        others = super().spell(common(members, negate(_QUOTES)))
+        return pool.union((others, *map(pool.literal, dict.fromkeys(spelled))))
+
+    def spell_freely(self, members: Ranges) -> Expression:
+        freely = self.notation.has_json_strings
+        return super().spell_freely(members) if freely else self.spell(members)
+
+    def spelled(self, value: str) -> bytes:
+        return self.notation.content(value).encode(errors="surrogatepass")
+
+    def written(self, value: Any, depth: int = 0) -> bytes:
+        return self.notation.written(value).encode(errors="surrogatepass")
+
+    def with_levels(self) -> LiteralText:
+        return LiteralText(self.pool, self.limits, self.notation, levels=True)
+
+    def string(self, low: int = 0, high: int | None = None) -> Expression:
+        return self.quoted(self.pool.repeat(self.spell_freely(CHARACTERS), low, high))
+
+    def quoted(self, content: Expression) -> Expression:
+        pool, quote = self.pool, self.pool.literal(self.notation.quote.encode())
+        if not self.notation.escaped:
+            held = pool.concatenate(pool.everything, quote, pool.everything)
+            content = pool.intersect((content, pool.complement(held)))
+        return pool.concatenate(quote, content, quote)
+
+    def member(self, name: str, value: Expression) -> Expression:
+        if self.notation.bare_names:
+            return self.named(name, self.notation.colon, value)
+        return self.pool.after_text(self.written(name) + self.whitespace.colon, value)
+
+    def free_member(self, content: Expression | None, value: Expression) -> Expression:
+        if self.notation.bare_names:
+            return self.freely_named(content, self.notation.colon, value)
+        return super().free_member(content, value)
+
+    def named(self, name: str, equals: str, value: Expression) -> Expression:
+        """A member of the ``name``, which stands there without quotes."""
+        if not self.notation.can_name(name):
+            reason = f"a model that writes names without quotes cannot write {name!r}"
+            raise UnsupportedSchema("properties", "/properties", reason)
+        return self.pool.after_text((name + equals).encode(), value)
+
+    def freely_named(
+        self, content: Expression | None, equals: str, value: Expression
+    ) -> Expression:
+        """A member of another name, of ``content``, that may stand there without quotes."""
+        pool = self.pool
+        names = pool.repeat(utf8(pool, negate(_RESERVED)), 1)
+        if content is not None:
+            names = pool.intersect((content, names))
+        return pool.concatenate(names, pool.literal(equals.encode()), value)
