@@ -100,7 +100,7 @@ class AnswerReader:
         between = (self._read_newlines, self._read_then, self._read_rest)
         if not text or self._step in between:
             return []
-        begins = (self._around.begin, *self._around.other_begins)
+        begins = (self._around.begin, *self._around.other_begins) if self._around.begin else ()
         if self._step != self._read_content and any(each.startswith(text) for each in begins):
             return []
         if self._step == self._read_reasoning:
@@ -166,7 +166,8 @@ class AnswerReader:
             if None in begins:
                 return False
         said = self._read_content if self._tools.native else self._read_said
-        marks = dict.fromkeys((self._around.begin, *self._around.other_begins), said)
+        others = self._around.other_begins if self._content_first else ()
+        marks = dict.fromkeys((self._around.begin, *others), said)
         marks[self._around.preamble] = self._read_preamble
         begins = [self._incoming.begins(mark) for mark in marks if mark]
         for mark, step in marks.items():

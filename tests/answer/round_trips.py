@@ -117,6 +117,8 @@ def _cause(format: ChatFormat, turn: Turn, added: Added) -> str:
         return ""
     if _last_line(added.prompt, format) in text:
         return "several messages"
+    if turn.content and text.endswith(turn.content):
+        return "content behind calls"
     lead = format.tools.leads([turn.calls[0][0]])[0]
     before, found, behind = text.partition(lead)
     if not found:

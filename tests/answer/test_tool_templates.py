@@ -82,6 +82,17 @@ def test_histories_that_leave_out_what_the_prompt_opens_are_no_failures() -> Non
         assert report.notes == ([] if before else ["history has no <think>"])
 
 
+def test_a_word_that_models_begin_free_content_with_is_none_of_it() -> None:
+    word = "助手："
+    template = TOOL_TEMPLATES["hunyuan"].text + "{#以" + word + "开头#}"
+    said = "{%- else %}{{- '" + word + "' + message.content }}"
+    report = check(template.replace("{%- else %}{{- message.content }}", said))
+    assert report.failed == {}
+    reader = AnswerReader(report.format, use=ToolUse(TOOLS), content_first=False)
+    assert content(read(reader, [word])) == word, "content with a constraint is all that is there"
+    assert content(read(AnswerReader(report.format, use=ToolUse(TOOLS)), [word[:1]])) == word[:1]
+
+
 def test_what_a_history_has_that_answers_have_not_is_told() -> None:
     template = TOOL_TEMPLATES["qwen 2.5"].text
     for written, cause in (

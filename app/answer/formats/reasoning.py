@@ -170,6 +170,8 @@ _CONTENTS = (
         ),
     ),
     ("<|begin|>assistant<|content|>", ContentFormat("<|content|>", without=("<|end|>",))),
+    ("以助手：开头", ContentFormat(other_begins=("助手：",))),
     ("assistant to=self<|message|>", ContentFormat(" to=user<|message|>", without=("<|eom|>",))),
 )
-"""gpt-oss, Command R7B and A, Command's mixture of experts, Kimi K3, Solar Open, Muse."""
+"""gpt-oss, Command R7B and A, Command's mixture of experts, Kimi K3, Solar Open, Hunyuan A13B,
+Muse."""
