@@ -19,7 +19,7 @@ from app.core.composite import Composite, FixedText, Series
 from app.core.errors import UnsupportedSchema
 from app.core.literals import Literals
 from app.core.specs import JsonSchema
-from tests.answer.test_arguments import SCHEMAS
+from tests.answer.test_arguments import NESTED, SCHEMAS
 from tests.constraint.walks import Walker
 
 PYTHON = Literals()
@@ -38,7 +38,6 @@ GEMMA = Literals(
 )
 NOTATIONS = (PYTHON, SINGLE, GEMMA)
 
-GRAMMAR = 'root ::= "a"'
 UNIQUE = {"a": {"type": "array", "uniqueItems": True, "items": {"type": "string"}}}
 COUNTED = {"a": {"type": "object", "minProperties": 2, "additionalProperties": {"type": "null"}}}
 MORE_SCHEMAS: list[dict[str, Any]] = [
@@ -149,10 +148,10 @@ def test_a_string_without_escapes_does_not_hold_its_quote() -> None:
 
 def test_a_string_of_a_grammar_has_the_notations_escapes() -> None:
     schema = {"properties": {"a": {"type": "string", "x-grammar": 'root ::= "\'\\"" [\'x]+'}}}
-    for notation in (PYTHON, SINGLE):
-        walker = Walker.of(spec_of(schema, notation))
-        assert walker.accepts(notation.arguments({"a": "'\"x'x"}) + ")END")
-        assert not walker.accepts(notation.arguments({"a": "'\""}) + ")END")
+    for notation in NOTATIONS:
+        walker, end = Walker.of(spec_of(schema, notation)), notation.end + "END"
+        assert walker.accepts(notation.arguments({"a": "'\"x'x"}) + end)
+        assert not walker.accepts(notation.arguments({"a": "'\""}) + end)
 
 
 def test_no_arguments_are_no_text() -> None:
@@ -173,7 +172,7 @@ def test_parts_lie_where_their_values_are_written() -> None:
     ("notation", "properties", "keyword"),
     [
         (PYTHON, {"a": {"type": "string", "x-verbatim": True}}, "x-verbatim"),
-        (GEMMA, {"a": {"type": "string", "x-grammar": GRAMMAR}}, "x-grammar"),
+        (GEMMA, {"a": {"type": "string", "x-grammar": NESTED}}, "x-grammar"),
         (PYTHON, {"a": {"enum": ["x", "y"], "x-choice": "exact"}}, "x-choice"),
         (PYTHON, {"a=b": {"type": "string"}}, "properties"),
         (GEMMA, {"a": {"type": "object", "properties": {"b:c": {}}}}, "properties"),

@@ -7,7 +7,7 @@ from typing import Any
 from app.constraint.json.literals import LiteralText
 from app.constraint.language.expressions import Expression
 from app.constraint.schema.document import Goal
-from app.constraint.schema.keywords import GRAMMAR, VERBATIM
+from app.constraint.schema.keywords import VERBATIM, restricts
 from app.constraint.schema.logic.partial_branch import Branch
 from app.constraint.schema.lowering.builder import SchemaBuilder
 from app.constraint.schema.lowering.form import Form
@@ -36,8 +36,6 @@ class LiteralsBuilder(ArgumentsBuilder):
 
     def _root(self) -> Expression:
         self._refuse(VERBATIM, "not in arguments that are not written as JSON")
-        if not self._literals.notation.escaped:
-            self._refuse(GRAMMAR, "not in strings that are written without escapes")
         return super()._root()
 
     def _with_levels(self) -> SchemaBuilder:
@@ -56,6 +54,12 @@ class LiteralsBuilder(ArgumentsBuilder):
 
     def _bare(self, goal: Goal, name: str | None) -> Expression:
         return self._value(goal, 0)
+
+    def _kind(self, branch: Branch, kind: str, depth: int, form: Form) -> Expression:
+        if kind == "string" and not self._literals.notation.escaped:
+            nodes = tuple(node for node in branch if restricts(node, kind))
+            return self._literals.quoted(self._strings.bare(nodes, ()))
+        return super()._kind(branch, kind, depth, form)
 
     def _written(self, branch: Branch, values: list[Any], depth: int, form: Form) -> Expression:
         sayable = [value for value in values if self._literals.notation.can_write(value)]
