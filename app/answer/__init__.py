@@ -1,14 +1,17 @@
 """What an answer is: its constraint, and what its text is taken apart into.
 
-formats  how a family of models marks reasoning and calls, found in its chat template
-prompt   a conversation as the chat template takes it
-reasoning  how much an answer reasons, and what a model is told that was not taught to
-tools    the functions that may be called, and the texts of calls
-language the texts that an answer may be
-plan     the texts that an answer may be, as a constraint, and the reader that they need
-reader   the text of an answer, as it comes -> content, reasoning, calls
-choice   the same with tokens, for one choice of a request -> pieces
+formats     how a family of models marks reasoning and calls, found in its chat template
+prompt      a conversation as the chat template takes it; told: the schema that it tells of
+reasoning   how much an answer reasons, and what a model is told that was not taught to
+tools       the functions that may be called; custom: tools with one text in place of arguments
+language    the texts that an answer may be
+plan        all of this, decided once when the prompt is rendered
+reader      the text of an answer, as it comes -> pieces: content, reasoning, calls
+arguments   arguments that are not JSON -> their JSON; literals: of another notation
+choice      bytes and tokens of one choice of a request -> pieces; decoding: bytes -> text
 confidence  how sure the model was of each value: tokens and scored choices -> entries
-fields   its JSON values, each as soon as it is whole
-locator  where the JSON values of an answer are, for the engine
+spans       where values stand in the prompt
+fields      its JSON values, each as soon as it is whole
+relaxed     what an answer says of keywords that were not enforced
+locator     where the JSON values of an answer are, for the engine
 """
