@@ -32,10 +32,14 @@ ContentKind = Literal["json", "text", "free"]
 class ConfidenceReader:
     """Collects what the confidence of one choice of a request is made of, while it comes."""
 
-    def __init__(self, content: ContentKind, *, listed: bool = True) -> None:
-        """``listed``: whether the confidence was asked for, or only where choices are not exact."""
+    def __init__(self, content: ContentKind, *, listed: bool = True, exact: bool = False) -> None:
+        """``listed``: whether the confidence was asked for, or only where choices are not exact.
+
+        ``exact``: whether choices are to be.
+        """
         self._content = content
         self.listed = listed
+        self._exact = exact
         self._text: list[str] = []
         self._tokens = Tokens()
         self._choices: list[ScoredChoice] = []
@@ -66,8 +70,10 @@ class ConfidenceReader:
         """What there is to say, in the order of the text. Costs O(answer)."""
         found: list[Confidence] = []
         by_tokens: list[TokenByToken] = []
+        # No choice is found in another notation than JSON.
+        translated = [TokenByToken("", "value", call) for call in self._translated if self._exact]
         if not self.listed and not any(each.by_tokens for each in self._choices):
-            return Told(found, by_tokens)
+            return Told(found, translated)
         whole = "".join(self._text)
         for call, (start, parts) in self._values.items():
             data, before = "".join(parts).encode(), len(whole[:start].encode())
@@ -84,7 +90,7 @@ class ConfidenceReader:
             for entry in of_call.entries:
                 entry.call = call
             found += of_call.entries
-        return Told(found, by_tokens)
+        return Told(found, by_tokens + translated)
 
 
 class _Places:

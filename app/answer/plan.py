@@ -143,7 +143,7 @@ class AnswerPlan:
         """
         confidences = None
         if confidence or exact:
-            confidences = ConfidenceReader(self._content_is, listed=confidence)
+            confidences = ConfidenceReader(self._content_is, listed=confidence, exact=exact)
         spans = None if texts is None else self._span_reader(texts)
         if self._is_content_alone:
             return ChoiceReader(index, None, confidence=confidences, spans=spans)

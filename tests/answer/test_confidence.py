@@ -15,6 +15,8 @@ from app.answer.formats import HERMES, ChatFormat, ReasoningFormat
 from app.answer.locator import AnswerLocator
 from app.answer.pieces import (
     Alternative,
+    CallArguments,
+    CallStart,
     Confidence,
     Confidences,
     Inexact,
@@ -326,3 +328,12 @@ def test_content_that_is_a_choice_is_one_text() -> None:
     beside_tools = ToolUse((FunctionTool("f"),))
     plan = AnswerPlan.of(RenderedPrompt([1], ""), Choice(("a", "b")), beside_tools, FORMAT)
     assert not plan.is_text
+
+
+@pytest.mark.parametrize("exact", [False, True])
+def test_arguments_in_another_notation_are_never_exact(exact: bool) -> None:
+    reader = ConfidenceReader("free", listed=False, exact=exact)
+    start = CallStart(0, "f", 0, 2, in_json=False)
+    reader.read([], "f(a=1)", [start, CallArguments(0, '{"a": 1}', 2, 6)])
+    expected = [TokenByToken("", "value", 0)] if exact else []
+    assert reader.finish() == Told([], expected)
