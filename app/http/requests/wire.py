@@ -150,6 +150,8 @@ def _leave_out_inside(wire: Wire, path: str, ignored: Ignored) -> None:
             _leave_out(type(wire), name, value, f"{path}{name}", ignored)
         wire.__pydantic_extra__.clear()
     for name, value in wire.__dict__.items():
+        if value is None or type(value) is str:  # most are, and this is for every message
+            continue
         if isinstance(value, Wire):
             if not isinstance(value, Other):
                 _leave_out_inside(value, f"{path}{name}.", ignored)
