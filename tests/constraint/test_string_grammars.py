@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 
+from app.constraint import program
 from app.constraint.automaton.vocabulary_index import VocabularyIndex
 from app.constraint.compiler import Compiler
 from app.constraint.constraint import CompiledConstraint
 from app.constraint.program import compile_program
 from app.core.constraint import ConstraintSpec, ConstraintState
 from app.core.errors import (
+    ConstraintTooComplex,
     InvalidSchema,
     RejectedToken,
     UnsatisfiableSchema,
@@ -165,3 +167,31 @@ def test_a_grammar_without_a_finite_text_is_unsatisfiable() -> None:
 def test_other_values_of_the_keyword_are_refused(value: Any) -> None:
     with pytest.raises(InvalidSchema, match="x-grammar must be"):
         compiled(JsonSchema({"type": "string", "x-grammar": value}))
+
+
+def test_it_stands_in_schemas_that_refer_to_themselves() -> None:
+    node = {
+        "type": "object",
+        "properties": {"text": string(NESTED), "inner": {"$ref": "#/$defs/node"}},
+        "required": ["text"],
+    }
+    constraint = compiled(JsonSchema({"$ref": "#/$defs/node", "$defs": {"node": node}}))
+    assert admits(constraint, '{"text": "[x]", "inner": {"text": "[[x]]"}}')
+    assert not admits(constraint, '{"text": "[x]", "inner": {"text": "[x"}}')
+
+
+def test_a_grammar_that_nests_too_deeply_is_refused() -> None:
+    rules = [f'r{number}: r{number + 1} "b" | "a" r0?' for number in range(200)]
+    grammar = "\n".join(["start: r0", *rules, 'r200: "c" r0?'])
+    with pytest.raises(ConstraintTooComplex, match="nested deeper"):
+        compiled(JsonSchema(string(grammar)))
+
+
+def test_however_many_grammars_there_are_their_depth_is_looked_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looked: list[int] = []
+    monkeypatch.setattr(program, "check_depth", lambda pool: looked.append(len(pool)))
+    texts = {f"p{number}": string(f'start: "a{number}" start? | "b"') for number in range(50)}
+    compile_program(JsonSchema({"type": "object", "properties": texts}))
+    assert len(looked) == 1

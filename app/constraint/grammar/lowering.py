@@ -28,7 +28,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from app.constraint.cached_method import cached_method
-from app.constraint.grammar.depth import check_depth
 from app.constraint.grammar.operators import without_operator_ambiguity
 from app.constraint.grammar.rules import Facts, components, references, strongly_connected
 from app.constraint.grammar.syntax import (
@@ -87,13 +86,14 @@ def lower(
 
     Raises ``InvalidSchema``, ``UnsatisfiableSchema`` if no finite text is derived, and
     ``ConstraintTooComplex``. Time is linear in the grammar's size, except for left recursion: cubic
-    in the number of rules that are left-recursive through each other.
+    in the number of rules that are left-recursive through each other. How deep it is is for
+    ``check_depth`` to say, once all of the pool is there.
     """
+    pool.has_grammar = True
     lowering = _Lowering(pool, grammar, limits, json, spelling)
     root = lowering.root()
     if lowering.facts.rounds * len(pool) > _MAX_MEASURE:
         raise ConstraintTooComplex("the shortest texts of a grammar nest too many rules")
-    check_depth(pool)
     return root
 
 
