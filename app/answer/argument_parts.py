@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from app.answer.incoming import begun_at_end
+
 
 @dataclass(frozen=True, slots=True)
 class JsonPart:
@@ -68,16 +70,10 @@ class BufferedReader:
     def _put_bare(self, mark: str) -> bool:
         """Tell what of a string stands before ``mark``, as it is; whether ``mark`` is there."""
         at = self._buffer.find(mark)
-        ready = at if at >= 0 else len(self._buffer) - self._held(mark)
+        ready = at if at >= 0 else len(self._buffer) - begun_at_end(self._buffer, mark)
         if ready:
             self._put(json_string(self._buffer[:ready])[1:-1], ready)
         return at >= 0
-
-    def _held(self, mark: str) -> int:
-        """How many characters at the buffer's end may begin ``mark``."""
-        size = len(self._buffer)
-        lengths = range(min(len(mark) - 1, size), 0, -1)
-        return next((n for n in lengths if self._buffer.endswith(mark[:n])), 0)
 
 
 def json_string(text: str) -> str:

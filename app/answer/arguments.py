@@ -10,6 +10,7 @@ from collections.abc import Collection
 from typing import Any
 
 from app.answer.argument_parts import BufferedReader, JsonPart, json_string
+from app.answer.incoming import begun_at_end
 from app.answer.literals import LiteralReader
 from app.core.arguments import Kind, Parameters, Readings, kind_of
 
@@ -145,7 +146,7 @@ class ParameterReader(BufferedReader):
 
     def _may_be_scalar(self) -> bool:
         """Whether the buffer may become a word or number, and then what follows values."""
-        text = self._buffer[: len(self._buffer) - self._held(self._notation.after)]
+        text = self._buffer[: len(self._buffer) - begun_at_end(self._buffer, self._notation.after)]
         if any(word.startswith(text) for word in self._notation.words):
             return True
         if "number" not in self._kinds:

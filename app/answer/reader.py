@@ -15,8 +15,8 @@ from collections.abc import Callable
 
 from app.answer.formats.calls import CallsReader
 from app.answer.formats.chat import ChatFormat
-from app.answer.formats.incoming import Incoming
 from app.answer.formats.reasoning import NEWLINES_BEFORE_ANSWER
+from app.answer.incoming import Incoming
 from app.answer.pieces import Content, Reasoning, TextPiece
 from app.answer.prompt import Opening
 from app.answer.tools import ToolUse

@@ -18,6 +18,7 @@ from app.core.composite import Composite, FixedText, Series
 from app.core.errors import UnsatisfiableSchema, UnsupportedSchema
 from app.core.literals import Literals
 from app.core.specs import JsonSchema
+from tests.answer.walks import joined, read_arguments
 from tests.constraint.walks import Walker
 
 LINES = Parameters(
@@ -106,18 +107,7 @@ def read(
     schema: dict[str, Any], notation: Parameters, chunks: Sequence[str]
 ) -> tuple[list[JsonPart], str | None]:
     reader = ParameterReader(notation, Readings({"type": "object", **schema}))
-    parts, at, behind = [], 0, ""
-    for chunk in chunks:
-        if reader.rest is None:
-            parts += reader.push(chunk, at)
-        else:
-            behind += chunk
-        at += len(chunk)
-    return parts, None if reader.rest is None else reader.rest + behind
-
-
-def joined(parts: Sequence[JsonPart]) -> str:
-    return "".join(part.text for part in parts)
+    return read_arguments(reader, chunks)
 
 
 def spelled(notation: Parameters, value: Any) -> str:

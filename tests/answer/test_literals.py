@@ -20,6 +20,7 @@ from app.core.errors import UnsupportedSchema
 from app.core.literals import Literals
 from app.core.specs import JsonSchema
 from tests.answer.test_arguments import NESTED, SCHEMAS
+from tests.answer.walks import joined, read_arguments
 from tests.constraint.walks import Walker
 
 PYTHON = Literals()
@@ -57,19 +58,7 @@ def spec_of(schema: dict[str, Any], notation: Literals) -> Composite:
 
 
 def read(notation: Literals, chunks: Sequence[str]) -> tuple[list[JsonPart], str | None]:
-    reader = LiteralReader(notation)
-    parts, at, behind = [], 0, ""
-    for chunk in chunks:
-        if reader.rest is None:
-            parts += reader.push(chunk, at)
-        else:
-            behind += chunk
-        at += len(chunk)
-    return parts, None if reader.rest is None else reader.rest + behind
-
-
-def joined(parts: Sequence[JsonPart]) -> str:
-    return "".join(part.text for part in parts)
+    return read_arguments(LiteralReader(notation), chunks)
 
 
 @pytest.mark.parametrize("notation", NOTATIONS)

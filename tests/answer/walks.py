@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from app.answer.argument_parts import ArgumentsReader, JsonPart
 from app.answer.pieces import CallArguments, CallEnd, CallStart, Content, Reasoning
 from app.answer.pieces import TextPiece as Piece
 from app.answer.reader import AnswerReader
@@ -123,3 +124,22 @@ def content(pieces: Iterable[Piece]) -> str:
 
 def reasoning(pieces: Iterable[Piece]) -> str:
     return "".join(piece.text for piece in pieces if isinstance(piece, Reasoning))
+
+
+def read_arguments(
+    reader: ArgumentsReader, chunks: Sequence[str]
+) -> tuple[list[JsonPart], str | None]:
+    """The parts of arguments, and the text behind them; None where they have not ended."""
+    parts, at, behind = [], 0, ""
+    for chunk in chunks:
+        if reader.rest is None:
+            parts += reader.push(chunk, at)
+        else:
+            behind += chunk
+        at += len(chunk)
+    return parts, None if reader.rest is None else reader.rest + behind
+
+
+def joined(parts: Sequence[JsonPart]) -> str:
+    """The JSON that the parts are of."""
+    return "".join(part.text for part in parts)

@@ -6,7 +6,6 @@ reasoning  the marks around reasoning
 spelled    calls that are a fixed text around a name and its arguments
 template   what a chat template does with what it is given, read from its Jinja text
 asking     what it writes of a conversation
-incoming   text that comes in chunks, for those who read it
 call_ids   ids of calls, as templates take them
 
 Each other module holds the formats of one family. A further one is a module of its own and a line

@@ -12,7 +12,7 @@ from app.answer.argument_parts import ArgumentsReader
 from app.answer.arguments import JsonReader, ParameterReader
 from app.answer.formats.call_ids import AnyIds, CallIds
 from app.answer.formats.calls import CallPiece
-from app.answer.formats.incoming import Incoming
+from app.answer.incoming import Incoming
 from app.answer.literals import LiteralReader
 from app.answer.pieces import CallArguments, CallEnd, CallStart
 from app.answer.tools import FunctionTool, ToolUse, arguments_of

@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 
+def begun_at_end(text: str, mark: str) -> int:
+    """How many characters at the end of ``text``, which lacks ``mark``, may begin it."""
+    lengths = range(min(len(mark) - 1, len(text)), 0, -1)
+    return next((n for n in lengths if text.endswith(mark[:n])), 0)
+
+
 class Incoming:
     """What has come and was not taken."""
 
@@ -43,6 +49,4 @@ class Incoming:
         at = self.text.find(mark)
         if at >= 0:
             return at, True
-        size = len(self.text)
-        lengths = range(min(len(mark) - 1, size), 0, -1)
-        return size - next((n for n in lengths if self.text.endswith(mark[:n])), 0), False
+        return len(self.text) - begun_at_end(self.text, mark), False
