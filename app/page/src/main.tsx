@@ -1,0 +1,6 @@
+import { render } from "preact";
+import { App } from "./app";
+import "./styles/colours.css";
+import "./styles/base.css";
+
+render(<App />, document.getElementById("page")!);
