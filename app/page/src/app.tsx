@@ -1,14 +1,11 @@
 /** The page: a header, and one of three tabs. */
 
+import { KeyDialog } from "./header/key_dialog";
+import { Header } from "./header/header";
 import { lazyTab } from "./lazy";
 import { Playground } from "./playground/playground";
-import { tab, type Tab } from "./state";
-
-const TABS: { id: Tab; label: string }[] = [
-  { id: "playground", label: "Playground" },
-  { id: "operations", label: "Operations" },
-  { id: "code", label: "Code" },
-];
+import { tab } from "./state";
+import { TabPanel } from "./ui/tabs";
 
 const Operations = lazyTab(() => import("./operations/operations").then((module) => module.Operations));
 const Code = lazyTab(() => import("./code/code").then((module) => module.Code));
@@ -16,27 +13,22 @@ const Code = lazyTab(() => import("./code/code").then((module) => module.Code));
 export function App() {
   return (
     <>
-      <header class="top">
-        <h1>Leapjson</h1>
-        <div role="tablist" aria-label="Page">
-          {TABS.map(({ id, label }) => (
-            <button key={id} role="tab" id={`tab-${id}`} aria-selected={tab.value === id} aria-controls={`panel-${id}`} onClick={() => (tab.value = id)}>
-              {label}
-            </button>
-          ))}
-        </div>
-      </header>
+      <Header />
       <main>
-        <section role="tabpanel" id="panel-playground" aria-labelledby="tab-playground" hidden={tab.value !== "playground"}>
+        <TabPanel prefix="page" id="playground" chosen={tab}>
           <Playground />
-        </section>
-        <section role="tabpanel" id="panel-operations" aria-labelledby="tab-operations" hidden={tab.value !== "operations"}>
+        </TabPanel>
+        <TabPanel prefix="page" id="operations" chosen={tab}>
           {tab.value === "operations" && <Operations />}
-        </section>
-        <section role="tabpanel" id="panel-code" aria-labelledby="tab-code" hidden={tab.value !== "code"}>
+        </TabPanel>
+        <TabPanel prefix="page" id="code" chosen={tab}>
           {tab.value === "code" && <Code />}
-        </section>
+        </TabPanel>
       </main>
+      <footer>
+        <a href="docs">API</a> · <a href="openapi.json">openapi.json</a> · <a href="metrics">metrics</a> · <a href="page/licenses.txt">licences</a>
+      </footer>
+      <KeyDialog />
     </>
   );
 }

@@ -137,5 +137,14 @@ export function goToPointer(pointer: string): void {
   schemaEditor?.(pointer);
 }
 
-/** What the server is: written once at the start. `null` until it answered. */
+/** What the server says is wrong in the schema on screen. Each writer replaces its own: "run" is a request that was
+ * refused, "explain" the schema registered. Both go when the schema's text changes. */
+export interface SchemaProblem {
+  pointer: string;
+  message: string;
+  severity: "error" | "warning";
+}
+export const schemaProblems: Signal<Readonly<Record<"run" | "explain", readonly SchemaProblem[]>>> = signal({ run: [], explain: [] });
+
+/** Names of the models that the server has; null until it answered. Written by the header. */
 export const serverModels: Signal<string[] | null> = signal(null);

@@ -1,18 +1,14 @@
 /** The first tab: a request on the left, its answer on the right. */
 
-import { ConfidencePanel } from "../confidence/confidence";
-import { ExplainPanel } from "../graph/explain";
-import { GraphPanel } from "../graph/graph";
+import { Answer } from "../answer/answer";
+import { RequestForm } from "../request/request_form";
+import "./playground.css";
 
 export function Playground() {
   return (
     <div class="playground">
-      <div class="request" />
-      <div class="answer">
-        <GraphPanel />
-        <ExplainPanel />
-        <ConfidencePanel />
-      </div>
+      <RequestForm />
+      <Answer />
     </div>
   );
 }
