@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.model.reach.kinds import NOT_OF_TEXT, POPULAR, every_kind
@@ -17,7 +19,9 @@ def test_a_popular_kind_does_what_its_page_says(kind: str) -> None:
         pytest.skip("this transformers does not have it")
     outcome = attempt(kind)  # raises where it neither runs nor is refused
     if is_of_this_version(PAGE.read_text()):
-        assert row(outcome) == ON_PAGE[kind]
+        # Another processor adds up in another order: its power of ten may be the next one.
+        near = [replace(outcome, error=outcome.error * factor) for factor in (0.1, 1, 10)]
+        assert ON_PAGE[kind] in map(row, near)
 
 
 def test_the_page_has_every_kind_of_the_transformers_that_wrote_it() -> None:

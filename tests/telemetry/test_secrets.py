@@ -122,7 +122,7 @@ def test_a_marker_in_every_field_and_failing_path_is_in_no_log_line(served: Serv
     assert {response.status_code for response in responses} >= {200, 400, 401, 404, 405, 413}
     assert all(response.status_code < 500 for response in responses)
     sent = [response for response in responses if SECRET in response.text]
-    assert len(sent) > 20, "the answers quote the marker: otherwise the test would prove little"
+    assert len(sent) > 15, "the answers quote the marker: otherwise the test would prove little"
     lines = served.lines_of(responses)
     assert "logit_bias.*" in {line.get("param") for line in lines}, "the field, not its member"
     logged = served.log.read_text(encoding="utf-8")

@@ -12,6 +12,7 @@ import torch
 from app.core.errors import UnsupportedModel
 from app.core.step import LogitsRow, Span, StepPlan
 from app.model.composition import load_runner
+from app.model.cpu.kernels import panels
 from app.model.inputs import lay_out
 from app.model.layers.attention import AttentionRoute, probe_layers
 from app.model.layers.model_call import logits_of
@@ -84,6 +85,7 @@ def test_falcon_with_alibi_is_refused(tmp_path: Path) -> None:
         load_runner(runner_config(folder))
 
 
+@pytest.mark.skipif(not panels.runs_here(), reason="needs AVX512-BF16 on Linux")
 def test_layers_that_were_packed_later_are_those_that_run(tmp_path: Path) -> None:
     runner = load_runner(runner_config(saved(tmp_path, "xglm", {}), dtype="bfloat16"))
     assert runner.description.packed_linears > 10

@@ -50,7 +50,7 @@ class Outcome:
 
     @property
     def bound(self) -> str:
-        """A power of ten above the error, which another machine finds, too."""
+        """The power of ten above the error; another machine may find the next one."""
         return f"1e{math.ceil(math.log10(max(self.error, _ROUNDING)))}"
 
     @property
