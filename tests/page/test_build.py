@@ -1,4 +1,4 @@
-"""The built page belongs to its sources, is small, and has nothing in it that the policy forbids."""
+"""The built page belongs to its sources, is small, and has nothing that its policy forbids."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from app.page import STATIC_PATH
 from tests.page.toolchain import PAGE, need_packages, node
 
 LIMIT = 400_000
-"""Bytes, compressed, of all that the page can load; the API's documentation is a page of its own."""
+"""Bytes, compressed, of all that the page can load; /docs is a page of its own."""
 OUTER = ("package.json", "package-lock.json", "tsconfig.json", "build.mjs")
 SOURCES = sorted(path for path in (PAGE / "src").rglob("*") if path.is_file())
 

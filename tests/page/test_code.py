@@ -11,13 +11,15 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import httpx
+import httpx2
 import openai
 import pytest
 
 from tests.page.toolchain import need_packages, node
 
 STRING = {"type": "string"}
+PART = {"$ref": "#/$defs/Part"}
+PAIR = {"minItems": 2, "maxItems": 2}
 DIGIT = {"type": "integer", "minimum": 0, "maximum": 9}
 
 
@@ -50,11 +52,11 @@ SAID: dict[str, Any] = {
             "mixed": {"enum": ["x", 1, None, True]},
         }
     ),
-    "nullable": record({"a": {"type": ["string", "null"]}, "b": {"anyOf": [DIGIT, {"type": "null"}]}}),
+    "nullable": record(
+        {"a": {"type": ["string", "null"]}, "b": {"anyOf": [DIGIT, {"type": "null"}]}}
+    ),
     "names": record(
-        dict.fromkeys(
-            ["class", "schema", "two words", "_under", "list", "str", "model_x", "a-b", "a b"], DIGIT
-        )
+        dict.fromkeys("class|schema|two words|_under|list|str|model_x|a-b|a b".split("|"), DIGIT)
     ),
     "nested": record(
         {
@@ -64,11 +66,11 @@ SAID: dict[str, Any] = {
         }
     ),
     "referred": record(
-        {"one": {"$ref": "#/$defs/Part"}, "many": {"type": "array", "items": {"$ref": "#/$defs/Part"}}},
+        {"one": PART, "many": {"type": "array", "items": PART}},
         **{"$defs": {"Part": record({"n": DIGIT})}},
     ),
     "words": record({"a": STRING | {"description": 'Say "yes" \\ or\n"no"'}}, description='End "'),
-}  # fmt: skip
+}
 """Schemas that models say in full."""
 
 LOOSE: dict[str, Any] = {
@@ -82,17 +84,18 @@ LOOSE: dict[str, Any] = {
 
 NODE_ONLY: dict[str, Any] = {
     "unique": record({"a": {"type": "array", "items": DIGIT, "uniqueItems": True}}),
-    "pair": record({"a": {"type": "array", "prefixItems": [DIGIT, STRING], "minItems": 2, "maxItems": 2}}),
+    "pair": record({"a": {"type": "array", "prefixItems": [DIGIT, STRING]} | PAIR}),
     "map": record({"a": {"type": "object", "additionalProperties": DIGIT}}),
-}  # fmt: skip
+}
 """Schemas that the SDK for Python takes as models, and the one for TypeScript does not."""
 
 HUGE = record({"a": {"type": "integer", "maximum": 2**60}})
 
+NODE = {"$ref": "#/$defs/Node"}
 RECURSIVE = record(
-    {"tree": {"$ref": "#/$defs/Node"}},
-    **{"$defs": {"Node": record({"n": DIGIT, "next": {"type": "array", "items": {"$ref": "#/$defs/Node"}}})}},
-)  # fmt: skip
+    {"tree": NODE},
+    **{"$defs": {"Node": record({"n": DIGIT, "next": {"type": "array", "items": NODE}})}},
+)
 
 
 @cache
@@ -102,23 +105,26 @@ def programs() -> dict[str, Any]:
         schemas = Path(folder) / "schemas.json"
         asked = SAID | LOOSE | NODE_ONLY | {"recursive": RECURSIVE, "huge": HUGE}
         schemas.write_text(json.dumps({name: json.dumps(asked[name], indent=2) for name in asked}))
-        return json.loads(node(Path(__file__).parent / "models.mjs", schemas, folder))
+        written: dict[str, Any] = json.loads(
+            node(Path(__file__).parent / "models.mjs", schemas, folder)
+        )
+    return written
 
 
 def sent_by_python(code: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """The body of the request that the program sends."""
     bodies: list[dict[str, Any]] = []
 
-    def catch(request: httpx.Request) -> httpx.Response:
+    def catch(request: httpx2.Request) -> httpx2.Response:
         bodies.append(json.loads(request.content))
-        return httpx.Response(400, json={"error": {"message": "caught"}})
+        return httpx2.Response(400, json={"error": {"message": "caught"}})
 
     real = openai.OpenAI
-    client = httpx.Client(transport=httpx.MockTransport(catch))
+    client = httpx2.Client(transport=httpx2.MockTransport(catch))
     monkeypatch.setattr(openai, "OpenAI", lambda **given: real(**given, http_client=client))
+    program = ModuleType("program")
+    monkeypatch.setitem(sys.modules, "program", program)  # where pydantic looks names up
     with pytest.raises(openai.BadRequestError, match="caught"):
-        program = ModuleType("program")
-        monkeypatch.setitem(sys.modules, "program", program)  # where pydantic looks names up
         exec(compile(code, "program.py", "exec"), program.__dict__)
     return bodies[0]
 
