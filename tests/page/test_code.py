@@ -56,7 +56,10 @@ SAID: dict[str, Any] = {
         {"a": {"type": ["string", "null"]}, "b": {"anyOf": [DIGIT, {"type": "null"}]}}
     ),
     "names": record(
-        dict.fromkeys("class|schema|two words|_under|list|str|model_x|a-b|a b".split("|"), DIGIT)
+        dict.fromkeys(
+            ["class", "schema", "two words", "_under", "list", "str", "model_x", "a-b", "a b"],
+            DIGIT,
+        )
     ),
     "nested": record(
         {
