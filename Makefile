@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 export OMP_WAIT_POLICY := PASSIVE
 
-.PHONY: run test unit format lint typecheck bench clients clean
+.PHONY: run test unit format lint typecheck bench clients page clean
 
 run: $(STAMP)
 	$(BIN)/python -m app serve
@@ -35,6 +35,12 @@ bench: $(STAMP)
 # Real clients against a server of the demo model; needs Node and npm for those of Node.
 clients: $(STAMP)
 	$(BIN)/python -m tests.clients.run $(CLIENTS)
+
+# The page that the server shows at /, from its sources; needs Node and npm. See docs/page.md.
+page:
+	npm ci --no-audit --no-fund --loglevel=error --ignore-scripts --prefix app/page
+	npm run --silent --prefix app/page check
+	npm run --silent --prefix app/page build
 
 fuzz: $(STAMP)
 	$(BIN)/python -m tests.conformance.fuzz_api --examples 2000

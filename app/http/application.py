@@ -21,6 +21,7 @@ from app.http.middleware.stack import install_middlewares
 from app.http.model_routes import models_router
 from app.http.models import ServedModels
 from app.http.openapi import install_openapi
+from app.http.page import page_router
 from app.http.requests.constraints import ConstraintReader
 from app.http.responses.routes import PATH as RESPONSES
 from app.http.responses.routes import responses_router
@@ -45,7 +46,12 @@ def build_app(
 ) -> FastAPI:
     """``lifespan`` starts and stops what ``service`` needs."""
     app = FastAPI(
-        title="Leapjson", version=config.version, lifespan=lifespan, redirect_slashes=False
+        title="Leapjson",
+        version=config.version,
+        lifespan=lifespan,
+        redirect_slashes=False,
+        docs_url=None,  # FastAPI's own pages load their scripts from a third party
+        redoc_url=None,
     )
     constraints = ConstraintReader(config.whitespace, schemas.schema)
     models = ServedModels(config, service.adapters)
@@ -61,6 +67,8 @@ def build_app(
     )
     for router in routers:
         app.include_router(router)
+    if config.page is not None:
+        app.include_router(page_router(config.page))
     install_error_handlers(app)
     install_openapi(app, routers, config)
     install_middlewares(app, config, service.admission, QUEUED_PATHS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -52,3 +53,5 @@ class ApiConfig:
     """Whether ``/metrics`` needs no key."""
     cors_origins: tuple[str, ...] = ()
     """Origins whose pages may ask from a browser; ``*`` is every origin."""
+    page: Path | None = None
+    """Folder of the page's files and those of ``/docs``; None: there are no pages."""

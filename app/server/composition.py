@@ -20,6 +20,7 @@ from app.http.application import build_app
 from app.http.config import ApiConfig
 from app.http.errors import status_of
 from app.http.middleware.auth import ApiKeys, read_api_keys
+from app.page import STATIC_PATH
 from app.server.backend import Backend
 from app.server.preload import Preload, warm
 from app.server.readings import readings
@@ -235,6 +236,7 @@ def _api_config(settings: Settings, backend: Backend) -> ApiConfig:
         api_keys=api_keys(settings),
         metrics_public=settings.metrics_public,
         cors_origins=settings.cors_origins,
+        page=STATIC_PATH if settings.page else None,
     )
 
 

@@ -215,6 +215,8 @@ class Settings(BaseSettings):
     cors_origins: Annotated[tuple[str, ...], NoDecode] = ()
     """Origins (https://example.com) whose pages may call the server, with commas between; * is
     every origin. By default none."""
+    page: bool = True
+    """Serve the page at / and the API's documentation at /docs."""
 
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """Least level logged."""

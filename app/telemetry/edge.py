@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from fastapi import FastAPI
 from pydantic_core import from_json
+from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.core.events import RequestStats
@@ -45,8 +46,8 @@ def install_telemetry(
     ``content``: bytes of each body, and characters of its path, that go into the log.
     """
     metrics.describe(model)
-    pages = (app.openapi_url, app.docs_url, app.redoc_url)
-    names = KnownNames(app.openapi(), filter(None, pages))
+    untold = [each for each in app.routes if isinstance(each, Route) and not each.include_in_schema]
+    names = KnownNames(app.openapi(), [route.path for route in untold])
     app.add_middleware(
         RequestTelemetry, metrics=metrics, names=names, traces=traces, content=content
     )

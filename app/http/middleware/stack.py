@@ -18,6 +18,7 @@ from app.http.errors import error_response
 from app.http.middleware.admission import AdmissionMiddleware
 from app.http.middleware.auth import METRICS_PATH, OPEN_PATHS, KeyAuth
 from app.http.middleware.origins import CrossOrigin, LocalPages
+from app.http.page import page_files
 from app.http.relaxed import HEADER as RELAXED
 from app.http.requests.ignored import HEADER as IGNORED
 from app.serving.admission import Admission
@@ -43,6 +44,8 @@ def install_middlewares(
     app.add_middleware(AdmissionMiddleware, admission=admission, queued_paths=queued_paths)
     if config.api_keys:
         public = OPEN_PATHS | ({METRICS_PATH} if config.metrics_public else set())
+        if config.page is not None:
+            public |= page_files(config.page).keys()
         app.add_middleware(KeyAuth, keys=config.api_keys, open_paths=public)
     else:
         app.add_middleware(LocalPages, allowed=config.cors_origins)

@@ -1,0 +1,123 @@
+/** The right side: the answer, beside it the race's other one, and below what is known of them. */
+
+import { signal } from "@preact/signals";
+
+import { ConfidencePanel } from "../confidence/confidence";
+import { ExplainPanel } from "../graph/explain";
+import { GraphPanel } from "../graph/graph";
+import { mainLane, plainLane, racing } from "../request/actions";
+import { Tabs, TabPanel } from "../ui/tabs";
+import { milliseconds, plural } from "../ui/number";
+import { Inspector } from "./inspector";
+import { LaneView } from "./lane_view";
+import { Legend, OriginBar } from "./origins";
+import { NO_COUNTS } from "./tokens";
+import "./answer.css";
+
+type Detail = "graph" | "explain" | "confidence";
+export const detail = signal<Detail>("graph");
+const DETAILS: readonly { id: Detail; label: string }[] = [
+  { id: "graph", label: "Graph" },
+  { id: "explain", label: "Explain" },
+  { id: "confidence", label: "Confidence" },
+];
+
+export function Answer() {
+  return (
+    <div class="answer-side">
+      <section class="card" aria-labelledby="answer-title">
+        <h2 id="answer-title" class="visually-hidden">
+          Answer
+        </h2>
+        {mainLane.phase.value === "idle" ? <BeforeTheFirst /> : <Lanes />}
+        <Announcer />
+      </section>
+      <section class="card details" aria-label="About this schema and answer">
+        <Tabs label="About this schema and answer" prefix="detail" tabs={DETAILS} chosen={detail} />
+        <TabPanel prefix="detail" id="graph" chosen={detail}>
+          <GraphPanel />
+        </TabPanel>
+        <TabPanel prefix="detail" id="explain" chosen={detail}>
+          <ExplainPanel />
+        </TabPanel>
+        <TabPanel prefix="detail" id="confidence" chosen={detail}>
+          <ConfidencePanel />
+        </TabPanel>
+      </section>
+      <Inspector />
+    </div>
+  );
+}
+
+/** What the colours will mean, in the place where the answer will be. */
+function BeforeTheFirst() {
+  return (
+    <div class="explains">
+      <p class="headline-words">
+        Where the schema leaves one way on, nothing is decoded. <em>Most of an answer needs no pass of the model.</em>
+      </p>
+      <OriginBar counts={NO_COUNTS} />
+      <Legend counts={NO_COUNTS} />
+      <p class="quiet">
+        Press <b>Run</b> to see which tokens the model had to draw, and <b>Race</b> to see the same answer drawn token by token beside it.
+      </p>
+    </div>
+  );
+}
+
+function Lanes() {
+  const longest = Math.max(mainLane.figures.value.tokens, racing.value ? plainLane.figures.value.tokens : 0);
+  if (!racing.value) return <LaneView lane={mainLane} id="answer" title="Answer" longest={longest} />;
+  return (
+    <>
+      <div class="lanes">
+        <div>
+          <h3>With leaps and drafts</h3>
+          <LaneView lane={mainLane} id="answer" title="Answer with leaps and drafts" longest={longest} />
+        </div>
+        <div>
+          <h3>Token by token</h3>
+          <LaneView lane={plainLane} id="plain" title="Answer token by token" longest={longest} />
+        </div>
+      </div>
+      <RaceResult />
+    </>
+  );
+}
+
+/** What the race came to: only what both lanes have shown. */
+function RaceResult() {
+  const over = mainLane.phase.value === "done" && plainLane.phase.value === "done";
+  const [ours, plain] = [mainLane.figures.value, plainLane.figures.value];
+  return (
+    <p class="race-result">
+      {over ? (
+        <>
+          <strong>{(plain.passes / Math.max(1, ours.passes)).toFixed(1)} times fewer passes:</strong> {plural(ours.passes, "pass", "passes")} and{" "}
+          {milliseconds(ours.elapsed)} against {plural(plain.passes, "pass", "passes")} and {milliseconds(plain.elapsed)}.{" "}
+          {mainLane.text.value === plainLane.text.value ? "Both wrote the same text." : "The texts differ."}{" "}
+        </>
+      ) : null}
+      <span class="quiet">Same request and seed, both at once in one batch.</span>
+    </p>
+  );
+}
+
+/** Tells screen readers how an answer goes: its beginning and its end, not each token. */
+function Announcer() {
+  const phase = mainLane.phase.value;
+  const { tokens, passes } = mainLane.figures.peek();
+  const words = {
+    idle: "",
+    waiting: "The request was sent.",
+    streaming: "The answer is coming.",
+    done: `The answer is whole: ${plural(tokens, "token")}, ${plural(passes, "forward pass", "forward passes")}.`,
+    stopped: "Stopped.",
+    failed: "", // the error itself is an alert
+  }[phase];
+  return (
+    <p class="visually-hidden" role="status">
+      {words}
+    </p>
+  );
+}

@@ -1,0 +1,43 @@
+/** What the four origins are called and mean, and the bar and legend that count them. */
+
+import type { Counts, Source } from "./tokens";
+import { SOURCES } from "./tokens";
+import "./origins.css";
+
+export const NAMES: Readonly<Record<Source, string>> = { sampled: "sampled", drafted: "drafted", held: "held back", leapt: "leapt" };
+
+export const MEANINGS: Readonly<Record<Source, string>> = {
+  sampled: "drawn by the model, one pass of it each",
+  drafted: "guessed, then confirmed by a pass that was due anyway",
+  held: "the end of a leap, left for the model to confirm",
+  leapt: "the schema left no other way: no pass at all",
+};
+
+/** How the tokens divide, as one bar. */
+export function OriginBar({ counts }: { counts: Counts }) {
+  const total = SOURCES.reduce((sum, source) => sum + counts[source], 0);
+  const said = SOURCES.filter((source) => counts[source] > 0).map((source) => `${counts[source]} ${NAMES[source]}`);
+  return (
+    <div class="origin-bar" role="img" aria-label={said.length ? `Tokens: ${said.join(", ")}` : "No tokens yet"}>
+      {SOURCES.map((source) => (
+        <span key={source} class={`swatch ${source}`} style={{ flexGrow: total ? counts[source] : 0 }} />
+      ))}
+    </div>
+  );
+}
+
+/** The colours and patterns with their counts. */
+export function Legend({ counts }: { counts: Counts }) {
+  return (
+    <ul class="legend">
+      {SOURCES.map((source) => (
+        <li key={source} title={MEANINGS[source]}>
+          <span class={`swatch ${source}`} aria-hidden="true" />
+          <span class={`token ${source}`}>{NAMES[source]}</span>
+          <strong data-source={source}>{counts[source]}</strong>
+          <span class="meaning">{MEANINGS[source]}</span>
+        </li>
+      ))}
+    </ul>
+  );
+}

@@ -1,0 +1,1 @@
+export function ConfidencePanel() { return null; }

@@ -1,0 +1,118 @@
+/** The editor of schemas: CodeMirror, with what the server says marked in the text. */
+
+import { autocompletion, closeBrackets, closeBracketsKeymap, completionKeymap } from "@codemirror/autocomplete";
+import { defaultKeymap, history, historyKeymap, indentWithTab } from "@codemirror/commands";
+import { json, jsonParseLinter } from "@codemirror/lang-json";
+import { bracketMatching, foldGutter, foldKeymap, indentOnInput, syntaxHighlighting } from "@codemirror/language";
+import { forceLinting, linter, lintGutter, lintKeymap, type Diagnostic } from "@codemirror/lint";
+import { highlightSelectionMatches, searchKeymap } from "@codemirror/search";
+import { EditorState, type Extension } from "@codemirror/state";
+import {
+  drawSelection,
+  EditorView,
+  highlightActiveLine,
+  highlightActiveLineGutter,
+  keymap,
+  lineNumbers,
+} from "@codemirror/view";
+import { effect } from "@preact/signals";
+import { useEffect, useRef } from "preact/hooks";
+
+import { onGoToPointer, schemaProblems, schemaText } from "../state";
+import { completeSchema, keywordHints } from "./completion";
+import { rangeOf } from "./pointers";
+import { highlighting, look } from "./look";
+
+export function SchemaEditor() {
+  const place = useRef<HTMLDivElement>(null);
+  useEffect(() => {
+    // In a shadow tree CodeMirror's styles are adopted style sheets, which the page's policy allows; in the
+    // document itself they would be an inline <style>.
+    const root = place.current!.shadowRoot ?? place.current!.attachShadow({ mode: "open" });
+    const view = new EditorView({ parent: root, root, state: stateOf(schemaText.peek()) });
+    const undo = [
+      effect(() => follow(view, schemaText.value)),
+      effect(() => {
+        void schemaProblems.value;
+        forceLinting(view);
+      }),
+    ];
+    onGoToPointer((pointer) => goTo(view, pointer));
+    return () => {
+      onGoToPointer(null);
+      undo.forEach((each) => each());
+      view.destroy();
+    };
+  }, []);
+  return <div class="editor" ref={place} />;
+}
+
+function stateOf(text: string): EditorState {
+  return EditorState.create({ doc: text, extensions: extensions() });
+}
+
+function extensions(): Extension {
+  return [
+    lineNumbers(),
+    highlightActiveLineGutter(),
+    foldGutter(),
+    lintGutter(),
+    history(),
+    drawSelection(),
+    indentOnInput(),
+    bracketMatching(),
+    closeBrackets(),
+    autocompletion({ override: [completeSchema], icons: false }),
+    highlightActiveLine(),
+    highlightSelectionMatches(),
+    keywordHints,
+    json(),
+    linter(diagnose, { delay: 300 }),
+    syntaxHighlighting(highlighting),
+    look,
+    EditorView.contentAttributes.of({ "aria-label": "JSON Schema" }),
+    EditorView.lineWrapping,
+    // Tab indents, as in every editor; Escape and then Tab leaves it (CodeMirror's own way out).
+    keymap.of([...closeBracketsKeymap, ...defaultKeymap, ...searchKeymap, ...historyKeymap, ...foldKeymap, ...completionKeymap, ...lintKeymap, indentWithTab]),
+    EditorView.updateListener.of((update) => {
+      if (update.docChanged) schemaText.value = update.state.doc.toString();
+    }),
+  ];
+}
+
+/** Takes over a text that came from elsewhere: an example, a link, the formatter. */
+function follow(view: EditorView, text: string): void {
+  const { doc } = view.state;
+  if (doc.length === text.length && doc.toString() === text) return;
+  view.dispatch({ changes: { from: 0, to: doc.length, insert: text }, selection: { anchor: 0 } });
+}
+
+const syntaxErrors = jsonParseLinter();
+
+function diagnose(view: EditorView): Diagnostic[] {
+  if (view.state.doc.length === 0) return [];
+  const wrong = syntaxErrors(view);
+  if (wrong.length > 0) return wrong;
+  const { run, explain } = schemaProblems.peek();
+  const seen = new Set<string>();
+  return [...run, ...explain]
+    .filter(({ pointer, severity }) => !seen.has(pointer + severity) && seen.add(pointer + severity))
+    .map(({ pointer, message, severity }) => ({ ...firstLine(view, rangeOf(view.state, pointer)), message, severity }));
+}
+
+/** Of a long value the first line is marked: a wave under a whole page points at nothing. */
+function firstLine(view: EditorView, range: { from: number; to: number } | null) {
+  const { from, to } = range ?? { from: 0, to: view.state.doc.length };
+  return { from, to: Math.min(to, view.state.doc.lineAt(from).to) };
+}
+
+function goTo(view: EditorView, pointer: string): void {
+  const range = rangeOf(view.state, pointer);
+  if (!range) return;
+  view.dispatch({
+    selection: { anchor: range.from, head: range.to },
+    effects: EditorView.scrollIntoView(range.from, { y: "center" }),
+  });
+  view.dom.scrollIntoView({ block: "nearest" });
+  view.focus();
+}

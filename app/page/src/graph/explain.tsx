@@ -1,0 +1,1 @@
+export function ExplainPanel() { return null; }

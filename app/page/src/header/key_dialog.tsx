@@ -1,0 +1,37 @@
+/** Asks for an API key. It stays in this tab's memory. */
+
+import { useEffect, useRef } from "preact/hooks";
+
+import { apiKey, keyWanted } from "../state";
+
+export function KeyDialog() {
+  const dialog = useRef<HTMLDialogElement>(null);
+  const field = useRef<HTMLInputElement>(null);
+  useEffect(() => {
+    if (keyWanted.value && !dialog.current!.open) dialog.current!.showModal();
+    if (!keyWanted.value && dialog.current!.open) dialog.current!.close();
+  }, [keyWanted.value]);
+  const take = (event: Event) => {
+    event.preventDefault();
+    keyWanted.value = false;
+    apiKey.value = field.current!.value.trim();
+    field.current!.value = "";
+  };
+  return (
+    <dialog ref={dialog} aria-labelledby="key-title" onClose={() => (keyWanted.value = false)}>
+      <form onSubmit={take}>
+        <h2 id="key-title">API key</h2>
+        <p class="quiet">{apiKey.value ? "The server does not take this key, or you wish to give another." : "Where the server wants a key, give it here."} It stays in the memory of this tab, and is gone when you close it.</p>
+        <input ref={field} id="key" type="password" aria-labelledby="key-title" autocomplete="off" spellcheck={false} />
+        <div class="buttons">
+          <button type="submit" class="primary">
+            Use
+          </button>
+          <button type="button" onClick={() => (keyWanted.value = false)}>
+            Cancel
+          </button>
+        </div>
+      </form>
+    </dialog>
+  );
+}

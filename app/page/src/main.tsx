@@ -1,0 +1,28 @@
+import { effect } from "@preact/signals";
+import { render } from "preact";
+
+import "./styles/colours.css";
+import "./styles/base.css";
+import { App } from "./app";
+import { restoreFromLink } from "./link";
+import { fillForm } from "./request/form";
+import { apiFetch, apiKey, model, serverModels } from "./state";
+
+fillForm();
+await restoreFromLink();
+addEventListener("hashchange", () => void restoreFromLink());
+render(<App />, document.getElementById("page")!);
+
+// The models are asked for at the start, and again with each key that is given.
+effect(() => {
+  void apiKey.value;
+  void loadModels();
+});
+
+async function loadModels(): Promise<void> {
+  const response = await apiFetch("v1/models").catch(() => null);
+  if (!response?.ok) return;
+  const { data } = (await response.json()) as { data: { id: string }[] };
+  serverModels.value = data.map(({ id }) => id);
+  if (!serverModels.value.includes(model.value)) model.value = serverModels.value[0] ?? "";
+}

@@ -1,0 +1,1 @@
+export function Operations() { return null; }

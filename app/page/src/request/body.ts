@@ -1,0 +1,74 @@
+/** The request on screen as the body of `POST /v1/chat/completions`. */
+
+import {
+  confidenceWanted,
+  constraintKind,
+  maxTokens,
+  model,
+  promptText,
+  schemaSpec,
+  schemaText,
+  seed,
+  systemText,
+  temperature,
+} from "../state";
+
+export interface Message {
+  role: "system" | "user";
+  content: string;
+}
+
+/** What decides the answer: all that the code tab shows. Absent fields are the server's to choose. */
+export interface RequestFields {
+  model: string;
+  messages: Message[];
+  temperature: number;
+  seed?: number;
+  max_tokens?: number;
+  response_format?: unknown;
+  confidence?: true;
+  spans?: true;
+}
+
+export function requestFields(): RequestFields {
+  const messages: Message[] = [];
+  if (systemText.value.trim()) messages.push({ role: "system", content: systemText.value });
+  messages.push({ role: "user", content: promptText.value });
+  return {
+    model: model.value,
+    messages,
+    temperature: temperature.value,
+    ...(seed.value !== null && { seed: seed.value }),
+    ...(maxTokens.value !== null && { max_tokens: maxTokens.value }),
+    ...(schemaSpec.value && { response_format: schemaSpec.value }),
+    ...(confidenceWanted.value && constraintKind.value !== "none" && { confidence: true as const, spans: true as const }),
+  };
+}
+
+/** The fields with what the page wants to see of the answer's making. `extra` goes above all. */
+export function streamBody(extra: Record<string, unknown> = {}): string {
+  return written({
+    ...requestFields(),
+    stream: true,
+    stream_options: { include_usage: true, continuous_usage_stats: true, origins: true },
+    logprobs: true,
+    top_logprobs: 5,
+    ...extra,
+  });
+}
+
+/**
+ * `fields` as JSON, with the schema as it is in the editor: read and written again, numbers of
+ * more than 53 bits would become others.
+ */
+export function written(fields: object, indent?: number): string {
+  const spec = schemaSpec.value;
+  if (spec?.type !== "json_schema") return JSON.stringify(fields, null, indent);
+  const mark = `schema:${crypto.getRandomValues(new Uint32Array(4)).join("-")}`;
+  const shell = JSON.stringify(
+    { ...fields, response_format: { ...spec, json_schema: { ...spec.json_schema, schema: mark } } },
+    null,
+    indent,
+  );
+  return shell.replace(JSON.stringify(mark), () => schemaText.value);
+}

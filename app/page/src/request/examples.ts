@@ -1,0 +1,145 @@
+/** Requests to begin with. The embedded demo model knows their tasks (app/demo/README.md). */
+
+import type { ConstraintKind } from "../state";
+
+export interface Example {
+  id: string;
+  label: string;
+  prompt: string;
+  system?: string;
+  kind: ConstraintKind;
+  /** The constraint: a JSON Schema, a regular expression, or a grammar. */
+  constraint: unknown;
+  confidence?: boolean;
+}
+
+const text = { type: "string" };
+
+export const EXAMPLES: readonly Example[] = [
+  {
+    id: "contact",
+    label: "Contact from a note",
+    prompt:
+      "Extract the contact from: Daniel Okafor works for Northwind Traders. His email is daniel@northwind.org and his number is (212) 555-0187.",
+    kind: "schema",
+    constraint: {
+      title: "Contact",
+      type: "object",
+      properties: { name: text, email: { type: "string", format: "email" }, phone: text, company: text },
+      required: ["name", "email", "phone", "company"],
+    },
+  },
+  {
+    id: "review",
+    label: "Review, and how sure the model is",
+    prompt:
+      "Extract the review from: I bought the Greenford lamp last week. Bad. 2 stars. It has a weak battery and a noisy screen. Verified buyer.",
+    kind: "schema",
+    constraint: {
+      title: "Review",
+      type: "object",
+      properties: {
+        product: { type: "string", "x-verbatim": "words", minLength: 1 },
+        rating: { type: "integer", minimum: 1, maximum: 5 },
+        sentiment: { enum: ["positive", "negative", "neutral"] },
+        cons: { type: "array", items: { type: "string", maxLength: 40 }, maxItems: 4 },
+        verified: { type: "boolean" },
+      },
+      required: ["product", "rating", "sentiment", "cons", "verified"],
+    },
+    confidence: true,
+  },
+  {
+    id: "invoice",
+    label: "Invoice with its items",
+    prompt:
+      "Extract the invoice from: Invoice INV-2041 of 2026-03-14 from Brightwater Supplies: 3 desk lamps at $24.50 each, 2 office chairs at $129.00 each. Total due: $331.50.",
+    kind: "schema",
+    constraint: {
+      title: "Invoice",
+      type: "object",
+      properties: {
+        number: { type: "string", maxLength: 20 },
+        date: { type: "string", format: "date" },
+        vendor: { type: "string", maxLength: 60 },
+        items: { type: "array", items: { $ref: "#/$defs/Item" }, maxItems: 5 },
+        total: { type: "number", minimum: 0 },
+        currency: { enum: ["USD", "EUR", "GBP"] },
+      },
+      required: ["number", "date", "vendor", "items", "total", "currency"],
+      $defs: {
+        Item: {
+          title: "Item",
+          type: "object",
+          properties: {
+            description: { type: "string", maxLength: 40 },
+            quantity: { type: "integer", minimum: 1, maximum: 999 },
+            price: { type: "number", minimum: 0 },
+          },
+          required: ["description", "quantity", "price"],
+        },
+      },
+    },
+  },
+  {
+    id: "event",
+    label: "Event from an invitation",
+    prompt:
+      "Extract the event from: You are invited to the Spring Concert on 2026-04-18 at 19:30 in the Riverside Hall. Anna Keller and Tom Brandt will be there.",
+    kind: "schema",
+    constraint: {
+      title: "Event",
+      type: "object",
+      properties: {
+        title: { type: "string", maxLength: 60 },
+        date: { type: "string", maxLength: 20 },
+        time: { type: "string", maxLength: 10 },
+        location: { type: "string", maxLength: 60 },
+        attendees: { type: "array", items: { type: "string", maxLength: 40 }, maxItems: 4 },
+      },
+      required: ["title", "date", "time", "location", "attendees"],
+    },
+  },
+  {
+    id: "character",
+    label: "A character, made up",
+    prompt: "Create a character sheet for Rowan Ashdown.",
+    kind: "schema",
+    constraint: {
+      title: "Character",
+      type: "object",
+      properties: {
+        name: { type: "string", maxLength: 40 },
+        house: { enum: ["Gryffindor", "Hufflepuff", "Ravenclaw", "Slytherin"] },
+        blood_status: { enum: ["Pure-blood", "Half-blood", "Muggle-born"] },
+        occupation: { type: "string", maxLength: 40 },
+        wand: {
+          title: "Wand",
+          type: "object",
+          properties: { wood: { type: "string", maxLength: 20 }, core: { type: "string", maxLength: 30 }, length: { type: "number", minimum: 5, maximum: 20 } },
+          required: ["wood", "core", "length"],
+        },
+        alive: { type: "boolean" },
+        patronus: { type: "string", maxLength: 20 },
+      },
+      required: ["name", "house", "blood_status", "occupation", "wand", "alive", "patronus"],
+    },
+  },
+  {
+    id: "phone",
+    label: "A regular expression: a phone number",
+    prompt: "Extract the phone from: Mina Park, Acme Labs, mina@acme.example, (415) 555-0132.",
+    kind: "regex",
+    constraint: String.raw`\{"phone": "\(\d{3}\) \d{3}-\d{4}"\}`,
+  },
+  {
+    id: "grammar",
+    label: "A Lark grammar: a verdict in a sentence",
+    prompt: "Extract the review from: I love the Nordlicht kettle. 5 stars. Great handle.",
+    kind: "grammar",
+    constraint: `start: "The review is " verdict ", with " stars "."
+verdict: "good" | "bad" | "mixed"
+stars: /[1-5]/ (" star" | " stars")
+`,
+  },
+];
