@@ -1,1 +1,77 @@
-export function Code() { return null; }
+/** The request on screen as code to take away. */
+
+import { signal, useComputed, useSignal } from "@preact/signals";
+
+import { requestFields, written } from "../request/body";
+import { apiKey, schema, schemaText, serverUrl } from "../state";
+import { Tabs, TabPanel } from "../ui/tabs";
+import { curl, pythonProgram, typescriptProgram, type OnScreen, type Snippet } from "./snippets";
+import "./code.css";
+
+type Language = "python" | "typescript" | "curl";
+const language = signal<Language>("python");
+const LANGUAGES: readonly { id: Language; label: string; needs: string; write: (screen: OnScreen) => Snippet }[] = [
+  { id: "python", label: "Python", needs: "pip install openai pydantic", write: pythonProgram },
+  { id: "typescript", label: "TypeScript", needs: "npm install openai zod", write: typescriptProgram },
+  { id: "curl", label: "curl", needs: "", write: curl },
+];
+
+export function Code() {
+  return (
+    <section class="card code-tab" aria-labelledby="code-title">
+      <h2 id="code-title">The request on screen, as code</h2>
+      <Tabs label="Language" prefix="language" tabs={LANGUAGES} chosen={language} />
+      {LANGUAGES.map(({ id, label, needs, write }) => (
+        <TabPanel key={id} prefix="language" id={id} chosen={language}>
+          <Program label={label} needs={needs} write={write} />
+        </TabPanel>
+      ))}
+    </section>
+  );
+}
+
+function Program({ label, needs, write }: { label: string; needs: string; write: (screen: OnScreen) => Snippet }) {
+  const snippet = useComputed(() => write(onScreen()));
+  const { code, note } = snippet.value;
+  return (
+    <>
+      <div class="code-tools">
+        <span class="quiet">{needs && <code>{needs}</code>}</span>
+        <Copy text={code} />
+      </div>
+      {note && <p class="note">{note}</p>}
+      <pre class="program" tabIndex={0} role="region" aria-label={`${label} program`}>
+        {code}
+      </pre>
+    </>
+  );
+}
+
+function onScreen(): OnScreen {
+  const fields = requestFields();
+  return {
+    url: serverUrl("v1"),
+    withKey: apiKey.value !== "",
+    fields,
+    body: written(fields, 2),
+    schema: schema.value && { value: schema.value.value, text: schemaText.value },
+  };
+}
+
+function Copy({ text }: { text: string }) {
+  const done = useSignal(false);
+  if (!navigator.clipboard) return null;
+  const copy = () =>
+    navigator.clipboard.writeText(text).then(
+      () => {
+        done.value = true;
+        setTimeout(() => (done.value = false), 1500);
+      },
+      () => {},
+    );
+  return (
+    <button type="button" class="small" onClick={copy}>
+      <span aria-live="polite">{done.value ? "Copied" : "Copy"}</span>
+    </button>
+  );
+}

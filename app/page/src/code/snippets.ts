@@ -1,0 +1,138 @@
+/** The request on screen as programs. Pure: what is on screen comes in, text comes out. */
+
+import type { RequestFields } from "../request/body";
+import { python, pydanticModels, type Written } from "./pydantic";
+import { zodModels } from "./zod";
+
+export interface OnScreen {
+  /** Address of the API, with /v1. */
+  url: string;
+  /** Whether the server wants a key; it is never shown, its place is. */
+  withKey: boolean;
+  fields: RequestFields;
+  /** The body as it is sent, indented: with the schema's own digits. */
+  body: string;
+  /** The schema, where the constraint is one: read, and as it is written. */
+  schema: { value: unknown; text: string } | null;
+}
+
+export interface Snippet {
+  code: string;
+  /** What is to be said about it; "" for nothing. */
+  note: string;
+}
+
+const KEY = "LEAPJSON_KEY";
+
+export function curl({ url, withKey, body }: OnScreen): Snippet {
+  const key = withKey ? ` \\\n  -H "authorization: Bearer $${KEY}"` : "";
+  return { code: `curl ${url}/chat/completions \\\n  -H 'content-type: application/json'${key} \\\n  -d @- <<'END'\n${body}\nEND\n`, note: "" };
+}
+
+// --- Python ---
+
+export function pythonProgram(screen: OnScreen): Snippet {
+  const models = screen.schema && pydanticModels(screen.schema.value);
+  const whole = models !== null && models.code !== null && !models.otherwise;
+  const imports = [...(withJson(models) ? ["import json"] : []), ...(screen.withKey ? ["import os"] : []), "", "import openai", ...(models?.imports.filter(isPydantic) ?? [])];
+  const typing = models?.imports.filter((line) => !isPydantic(line)) ?? [];
+  const head = [...imports.slice(0, imports.indexOf("")), ...typing].filter(Boolean);
+  const lines = [...head, ...(head.length ? [""] : []), ...imports.slice(imports.indexOf("") + 1), ""];
+  if (models?.code) lines.push("", models.code, "");
+  if (screen.schema && !whole) lines.push(`schema = json.loads(\n    ${pythonText(screen.schema.text)}\n)`, "");
+  const key = screen.withKey ? `os.environ["${KEY}"]` : '"none"';
+  lines.push(`client = openai.OpenAI(base_url=${python(screen.url)}, api_key=${key})`);
+  lines.push(`completion = client.chat.completions.${whole ? "parse" : "create"}(`);
+  for (const argument of pythonArguments(screen, whole ? models.root : null)) lines.push(`    ${argument},`);
+  lines.push(")", ...pythonEnd(models, whole, screen.fields.confidence === true));
+  return { code: `${lines.join("\n")}\n`, note: noteOn(models, "pydantic model") };
+}
+
+const isPydantic = (line: string) => line.startsWith("from pydantic");
+const withJson = (models: Written | null) => models !== null && (models.code === null || models.otherwise !== "");
+
+function pythonArguments({ fields, schema }: OnScreen, root: string | null): string[] {
+  const { response_format, confidence, spans, messages, ...rest } = fields;
+  const plain = Object.entries(rest).map(([name, value]) => `${name}=${python(value)}`);
+  const said = `messages=[\n${messages.map((message) => `        ${python(message)},\n`).join("")}    ]`;
+  const format = root ?? (schema ? pythonFormat(response_format) : response_format && python(response_format));
+  const extra = { ...(confidence && { confidence }), ...(spans && { spans }) };
+  return [...plain, said, ...(format ? [`response_format=${format}`] : []), ...(Object.keys(extra).length ? [`extra_body=${python(extra)}`] : [])];
+}
+
+function pythonFormat(format: unknown): string {
+  const { name, strict } = (format as { json_schema: { name: string; strict: boolean } }).json_schema;
+  return `{\n        "type": "json_schema",\n        "json_schema": {"name": ${python(name)}, "strict": ${python(strict)}, "schema": schema},\n    }`;
+}
+
+function pythonEnd(models: Written | null, whole: boolean, confidence: boolean): string[] {
+  const content = "completion.choices[0].message.content";
+  const shown = whole
+    ? "completion.choices[0].message.parsed"
+    : models?.code
+      ? `${models.root}.model_validate_json(${content})`
+      : models
+        ? `json.loads(${content})`
+        : content;
+  return [`print(${shown})`, ...(confidence ? ["print(completion.choices[0].confidence)"] : [])];
+}
+
+function pythonText(text: string): string {
+  return text.includes('"""') || text.endsWith('"') || text.endsWith("\\") ? python(text) : `r"""${text}"""`;
+}
+
+// --- TypeScript ---
+
+export function typescriptProgram(screen: OnScreen): Snippet {
+  const models = screen.schema && zodModels(screen.schema.value);
+  const whole = models !== null && models.code !== null && !models.otherwise;
+  const lines = ['import OpenAI from "openai";', ...(whole ? ['import { zodResponseFormat } from "openai/helpers/zod";'] : []), ...(models?.imports ?? []), ""];
+  if (models?.code) lines.push(models.code);
+  if (screen.schema && !whole) lines.push(`const schema = ${typescriptValue(screen.schema.text)};`, "");
+  const key = screen.withKey ? `process.env["${KEY}"]` : '"none"';
+  lines.push(`const client = new OpenAI({ baseURL: ${JSON.stringify(screen.url)}, apiKey: ${key} });`);
+  lines.push(`const completion = await client.chat.completions.${whole ? "parse" : "create"}({`);
+  for (const field of typescriptFields(screen, whole ? models.root : null)) lines.push(`  ${field},`);
+  lines.push("});", ...typescriptEnd(models, whole, screen.fields.confidence === true));
+  const rounds = screen.schema && /\d{16}/.test(screen.schema.text) ? "JavaScript rounds numbers of more than 53 bits." : "";
+  return { code: `${lines.join("\n")}\n`, note: [noteOn(models, "Zod schema"), rounds].filter(Boolean).join(" ") };
+}
+
+function typescriptFields({ fields, schema }: OnScreen, root: string | null): string[] {
+  const { response_format, confidence, spans, messages, ...rest } = fields;
+  const plain = Object.entries(rest).map(([name, value]) => `${name}: ${JSON.stringify(value)}`);
+  const said = `messages: [\n${messages.map(({ role, content }) => `    { role: ${JSON.stringify(role)}, content: ${JSON.stringify(content)} },\n`).join("")}  ]`;
+  const own = { ...(confidence && { confidence }), ...(spans && { spans }), ...(!schema && response_format ? { response_format } : {}) };
+  // What OpenAI's types do not know is spread in.
+  const extra = Object.keys(own).length ? [`...(${JSON.stringify(own)} as object)`] : [];
+  return [...plain, said, ...(schema ? [`response_format: ${typescriptFormat(response_format, root)}`] : []), ...extra];
+}
+
+function typescriptFormat(format: unknown, root: string | null): string {
+  const { name, strict } = (format as { json_schema: { name: string; strict: boolean } }).json_schema;
+  if (root) return `zodResponseFormat(${root}, ${JSON.stringify(name)})`;
+  return `{ type: "json_schema", json_schema: { name: ${JSON.stringify(name)}, strict: ${strict}, schema } }`;
+}
+
+function typescriptEnd(models: Written | null, whole: boolean, confidence: boolean): string[] {
+  const content = "completion.choices[0]?.message.content";
+  const shown = whole
+    ? "completion.choices[0]?.message.parsed"
+    : models?.code
+      ? `${models.root}.parse(JSON.parse(${content} ?? ""))`
+      : models
+        ? `JSON.parse(${content} ?? "")`
+        : content;
+  return [`console.log(${shown});`, ...(confidence ? ['console.log((completion.choices[0] as { confidence?: unknown } | undefined)?.confidence);'] : [])];
+}
+
+/** JSON is TypeScript, but for the one name that means something else, and for numbers that it would round. */
+function typescriptValue(text: string): string {
+  return text.includes("__proto__") ? `JSON.parse(${JSON.stringify(text)})` : text;
+}
+
+function noteOn(models: Written | null, name: string): string {
+  if (models === null) return "";
+  if (models.code === null) return `The schema itself is sent: ${models.unexpressed}.`;
+  return models.otherwise ? `The schema itself is sent, and the ${name} reads the answer: ${models.otherwise}.` : "";
+}

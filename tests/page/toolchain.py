@@ -1,0 +1,62 @@
+"""Node and the page's pinned packages, where they can be had."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from app.page import STATIC_PATH
+
+PAGE: Final = STATIC_PATH.parent
+_INSTALL_SECONDS = 180
+
+
+def need_packages() -> None:
+    """Skip the test where there is no Node, or the packages are neither here nor to be had."""
+    if (why := _missing()) is not None:
+        pytest.skip(why)
+
+
+def node(*arguments: str | Path) -> str:
+    """What ``node`` prints. Raises where it fails."""
+    ran = subprocess.run(
+        ["node", *map(str, arguments)], cwd=PAGE, capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout
+
+
+@cache
+def _missing() -> str | None:
+    if shutil.which("node") is None or shutil.which("npm") is None:
+        return "Node and npm are not here"
+    if _installed() != _pinned():
+        command = ["npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts", "--prefer-offline"]
+        try:
+            subprocess.run(
+                command, cwd=PAGE, capture_output=True, check=True, timeout=_INSTALL_SECONDS
+            )
+        except (subprocess.CalledProcessError, subprocess.TimeoutExpired):
+            return "the page's packages cannot be installed: is there no network?"
+    return None
+
+
+def _pinned() -> dict[str, str]:
+    """Versions by folder, but for those of other systems."""
+    return _versions(json.loads((PAGE / "package-lock.json").read_text()))
+
+
+def _installed() -> dict[str, str]:
+    lock = PAGE / "node_modules" / ".package-lock.json"
+    return _versions(json.loads(lock.read_text())) if lock.is_file() else {}
+
+
+def _versions(lock: dict[str, Any]) -> dict[str, str]:
+    packages = lock["packages"].items()
+    return {folder: p["version"] for folder, p in packages if folder and not p.get("optional")}
