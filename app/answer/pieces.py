@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from app.core.events import AnswerToken
+from app.core.events import AnswerToken, Origins
 
 EndReason = Literal["stop", "length", "tool_calls"]
 
@@ -212,7 +212,7 @@ TextPiece = Content | Reasoning | CallStart | CallArguments | CallEnd
 Measurement = Confidences | Inexact | Spans
 """What is told of the values of an answer."""
 
-Piece = TextPiece | Fields | Measurement | End
+Piece = TextPiece | Fields | Origins | Measurement | End
 
 
 @dataclass(slots=True)

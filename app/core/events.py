@@ -11,7 +11,8 @@ from app.core.errors import RequestError
 from app.core.step import TokenLogprob
 
 FinishReason = Literal["stop", "length", "abort", "error"]
-TokenSource = Literal["sampled", "leapt"]
+TokenSource = Literal["sampled", "drafted", "held", "leapt"]
+"""See ``app.engine.origins``."""
 PhaseName = Literal["compile", "queue", "prefill", "decode"]
 
 
@@ -22,10 +23,31 @@ class AnswerToken:
     token_id: int
     data: bytes
     """The bytes this token added to the answer; b"" for a held-back or special token."""
-    source: TokenSource
+    source: Literal["sampled", "leapt"]
     logprob: float = 0.0
     """0.0 for a leapt token: nothing else could have come."""
     top: Sequence[TokenLogprob] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class OriginToken:
+    """A token of an answer as it stands, and where it came from."""
+
+    token_id: int
+    data: bytes
+    """All bytes that it spells; b"" for a special token."""
+    source: TokenSource
+    logprob: float | None = None
+    """None: it was not drawn as it stands, but split anew."""
+    top: Sequence[TokenLogprob] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Origins:
+    """From token ``index`` of an answer on, its tokens are now these."""
+
+    index: int
+    tokens: Sequence[OriginToken]
 
 
 @dataclass(slots=True)  # not frozen: a step makes hundreds
@@ -39,7 +61,9 @@ class AnswerUsage:
     """Tokens of the answer as it stands (after re-tokenization), end of sequence included."""
     leapt_tokens: int
     drafted_tokens: int
-    """Drafted tokens that were accepted."""
+    """Those that were guessed before they were drawn; like the next, as the answer stands."""
+    held_tokens: int
+    """Those that were drawn though a leap could have spelled them: see ``app.engine.origins``."""
     forward_passes: int
     """Steps of the engine in which this answer took part."""
     accepted_prediction_tokens: int = 0
@@ -65,6 +89,8 @@ class TokenChunk:
     """The stop string that ended the answer."""
     choices: Sequence[ScoredChoice] = ()
     """Those that were scored since the last chunk, where the request asked for them."""
+    origins: Origins | None = None
+    """The tokens that changed since the last chunk, where the request asked for them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -109,6 +109,8 @@ class EngineRequest:
     on_budget: OnBudget = "finish"
     choices: ChoiceOptions | None = None
     """None: nothing is done about them, even where the constraint asks for it."""
+    origins: bool = False
+    """Tell where each token came from, in ``TokenChunk.origins``."""
     leap: bool = True
     draft: bool = True
     prediction: bytes = b""

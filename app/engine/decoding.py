@@ -20,6 +20,7 @@ from app.engine.drafts.draft import NO_DRAFT, Source
 from app.engine.drafts.drafting import Drafter
 from app.engine.drafts.prediction import Prediction
 from app.engine.leap import Leaper
+from app.engine.origins import HELD, SAMPLED
 from app.engine.sequence import Sequence
 from app.engine.stop_tokens import EditedMasks
 
@@ -114,6 +115,8 @@ class Decoder:
             return False
         sequence, tokens = portion.sequence, portion.sequence.tokens
         came = position < len(tokens) and tokens[position] == draft.tokens[index]
+        if came:
+            sequence.confirm(position)
         source = draft.sources[index]
         if source is Source.COPIED and sequence.statistics is not None:
             sequence.statistics.copies.record(came)
@@ -205,11 +208,14 @@ class Decoder:
         if may_end and self._ends(sequence, token):
             sequence.end(sampled)
         else:
+            source = SAMPLED
             if state is not None:
+                if (forced := state.forced()) and self._leaps(sequence):
+                    source = HELD if forced.startswith(self.spelling[token]) else SAMPLED
                 if statistics is not None and self._drafter.wanted(sequence.request):
                     statistics.record(sequence.place, sequence.tokens[-1], token)
                 state.accept(token)
-            sequence.append(self._drawn(sampled))
+            sequence.append(self._drawn(sampled), source)
             settled = self._settle(sequence)
         if statistics is not None:
             plain = settled == len(sequence.tokens) == changed + 1
@@ -267,7 +273,7 @@ class Decoder:
         self._finish_if_decided(sequence)
         if sequence.finish_reason is not None or sequence.state is None:
             return changed
-        if not (self._config.leap and sequence.request.leap):
+        if not self._leaps(sequence):
             return changed
         statistics = sequence.statistics
         leap = self._leaper.propose(
@@ -284,6 +290,9 @@ class Decoder:
         self._tally.skipped += max(0, len(sequence.tokens) - changed)
         self._finish_if_decided(sequence)
         return changed - leap.change.dropped
+
+    def _leaps(self, sequence: Sequence) -> bool:
+        return self._config.leap and sequence.request.leap
 
     def _finish_if_decided(self, sequence: Sequence) -> None:
         if sequence.finish_reason is not None:

@@ -24,6 +24,7 @@ from app.engine.choices.scoring import Scoring
 from app.engine.config import EngineConfig
 from app.engine.decoding import Decoder
 from app.engine.drafts.draft import Source
+from app.engine.origins import ToldTokens
 from app.engine.scheduler import Scheduler
 from app.engine.sequence import Sequence
 from app.engine.stop_tokens import StopTokens
@@ -151,6 +152,8 @@ class Engine:
                 thinking = Thinking(request.thinking, request.max_tokens - needed)
         sequence = Sequence(request, state, self._arrivals, stop_tokens, thinking)
         self._arrivals += 1
+        if request.origins:
+            sequence.told = ToldTokens(self._decoder.spelling)
         self._sequences[request.request_id] = sequence
         self._scheduler.add(sequence)
 
@@ -320,7 +323,6 @@ class Engine:
                     valid = self._score(portion, portion.scoring, drawn[row:])
             except Exception as error:
                 self._fail(sequence, error)
-            sequence.drafted_tokens += portion.num_accepted
             if sequence.prediction is not None and portion.num_taken:
                 sequence.prediction.drafted += portion.draft.sources.count(Source.PREDICTED)
             if sequence.finish_reason != "error":

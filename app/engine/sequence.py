@@ -19,6 +19,7 @@ from app.engine.drafts.draft import NO_DRAFT, Draft
 from app.engine.drafts.prediction import Prediction
 from app.engine.drafts.statistics import DraftStatistics
 from app.engine.leap import Change, Leap
+from app.engine.origins import DRAFTED, HELD, LEAPT, SAMPLED, TokenSources, ToldTokens
 from app.engine.stop_tokens import Edit, StopTokens
 from app.engine.stopping import StopFinder
 from app.engine.thinking import Thinking
@@ -87,15 +88,15 @@ class Sequence:
     stopped_by: bytes = b""
     """The stop string that ended it, which is no part of its text."""
     cached_tokens: int = 0
-    drafted_tokens: int = 0
     forward_passes: int = 0
     ended_by_token: int = 0
     """1 after a sampled token that ended the answer."""
     _hash: blake2b = field(init=False)
     _stops: StopFinder | None = field(init=False)
-    _leapt: bytearray = field(default_factory=bytearray)
-    """1 for each token of the answer that was leapt."""
-    _num_leapt: int = 0
+    sources: TokenSources = field(default_factory=TokenSources)
+    """Of the answer's tokens."""
+    told: ToldTokens | None = None
+    """None where nobody asked where they came from."""
     _prompt_ending: bytes | None = None
     _pending: list[AnswerToken] = field(default_factory=list)
     """What has not been emitted yet."""
@@ -185,16 +186,16 @@ class Sequence:
             self._prompt_ending = b"".join([spelling[token] for token in last])[-size:]
         return self._prompt_ending
 
-    def append(self, token: AnswerToken) -> None:
+    def append(self, token: AnswerToken, source: int = SAMPLED) -> None:
         """Confirm a token and the bytes it adds to the answer; finishes it at a stop string.
 
         As with stop tokens, one that comes after fewer than ``min_tokens`` others does not count.
         """
         counts = self._stops is not None and self.length >= self.request.min_tokens
-        leapt = token.source == "leapt"
         self.tokens.append(token.token_id)
-        self._leapt.append(leapt)
-        self._num_leapt += leapt
+        self.sources.append(source)
+        if self.told is not None:
+            self.told.append(token)
         self._hash.update(token.data)
         self._pending.append(token)
         if self.cursor is not None:
@@ -218,34 +219,47 @@ class Sequence:
         change = leap.change
         self.draft = change.held_back
         self.state = leap.state
-        if change.dropped:
-            self._num_leapt -= self._leapt.count(1, -change.dropped)
-            del self.tokens[-change.dropped :]
-            del self._leapt[-change.dropped :]
+        split = self._drop(change.dropped) if change.dropped else SAMPLED
         if self._stops is not None or self.stop_tokens is not None or self.thinking is not None:
-            return self._append_each(change)
+            return self._append_each(change, split)
         new = len(change.answer_tokens)
         self.tokens += change.tokens
-        self._leapt += bytes(len(change.tokens) - new) + b"\1" * new
-        self._num_leapt += new
+        if old := len(change.tokens) - new:
+            self.sources.extend(split, old)
+        self.sources.extend(LEAPT, new)
+        if self.told is not None:
+            self.told.extend(change.tokens)
         self._hash.update(change.text)
         if self.cursor is not None:
             self.cursor.feed(change.text)
         self._pending += change.answer_tokens
         return new
 
-    def _append_each(self, change: Change) -> int:
+    def _drop(self, count: int) -> int:
+        """The last ``count`` tokens give way; the source of those that only split them anew."""
+        del self.tokens[-count:]
+        if self.told is not None:
+            self.told.drop(count)
+        return self.sources.drop(count)
+
+    def confirm(self, position: int) -> None:
+        """The token at ``position``, which has been drawn, had been guessed before."""
+        self.sources.confirm(position - self.answer_start, DRAFTED)
+
+    def _append_each(self, change: Change, split: int) -> int:
         """Where any of the tokens may end the answer."""
         before = len(self._pending)
         for token, data in zip(change.tokens, change.added, strict=True):
             if not data:
                 self.tokens.append(token)
-                self._leapt.append(False)
+                self.sources.append(split)
+                if self.told is not None:
+                    self.told.extend([token])
             elif self.stop_tokens is not None and self.stop_tokens.ends(token, self.length):
-                self.append(AnswerToken(token, b"", "leapt"))
+                self.append(AnswerToken(token, b"", "leapt"), LEAPT)
                 self.finish("stop")
             else:
-                self.append(AnswerToken(token, data, "leapt"))
+                self.append(AnswerToken(token, data, "leapt"), LEAPT)
             if self.finish_reason is not None:
                 break
         return len(self._pending) - before
@@ -253,9 +267,10 @@ class Sequence:
     def end(self, sampled: SampledToken) -> None:
         """Finish at a sampled token that ends the answer and adds no bytes to it."""
         self.ended_by_token = 1
-        self._pending.append(
-            AnswerToken(sampled.token_id, b"", "sampled", sampled.logprob, sampled.top)
-        )
+        token = AnswerToken(sampled.token_id, b"", "sampled", sampled.logprob, sampled.top)
+        self._pending.append(token)
+        if self.told is not None:
+            self.told.append(token)
         self.finish("stop")
 
     def finish(self, reason: FinishReason) -> None:
@@ -283,8 +298,9 @@ class Sequence:
             start,
             self.cached_tokens,
             len(self.tokens) - start + self.ended_by_token,
-            self._num_leapt,
-            self.drafted_tokens,
+            self.sources.counts[LEAPT],
+            self.sources.counts[DRAFTED],
+            self.sources.counts[HELD],
             self.forward_passes,
         )
         if (prediction := self.prediction) is not None:
@@ -301,6 +317,7 @@ class Sequence:
             self.error,
             self.stopped_by,
             scored,
+            None if self.told is None else self.told.take(self.sources),
         )
 
     def _cut_pending(self, excess: int) -> None:
@@ -318,8 +335,8 @@ class Sequence:
         """Assert what holds between steps. For tests."""
         assert self.computed < len(self.tokens), "no token left to draw from"
         assert self.computed <= self.launched <= self.num_known + 1
-        assert len(self._leapt) == self.length
-        assert self._leapt.count(1) == self._num_leapt
+        assert len(self.sources) == self.length
+        self.sources.check_integrity()
         assert self.length <= self.request.max_tokens
         if self.state is not None and self.finishes_in_budget and self.begun:
             room = self.limit - self.length

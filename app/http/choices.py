@@ -37,6 +37,8 @@ class CompletionTokensDetails(Shape):
     """Forced by the constraint, and never decoded."""
     drafted_tokens: int
     """Guessed and confirmed."""
+    held_tokens: int
+    """Forced, but left to the model, as the next character could still merge with them."""
     forward_passes: int
 
 
@@ -61,6 +63,7 @@ _USAGE = to_json(
             "rejected_prediction_tokens": "%d",
             "leapt_tokens": "%d",
             "drafted_tokens": "%d",
+            "held_tokens": "%d",
             "forward_passes": "%d",
         },
     }
@@ -80,6 +83,7 @@ def _usage(generation: Generation) -> bytes:
         usage.rejected_prediction_tokens,
         usage.leapt_tokens,
         usage.drafted_tokens,
+        usage.held_tokens,
         usage.forward_passes,
     )
 

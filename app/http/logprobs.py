@@ -17,15 +17,15 @@ def logprob_entries(tokens: Sequence[AnswerToken], vocabulary: Vocabulary) -> li
     names = vocabulary.token_bytes
     return [
         {
-            **_token(token.data, token.logprob),
-            "top_logprobs": [_token(names[top.token_id], top.logprob) for top in token.top],
+            **named_token(token.data, token.logprob),
+            "top_logprobs": [named_token(names[top.token_id], top.logprob) for top in token.top],
         }
         for token in tokens
         if token.data
     ]
 
 
-def _token(data: bytes | None, logprob: float) -> dict[str, Any]:
+def named_token(data: bytes | None, logprob: float) -> dict[str, Any]:
     """A token without bytes of its own (end of sequence, say) has an empty name."""
     return {
         "token": (data or b"").decode(errors="replace"),

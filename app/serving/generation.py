@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 
 from app.answer.fields import FieldReader
+from app.answer.origins import OriginReader
 from app.answer.pieces import Delta
 from app.answer.plan import AnswerPlan
 from app.answer.relaxed import RelaxedAnswers
@@ -45,6 +46,7 @@ class Generation:
         plans: Sequence[AnswerPlan],
         confidence: bool = False,
         fields: bool = False,
+        origins: bool = False,
         exact: bool = False,
         texts: Sequence[Quotable | None] = (),
         ticket: Ticket,
@@ -58,7 +60,8 @@ class Generation:
         """``plans``: of each prompt, whose choices have consecutive ``request_ids``. ``release`` is
         called when all have ended, perhaps more than once. ``texts``: for each plan those that
         values are looked up in, where that is asked for. ``fields``: values are told as they become
-        whole. ``relaxed``: what is told of answers that are not held to all of their schema."""
+        whole. ``origins``: it is told where tokens came from. ``relaxed``: what is told of answers
+        that are not held to all of their schema."""
         self.relaxed = relaxed
         self.told_schema = told_schema
         """See ``AnswerPlan``."""
@@ -82,6 +85,7 @@ class Generation:
             self._fields = [
                 plan.field_reader() for plan in plans for _ in range(self._choices_each)
             ]
+        self._origins = [OriginReader() for _ in range(self.n if origins else 0)]
         self._ticket = ticket
         self._timeline = timeline
         self._abort = abort
@@ -114,6 +118,7 @@ class Generation:
             reasoning_tokens=min(reasoning, completion),
             leapt_tokens=sum(each.leapt_tokens for each in answers.values()),
             drafted_tokens=sum(each.drafted_tokens for each in answers.values()),
+            held_tokens=sum(each.held_tokens for each in answers.values()),
             forward_passes=sum(each.forward_passes for each in answers.values()),
             accepted_prediction_tokens=sum(
                 each.accepted_prediction_tokens for each in answers.values()
@@ -172,18 +177,22 @@ class Generation:
 
     def _deltas(self, chunks: Sequence[TokenChunk]) -> list[Delta]:
         if self.n == 1:
-            deltas = [self._readers[0].read(chunks)]
+            deltas = [self._delta(0, chunks)]
         else:
             of_choices: dict[str, list[TokenChunk]] = {}
             for chunk in chunks:
                 of_choices.setdefault(chunk.request_id, []).append(chunk)
-            deltas = [
-                self._readers[self._index[each]].read(of_choices[each]) for each in of_choices
-            ]
+            deltas = [self._delta(self._index[each], of_choices[each]) for each in of_choices]
         if self.relaxed is not None:
             for delta in deltas:
                 self.relaxed.read(delta)
         return deltas
+
+    def _delta(self, index: int, chunks: Sequence[TokenChunk]) -> Delta:
+        delta = self._readers[index].read(chunks)
+        if self._origins:
+            self._origins[index].read(chunks, delta)
+        return delta
 
     def expire(self, deadline: Deadline) -> None:
         """Fail at ``deadline`` if it has not ended by then: what still runs is aborted."""

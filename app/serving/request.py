@@ -44,6 +44,8 @@ class GenerationRequest:
     """Tell how sure the model was of each value."""
     fields: bool = False
     """Tell each value of a JSON answer as soon as it is whole."""
+    origins: bool = False
+    """Tell where each token came from."""
     spans: bool = False
     """Tell where values stand in the prompt whose schema says that they do."""
     choices: Literal["tokens", "exact"] | None = None

@@ -13,7 +13,7 @@ from app.answer.tools import FunctionTool, ToolUse
 from app.core.events import AnswerToken, AnswerUsage, FinishReason, TokenChunk
 from app.core.text import RenderedPrompt
 
-USAGE = AnswerUsage(1, 0, 1, 0, 0, 1)
+USAGE = AnswerUsage(1, 0, 1, 0, 0, 0, 1)
 
 
 def chunk(data: bytes, reason: FinishReason | None = None) -> TokenChunk:

@@ -199,7 +199,7 @@ def _plan(*names: str, content: bool = True, tail: str | None = None) -> AnswerP
 def _confidences(plan: AnswerPlan, text: str, choices: Sequence[ScoredChoice]) -> list[Confidence]:
     data = text.encode()
     spelled = [AnswerToken(byte, bytes([byte]), "sampled", -0.1) for byte in data]
-    usage = AnswerUsage(1, 0, 1, 0, 0, 1)
+    usage = AnswerUsage(1, 0, 1, 0, 0, 0, 1)
     reader = plan.reader(0, confidence=True)
     found: list[Confidence] = []
     for start in range(0, len(data), 7):
@@ -306,7 +306,7 @@ def test_where_choices_are_not_exact_is_told_by_pointer() -> None:
 def test_that_is_a_piece_of_its_own(confidence: bool) -> None:
     plan = AnswerPlan.of(RenderedPrompt([1], None), Choice(("a", "b")), None, FORMAT)
     reader = plan.reader(0, confidence=confidence, exact=True)
-    chunk = TokenChunk("r", b"a", [], AnswerUsage(1, 0, 1, 0, 0, 1), "stop")
+    chunk = TokenChunk("r", b"a", [], AnswerUsage(1, 0, 1, 0, 0, 0, 1), "stop")
     chunk.choices = [ScoredChoice(0, Place.TEXT, (), True, by_tokens=True)]
     pieces = reader.read([chunk]).pieces
     assert Inexact([TokenByToken("", "value")]) in pieces

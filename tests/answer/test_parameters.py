@@ -111,7 +111,7 @@ def test_values_have_the_confidence_of_the_tokens_that_wrote_them(
     use = ToolUse((FunctionTool("f", None, schema),))
     answer_reader = AnswerReader(detect(template, ()), use=use)
     confidences = ConfidenceReader("free")
-    usage = AnswerUsage(*[0] * 6)
+    usage = AnswerUsage(*[0] * 7)
     for at, character in enumerate(text):
         token = AnswerToken(at, character.encode(), source="sampled", logprob=-0.01 * at)
         chunk = TokenChunk("r", character.encode(), [token], usage)

@@ -14,6 +14,7 @@ BOTH_ORDERS = (
     "test_engine",
     "test_stop_tokens",
     "test_leap",
+    "test_origins",
 )
 WITH_STATES = ("test_engine",)
 """As well as without; other modules say it of each test."""

@@ -60,13 +60,14 @@ def test_every_answer_ends_whole_within_every_budget(language: FiniteConstraint)
 
 def test_what_a_longer_token_could_go_on_from_is_held_back_and_drafted() -> None:
     language = constraint(*templates('{"na', ["me", "or", "b"], '": 1', ["2", "1"], "}"))
-    drafted = 0
+    held, recorder = 0, Recorder()
     for seed in range(10):
         one = request(allowed=language, sampling=HOT, seed=seed)
-        usage = answer_of(make_engine(), one).usage
+        usage = answer_of(make_engine(observer=recorder), one).usage
         assert usage is not None
-        drafted += usage.drafted_tokens
-    assert drafted > 0
+        held += usage.held_tokens
+    assert held > 0
+    assert sum(step.drafted_tokens for step in recorder.steps) > 0
 
 
 def test_a_forced_opening_is_emitted_before_the_model_computes() -> None:
@@ -421,7 +422,8 @@ def test_statistics_of_steps_add_up_to_the_usage_of_answers() -> None:
     steps = recorder.steps
     assert sum(s.sampled_tokens for s in steps) == sum(t.source == "sampled" for t in entries)
     assert sum(s.leapt_tokens for s in steps) == sum(t.source == "leapt" for t in entries)
-    assert sum(s.drafted_tokens for s in steps) == sum(u.drafted_tokens for u in usages)
+    # Of what was guessed and came about a leap may have split something anew since.
+    assert sum(s.drafted_tokens for s in steps) >= sum(u.drafted_tokens for u in usages)
     assert all(step.batch_tokens <= EngineConfig().max_batch_tokens for step in steps)
     assert all(u.leapt_tokens <= u.completion_tokens for u in usages)
 

@@ -32,7 +32,8 @@ def take_back(bench: Bench, sequence: Sequence, kept: int) -> None:
     portion: Portion = batch.portions[sequence]
     dropped = len(sequence.tokens) - kept
     del sequence.tokens[kept:]
-    del sequence._leapt[len(sequence._leapt) - dropped :]
+    if dropped:
+        sequence.sources.drop(dropped)
     for _ in range(3):
         sequence.append(AnswerToken(9, b"9", "sampled"))
     bench.scheduler.commit(portion, kept)

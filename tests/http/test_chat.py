@@ -58,6 +58,7 @@ async def test_an_answer_has_every_key_that_clients_look_at() -> None:
                 "rejected_prediction_tokens": 0,
                 "leapt_tokens": 1,
                 "drafted_tokens": 0,
+                "held_tokens": 0,
                 "forward_passes": 2,
             },
         },

@@ -68,7 +68,9 @@ def completion_chunks(options: dict[str, Any] | None) -> Renderer:
     body: dict[str, Any] = {"model": "demo", "prompt": "hi", "stream": True, "n": 2}
     body |= {} if options is None else {"stream_options": options}
     wire = CompletionRequest.read(body, Ignored())
-    return completion_renderer(wire, "id", ServedModel.base(CONFIG), str)(generation())
+    return completion_renderer(wire, "id", ServedModel.base(CONFIG), ByteVocabulary(), str)(
+        generation()
+    )
 
 
 def written_whole(event: bytes, choice: dict[str, Any], options: dict[str, Any] | None) -> bytes:

@@ -18,7 +18,15 @@ from app.constraint.pieces.document import Document
 from app.core.adapters import Adapter
 from app.core.constraint import ConstraintSpec
 from app.core.errors import InvalidAdapter, RequestError
-from app.core.events import AnswerToken, AnswerUsage, RequestStats, StepOutput, TokenChunk
+from app.core.events import (
+    AnswerToken,
+    AnswerUsage,
+    Origins,
+    OriginToken,
+    RequestStats,
+    StepOutput,
+    TokenChunk,
+)
 from app.core.relaxation import Relaxation, Written
 from app.core.request import EngineRequest
 from app.core.specs import JsonSchema
@@ -71,6 +79,7 @@ class FakeEngine:
         """Requests whose next piece is told before the next step has computed anything."""
         self._left: dict[str, list[bytes]] = {}
         self._given: dict[str, int] = {}
+        self._spelled: dict[str, list[bytes]] = {}
         self._scheduled: set[str] = set()
         self._requests: dict[str, EngineRequest] = {}
 
@@ -141,8 +150,30 @@ class FakeEngine:
             del self._left[request_id]
         top = [TokenLogprob(ord("H"), -0.5), TokenLogprob(ByteVocabulary().eos, float("-inf"))]
         tokens = [AnswerToken(piece[0] if piece else 0, piece, "sampled", -0.25, top)]
-        usage = AnswerUsage(len(request.prompt), 2, given, given - 1, 0, given)
-        return TokenChunk(request_id, piece, tokens, usage, reason, self.error if reason else None)
+        usage = AnswerUsage(len(request.prompt), 2, given, given - 1, 0, 0, given)
+        return TokenChunk(
+            request_id,
+            piece,
+            tokens,
+            usage,
+            reason,
+            self.error if reason else None,
+            origins=self._origins(request, piece) if request.origins else None,
+        )
+
+    def _origins(self, request: EngineRequest, piece: bytes) -> Origins:
+        """The token of ``piece``, and the one before it told again."""
+        known = self._spelled.setdefault(request.request_id, [])
+        known.append(piece)
+        first = max(0, len(known) - 2)
+        top = [TokenLogprob(ord("H"), -0.5)]
+        tokens = [
+            OriginToken(piece[0] if piece else 0, piece, "sampled", -0.25, top)
+            if number % 2
+            else OriginToken(piece[0] if piece else 0, piece, "held")
+            for number, piece in enumerate(known[first:], start=first)
+        ]
+        return Origins(first, tokens)
 
 
 class FakeConstraint:

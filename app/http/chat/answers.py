@@ -10,6 +10,7 @@ from app.http.choices import Usage
 from app.http.confidence import Measured
 from app.http.fields import WholeValue
 from app.http.openapi import Shape
+from app.http.origins import TokenOrigins
 from app.http.relaxed import Warning
 
 
@@ -127,6 +128,8 @@ class ChunkChoice(Measured):
     finish_reason: Literal["stop", "length", "tool_calls"] | None
     fields: list[WholeValue] = Field(default=[])
     """Values that are whole with the chunk before, where that was asked for."""
+    origins: TokenOrigins | None = None
+    """Where tokens came from that are new or changed, where that was asked for."""
 
 
 class ChatCompletionChunk(_Head):

@@ -21,13 +21,14 @@ from app.answer.pieces import (
     Spans,
 )
 from app.core.constraint import Vocabulary
-from app.core.events import AnswerToken
+from app.core.events import AnswerToken, Origins
 from app.http.answering import Renderer
 from app.http.chat.wire import ChatCompletionRequest
 from app.http.choices import TEXT, ChunkRenderer, WholeRenderer
 from app.http.confidence import measured
 from app.http.logprobs import logprob_entries
 from app.http.models import ServedModel
+from app.http.origins import origins_entry
 from app.http.requests.generation import StreamOptions, stream_options
 from app.serving.generation import Generation
 
@@ -196,6 +197,10 @@ class _Chunks(ChunkRenderer):
                 )
             case Fields(values=whole):
                 return self._event(_wire(index, {}), whole)
+            case Origins():
+                return self._event(
+                    _wire(index, {}) | {"origins": origins_entry(piece, self._vocabulary)}
+                )
             case Confidences() | Inexact() | Spans():
                 self._measured.setdefault(index, {}).update(measured(piece))
             case End(reason=reason):

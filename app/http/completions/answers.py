@@ -10,6 +10,7 @@ from app.http.choices import Usage
 from app.http.confidence import Measured
 from app.http.fields import WholeValue
 from app.http.openapi import Shape
+from app.http.origins import TokenOrigins
 from app.http.relaxed import Warning
 
 
@@ -20,9 +21,7 @@ class CompletionLogprobs(Shape):
     top_logprobs: list[dict[str, float]]
 
 
-class CompletionChunkChoice(Measured):
-    """What was measured is in the last chunk of the choice."""
-
+class _Choice(Measured):
     index: int
     text: str
     logprobs: CompletionLogprobs | None
@@ -31,7 +30,14 @@ class CompletionChunkChoice(Measured):
     """Values that are whole with this chunk of a stream, where that was asked for."""
 
 
-class CompletionChoice(CompletionChunkChoice):
+class CompletionChunkChoice(_Choice):
+    """What was measured is in the last chunk of the choice."""
+
+    origins: TokenOrigins | None = None
+    """Where tokens came from that are new or changed, where that was asked for."""
+
+
+class CompletionChoice(_Choice):
     finish_reason: Literal["stop", "length"]
 
 

@@ -8,19 +8,25 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from app.answer.pieces import Confidences, Content, Delta, End, Fields, FieldValue, Inexact, Spans
-from app.core.events import AnswerToken
+from app.core.constraint import Vocabulary
+from app.core.events import AnswerToken, Origins
 from app.http.answering import Renderer
 from app.http.choices import TEXT, ChunkRenderer, WholeRenderer
 from app.http.completions.logprobs import ChoiceLogprobs, TokenName
 from app.http.completions.wire import CompletionRequest
 from app.http.confidence import measured
 from app.http.models import ServedModel
+from app.http.origins import origins_entry
 from app.http.requests.generation import StreamOptions, stream_options
 from app.serving.generation import Generation
 
 
 def completion_renderer(
-    wire: CompletionRequest, request_id: str, model: ServedModel, token_name: TokenName
+    wire: CompletionRequest,
+    request_id: str,
+    model: ServedModel,
+    vocabulary: Vocabulary,
+    token_name: TokenName,
 ) -> Callable[[Generation], Renderer]:
     """What answers ``wire``, once there is a generation."""
     name = None if wire.logprobs is None else token_name
@@ -34,7 +40,7 @@ def completion_renderer(
             "system_fingerprint": model.fingerprint,
         }
         if wire.stream:
-            return _Chunks(head, generation, stream_options(wire), name)
+            return _Chunks(head, generation, stream_options(wire), vocabulary, name)
         return _Whole(head, generation, name)
 
     return renderer
@@ -50,6 +56,7 @@ class _Choice:
     """What is told of the values."""
     finish_reason: str | None = None
     whole: list[FieldValue] = field(default_factory=list)
+    origins: Origins | None = None
 
     def add(self, delta: Delta) -> None:
         for piece in delta.pieces:
@@ -61,6 +68,8 @@ class _Choice:
                     self.measured |= measured(piece)
                 case Fields(values=whole):
                     self.whole += whole
+                case Origins():
+                    self.origins = piece
                 case End(reason=reason):
                     self.finish_reason = reason
 
@@ -97,10 +106,12 @@ class _Chunks(ChunkRenderer):
         head: dict[str, Any],
         generation: Generation,
         options: StreamOptions,
+        vocabulary: Vocabulary,
         name: TokenName | None,
     ) -> None:
         """``name`` is given where log-probabilities are asked for."""
         super().__init__(head, generation, options)
+        self._vocabulary = None if name is None else vocabulary
         self._logprobs = (
             None if name is None else [ChoiceLogprobs(name) for _ in range(generation.n)]
         )
@@ -118,13 +129,16 @@ class _Chunks(ChunkRenderer):
         logprobs = None
         if self._logprobs is not None and any(token.data for token in choice.tokens):
             logprobs = self._logprobs[delta.index]
-        if not any(choice.texts) and logprobs is None and choice.finish_reason is None:
-            return b""
-        if choice.finish_reason is None:
-            return self._event(choice.wire(delta.index, logprobs), choice.whole)
         told = b""
+        if choice.origins is not None:  # in a chunk of their own
+            entry = origins_entry(choice.origins, self._vocabulary)
+            told = self._event(_Choice().wire(delta.index, None) | {"origins": entry})
+        if not any(choice.texts) and logprobs is None and choice.finish_reason is None:
+            return told
+        if choice.finish_reason is None:
+            return self._event(choice.wire(delta.index, logprobs), choice.whole) + told
         if choice.whole:  # beside their text, in a chunk before the last
             before = _Choice(choice.texts, choice.tokens)
-            told = self._event(before.wire(delta.index, logprobs), choice.whole)
+            told += self._event(before.wire(delta.index, logprobs), choice.whole)
             choice.texts, logprobs = [], None
         return told + self._last(choice.wire(delta.index, logprobs))

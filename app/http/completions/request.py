@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from app.core.constraint import Vocabulary
 from app.core.errors import InvalidRequest
 from app.http.answering import AnswerCall
 from app.http.completions.logprobs import TokenName
@@ -28,7 +29,7 @@ def completion_call(
     config: ApiConfig,
     models: ServedModels,
     constraints: ConstraintReader,
-    vocabulary_size: int,
+    vocabulary: Vocabulary,
     token_name: TokenName,
 ) -> AnswerCall:
     """Raises ``InvalidRequest`` (or ``UnknownModel``) with the field in ``param``."""
@@ -47,7 +48,7 @@ def completion_call(
         wire,
         request_id,
         model.adapter,
-        read_prompts(wire.prompt, n=n, max_choices=config.max_n, vocabulary_size=vocabulary_size),
+        read_prompts(wire.prompt, n=n, max_choices=config.max_n, vocabulary_size=vocabulary.size),
         content=content.spec,
         n=n,
         max_tokens=max_tokens,
@@ -57,7 +58,7 @@ def completion_call(
     return AnswerCall(
         request,
         names={"prompt": "prompt", "max_tokens": limit, "constraint": content.param},
-        renderer=completion_renderer(wire, request_id, model, token_name),
+        renderer=completion_renderer(wire, request_id, model, vocabulary, token_name),
         stream=bool(wire.stream),
         logprobs=wire.logprobs is not None,
     )

@@ -34,7 +34,7 @@ def completions_router(
         config=config,
         models=models,
         constraints=constraints,
-        vocabulary_size=vocabulary.size,
+        vocabulary=vocabulary,
         token_name=token_name(vocabulary, service.tokenizer),
     )
     operation = tells(

@@ -17,6 +17,7 @@ class MessagesOutputDetails(Shape):
     thinking_tokens: int
     leapt_tokens: int
     drafted_tokens: int
+    held_tokens: int
     forward_passes: int
 
 

@@ -26,12 +26,14 @@ from app.answer.pieces import (
     Reasoning,
     Spans,
 )
+from app.core.events import Origins
 from app.http.answering import Renderer
 from app.http.confidence import measured
 from app.http.errors import ANTHROPIC, envelope
 from app.http.fields import with_fields
 from app.http.messages.wire import MessagesRequest, ThinkingAdaptive, ThinkingEnabled
 from app.http.models import ServedModel
+from app.http.origins import merged, origins_entry
 from app.http.relaxed import warnings_of
 from app.serving.generation import Generation
 
@@ -141,6 +143,7 @@ class _Whole(Renderer):
                 "thinking_tokens": usage.reasoning_tokens,
                 "leapt_tokens": usage.leapt_tokens,
                 "drafted_tokens": usage.drafted_tokens,
+                "held_tokens": usage.held_tokens,
                 "forward_passes": usage.forward_passes,
             },
             "service_tier": "standard",
@@ -150,6 +153,9 @@ class _Whole(Renderer):
 class _Events(_Whole):
     """The same as server-sent events."""
 
+    _origins: Origins | None = None
+    """Of tokens that no event has told yet."""
+
     def begin(self) -> bytes:
         return _event("message_start", message={**self._head, "usage": self._usage()})
 
@@ -158,6 +164,8 @@ class _Events(_Whole):
         for piece in delta.pieces:
             begun, text = self._take(piece)
             number = len(self._blocks) - 1
+            if isinstance(piece, Origins):
+                self._origins = merged(self._origins, piece)
             if isinstance(piece, Fields):
                 events += self._whole(number, piece.values)
             if begun is not None:
@@ -165,7 +173,14 @@ class _Events(_Whole):
                 events += _event("content_block_start", index=number, content_block=begun)
             if text:
                 events += _event(_DELTA, index=number, delta=_delta(piece, text))
+        if events and self._origins is not None:  # with the last event
+            told = to_json({"origins": self._take_origins()})
+            events = events.removesuffix(b"}\n\n") + b"," + told[1:] + b"\n\n"
         return events
+
+    def _take_origins(self) -> dict[str, Any] | None:
+        origins, self._origins = self._origins, None
+        return None if origins is None else origins_entry(origins, None)
 
     def _whole(self, number: int, values: Sequence[FieldValue]) -> bytes:
         """Values that are whole with the event before: a delta of nothing else."""
@@ -176,9 +191,12 @@ class _Events(_Whole):
     def end(self) -> bytes:
         usage = self._usage()
         del usage["service_tier"]
+        told = self._told()
+        if self._origins is not None:
+            told["origins"] = self._take_origins()
         return (
             _stop(len(self._blocks) - 1)
-            + _event("message_delta", delta=self._stopped(), usage=usage, **self._told())
+            + _event("message_delta", delta=self._stopped(), usage=usage, **told)
             + _event("message_stop")
         )
 

@@ -38,6 +38,8 @@ class StreamOptions(Wire):
     continuous_usage_stats: bool = False
     fields: bool = False
     """Extension: tell each value of a JSON answer when it is whole; see docs/requests.md."""
+    origins: bool = False
+    """Extension: tell where each token came from; see docs/requests.md."""
 
 
 class UsageOptions(Wire):
@@ -157,6 +159,7 @@ def generation_request(
         on_budget=fields.on_budget or "finish",
         confidence=confidence,
         fields=stream_options(fields).fields,
+        origins=stream_options(fields).origins,
         spans=choices is not None and bool(choices.spans),
         choices=None if choices is None else choices.choices,
         leap=fields.leap is not False,

@@ -20,6 +20,7 @@ class ResponsesOutputDetails(Shape):
     reasoning_tokens: int
     leapt_tokens: int
     drafted_tokens: int
+    held_tokens: int
     forward_passes: int
 
 

@@ -11,11 +11,13 @@ from pydantic_core import to_json
 from app.answer.pieces import Confidences, Delta, End, Fields, FieldValue, Inexact, Spans
 from app.core.constraint import Vocabulary
 from app.core.errors import QueueFull, RequestError
+from app.core.events import Origins
 from app.http.answering import Renderer
 from app.http.confidence import measured
 from app.http.errors import envelope
 from app.http.fields import with_fields
 from app.http.models import ServedModel
+from app.http.origins import merged, origins_entry
 from app.http.relaxed import warnings_of
 from app.http.responses.output import WHOLE, Ended, Event, OutputBuilder
 from app.http.responses.settings import settings
@@ -46,7 +48,9 @@ def responses_renderer(
             **settings(wire),
         }
         output = OutputBuilder(request_id, vocabulary)
-        return (_Events if wire.stream else _Whole)(head, output, generation)
+        if wire.stream:
+            return _Events(head, output, generation, vocabulary)
+        return _Whole(head, output, generation)
 
     return renderer
 
@@ -62,6 +66,8 @@ class _Whole(Renderer):
         self._status: Ended = "completed"
         self._measured: dict[str, Any] = {}
         """What is told of the values of the answer."""
+        self._origins: Origins | None = None
+        """Of tokens that no event has told yet."""
 
     def chunk(self, delta: Delta) -> bytes:
         self._add(delta)
@@ -77,6 +83,8 @@ class _Whole(Renderer):
             if isinstance(piece, End):
                 self._status = "incomplete" if piece.reason == "length" else "completed"
                 events += self._output.end(self._status)
+            elif isinstance(piece, Origins):
+                self._origins = merged(self._origins, piece)
             elif isinstance(piece, Fields):
                 events.append(self._output.whole(piece.values))
             elif isinstance(piece, Confidences | Inexact | Spans):
@@ -105,16 +113,34 @@ class _Events(_Whole):
 
     _number = 0
 
+    def __init__(
+        self,
+        head: dict[str, Any],
+        output: OutputBuilder,
+        generation: Generation,
+        vocabulary: Vocabulary | None,
+    ) -> None:
+        super().__init__(head, output, generation)
+        self._vocabulary = vocabulary
+
     def begin(self) -> bytes:
         steps = ("response.created", "response.in_progress")
         return self._write({"type": step, "response": self._head} for step in steps)
 
     def chunk(self, delta: Delta) -> bytes:
-        return self._write(self._add(delta))
+        return self._write(self._with_origins(self._add(delta)))
 
     def end(self) -> bytes:
         response = self._response()
-        return self._write([{"type": f"response.{self._status}", "response": response}])
+        event = {"type": f"response.{self._status}", "response": response}
+        return self._write(self._with_origins([event]))
+
+    def _with_origins(self, events: list[Event]) -> list[Event]:
+        """``events``, the last of which tells of the tokens that came with them."""
+        if events and self._origins is not None:
+            events[-1]["origins"] = origins_entry(self._origins, self._vocabulary)
+            self._origins = None
+        return events
 
     def fail(self, error: Exception) -> bytes:
         told = envelope(error)["error"]
@@ -159,6 +185,7 @@ def _usage(usage: Usage) -> dict[str, Any]:
             "reasoning_tokens": usage.reasoning_tokens,
             "leapt_tokens": usage.leapt_tokens,
             "drafted_tokens": usage.drafted_tokens,
+            "held_tokens": usage.held_tokens,
             "forward_passes": usage.forward_passes,
         },
         "total_tokens": usage.prompt_tokens + usage.completion_tokens,
