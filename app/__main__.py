@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 from importlib.metadata import version
 from typing import TYPE_CHECKING
@@ -35,6 +36,11 @@ def main(arguments: list[str] | None = None) -> int:
     except LeapjsonError as error:
         print(f"leapjson: {error}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:  # before it serves; from then on signals are the server's
+        print("leapjson: stopped before it served", file=sys.stderr)
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        signal.raise_signal(signal.SIGINT)
+        raise
 
 
 def build_parser() -> argparse.ArgumentParser:

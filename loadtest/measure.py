@@ -9,13 +9,15 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 import httpx
 
+from app.core.progress import SILENCE, Progress, Stage
+from app.terminal.screen import open_screen
 from loadtest.answers import Answer
 from loadtest.connection import Connection
 from loadtest.dialects import UnsupportedConstraintError
@@ -106,11 +108,17 @@ class Measurement:
     """Carries out a plan; ``tell`` gets a line about each step."""
 
     def __init__(
-        self, plan: Plan, runner: Callable[..., Round], tell: Callable[[str], None]
+        self,
+        plan: Plan,
+        runner: Callable[..., Round],
+        tell: Callable[[str], None],
+        progress: Progress = SILENCE,
     ) -> None:
         self._plan = plan
         self._run = runner
         self._tell = tell
+        self._progress = progress
+        self._done = 0
         self._nonces = Nonces(plan.run)
         self._headers = {"authorization": f"Bearer {plan.api_key}"} if plan.api_key else {}
         self._warm: set[tuple[str, str]] = set()
@@ -121,7 +129,7 @@ class Measurement:
     def together(self, model: Path | None, logs: Path) -> Results:
         """All servers run all the time. They are started here, each target once."""
         plan = self._plan
-        with ExitStack() as stack:
+        with ExitStack() as stack, self._rounds() as stage:
             sites: dict[Target, _Site] = {}
             for arm in plan.arms:
                 if arm.target not in sites:
@@ -131,20 +139,32 @@ class Measurement:
                     for repeat in range(plan.repeats):
                         for arm in self._order(repeat):
                             self._measure(arm, sites[arm.target], workload, load, repeat)
+                            self._count(stage)
         return self.results
 
     def one_at_a_time(self, model: Path | None, logs: Path) -> Results:
         """In each repetition every arm's server is started, measured, and stopped."""
         plan = self._plan
-        for repeat in range(plan.repeats):
-            for arm in self._order(repeat):
-                self._warm.clear()
-                with ExitStack() as stack:
-                    site = self._start(stack, arm, model, logs)
-                    for workload in plan.workloads:
-                        for load in plan.loads:
-                            self._measure(arm, site, workload, load, repeat)
+        with self._rounds() as stage:
+            for repeat in range(plan.repeats):
+                for arm in self._order(repeat):
+                    self._warm.clear()
+                    with ExitStack() as stack:
+                        site = self._start(stack, arm, model, logs)
+                        for workload in plan.workloads:
+                            for load in plan.loads:
+                                self._measure(arm, site, workload, load, repeat)
+                                self._count(stage)
         return self.results
+
+    def _rounds(self) -> AbstractContextManager[Stage]:
+        plan = self._plan
+        count = len(plan.arms) * len(plan.workloads) * len(plan.loads) * plan.repeats
+        return self._progress.stage("measuring", count, unit="rounds")
+
+    def _count(self, stage: Stage) -> None:
+        self._done += 1
+        stage.reach(self._done)
 
     def _start(self, stack: ExitStack, arm: Arm, model: Path | None, logs: Path) -> _Site:
         if not isinstance(arm.target, At):
@@ -253,5 +273,6 @@ def measure(
     What a server cannot do at all is noted, and the others are measured. Raises RuntimeError where
     a server does not start, ``NotInstalled`` where it cannot, ValueError where it needs a model.
     """
-    run = Measurement(plan, run_blocking, tell)
+    progress = open_screen(sys.stderr, still=True).progress
+    run = Measurement(plan, run_blocking, tell, progress)
     return (run.one_at_a_time if one_at_a_time else run.together)(model, logs)

@@ -15,6 +15,7 @@ import asyncio
 import json
 import os
 import random
+import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -27,10 +28,12 @@ import numpy as np
 from app.constraint import Compiler
 from app.core.constraint import Constraint, ConstraintSpec, Vocabulary
 from app.core.errors import ConstraintError
+from app.core.progress import telling
 from app.core.specs import JsonSchema
 from app.demo import MODEL_PATH
 from app.serving.compiling.cache import ConstraintCache
 from app.serving.compiling.pool import CompileLimits, CompilePool
+from app.terminal.screen import open_screen
 from app.text import Vocabulary as TextVocabulary
 from loadtest.faults.watch import resident
 from loadtest.schemas import renamed
@@ -96,7 +99,9 @@ async def soak(arguments: argparse.Namespace) -> None:
     rng = random.Random(0)
     print(heading(COLUMNS))
     started, most = time.perf_counter(), 0.0
-    schemas = islice(distinct_schemas(arguments.schemas), arguments.count)
+    schemas: Iterator[Any] = islice(distinct_schemas(arguments.schemas), arguments.count)
+    progress, count = open_screen(sys.stderr).progress, arguments.count
+    schemas = telling(progress, "walking", schemas, of=count, unit="schemas")
     for number, schema in enumerate(schemas, start=1):
         try:
             constraint = await cache.get(JsonSchema(schema, close_objects=True))

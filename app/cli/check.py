@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from typing import Any
 
 from app.cli.specification import UnusableInput, read_bytes, read_specification
@@ -11,6 +12,7 @@ from app.constraint.program import Program, compile_program
 from app.core.specs import JsonSchema
 from app.explain.check import Checker, Verdict
 from app.explain.spelling import spell_bytes
+from app.terminal.paint import Paint, paint_for
 
 
 def run(options: argparse.Namespace) -> int:
@@ -21,6 +23,7 @@ def run(options: argparse.Namespace) -> int:
     program = compile_program(spec, constrained.limits)
     if options.document is not None:
         program = _bound(program, options.document)
+    paint = paint_for(sys.stdout)
     checker = Checker(program, constrained.schema)
     reports: list[dict[str, Any]] = []
     for name, text in texts.items():
@@ -32,7 +35,7 @@ def run(options: argparse.Namespace) -> int:
         if options.json:
             reports.append(_as_json(name, verdict, other))
         else:
-            print("\n".join(_as_text(name, verdict, other)))
+            print("\n".join(_as_text(name, verdict, other, paint)))
             reports.append({"valid": verdict.valid})
     if options.json:
         print(json.dumps(reports, ensure_ascii=False, indent=2))
@@ -55,23 +58,24 @@ def _bound(program: Program, name: str) -> Program:
     return bind(program, {hole.source: documents[hole.source.words] for hole in holes})
 
 
-def _as_text(name: str, verdict: Verdict, other: bytes | None) -> list[str]:
+def _as_text(name: str, verdict: Verdict, other: bytes | None, paint: Paint) -> list[str]:
     if verdict.valid:
-        return [f"{name}: valid"]
+        return [f"{name}: {paint('valid', 'bold green')}"]
     place = f"byte {verdict.offset}, line {verdict.line}, column {verdict.column}"
     if verdict.incomplete:
-        lines = [f"{name}: incomplete: the beginning of an answer, which ends at {place}"]
+        word = paint("incomplete", "bold yellow")
+        lines = [f"{name}: {word}: the beginning of an answer, which ends at {place}"]
     else:
-        lines = [f"{name}: not valid: it stops at {place}"]
+        lines = [f"{name}: {paint('not valid', 'bold red')}: it stops at {place}"]
     before = spell_bytes(verdict.before)
     lines.append(f"  text before  {'...' if verdict.offset > len(verdict.before) else ''}{before}")
     if not verdict.incomplete:
-        lines.append(f"  found        {spell_bytes(verdict.found)}")
-    lines.append(f"  allowed      {_allowed(verdict)}")
+        lines.append(f"  found        {paint(spell_bytes(verdict.found), 'red')}")
+    lines.append(f"  allowed      {paint(_allowed(verdict), 'green')}")
     if verdict.incomplete:
         spelled = verdict.completion
         rest = "longer than 2,000 bytes" if spelled is None else spell_bytes(spelled)
-        lines.append(f"  shortest end {rest}")
+        lines.append(f"  shortest end {paint(rest, 'green')}")
     if other is not None:
         lines.append("  The value is valid, but written in another form. Answers are written as")
         lines.append(f"  {other.decode('utf-8', 'backslashreplace')}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections import defaultdict
 from dataclasses import asdict
 from pathlib import Path
@@ -19,19 +20,31 @@ from app.explain.keywords import KeywordUse, keyword_uses
 from app.explain.report import graph_facts, length_facts, relaxations
 from app.explain.spelling import cut, spell_bytes
 from app.explain.svg import draw
+from app.terminal.paint import Paint, paint_for
 
 _WAYS = 60
 """Lines that list ways."""
+_CHOICE, _LEAP = "yellow", "green"
+"""As in the picture."""
+_COLOURS = {
+    "enforced": "green",
+    "annotation": "dim",
+    "no effect": "dim",
+    "not enforced": "yellow",
+    "refused": "bold red",
+}
+"""Of what became of a keyword."""
 
 
 def run(options: argparse.Namespace) -> int:
     """The exit status."""
     constrained = read_specification(options)
+    paint = paint_for(sys.stdout)
     try:
         program = compile_program(constrained.spec, constrained.limits)
     except UnsupportedSchema as error:
         if not options.json:
-            print("\n".join(_keyword_lines(keyword_uses(constrained.schema, error))))
+            print("\n".join(_keyword_lines(keyword_uses(constrained.schema, error), paint)))
         raise
     report = length_facts(program)
     if options.tokenizer is not None:
@@ -53,14 +66,18 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps(report, ensure_ascii=False, indent=2))
         return 0
-    lines = [constrained.title, "", *_figure_lines(report), "", *_way_lines(graph)]
+    lines = [paint(constrained.title, "bold"), "", *_figure_lines(report), ""]
+    lines += _way_lines(graph, paint)
     if uses:
-        lines += ["", *_keyword_lines(uses)]
+        lines += ["", *_keyword_lines(uses, paint)]
     if options.prompt:
         tokens = f", {report['prompt_tokens']} tokens" if "prompt_tokens" in report else ""
         lines += ["", f"prompt: {len(report['prompt'])} characters{tokens}", report["prompt"]]
     if program.relaxed:
-        lines += ["", "relaxed: answers are not held to these"]
+        lines += [
+            "",
+            paint("relaxed", _COLOURS["not enforced"]) + ": answers are not held to these",
+        ]
         lines += [f"  {each.pointer or 'the root'}: {each.reason}" for each in program.relaxed]
     if options.svg is not None:
         lines += ["", f"picture: {options.svg}"]
@@ -128,7 +145,7 @@ def _figure_lines(report: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _way_lines(graph: Graph) -> list[str]:
+def _way_lines(graph: Graph, paint: Paint) -> list[str]:
     """The ways from each branch point: the choice in angle brackets, then the leap."""
     lines = ["ways, as: from -> to  <choice> leap"]
     for edge in graph.edges[:_WAYS]:
@@ -136,10 +153,10 @@ def _way_lines(graph: Graph) -> list[str]:
         notes = [f"rule {node.rule}"] if node.rule is not None and edge is node.edges[0] else []
         if node.repeats and edge is node.edges[0]:
             notes.append(node.repeats)
-        choice = f"<{edge.choice}> " if edge.choice else ""
+        choice = paint(f"<{edge.choice}>", _CHOICE) + " " if edge.choice else ""
         target = "..." if edge.target is None else str(edge.target)
-        text = f"{choice}{cut(spell_bytes(edge.leap))}".rstrip("\n")
-        note = f"   ({', '.join(notes)})" if notes else ""
+        text = choice + paint(cut(spell_bytes(edge.leap)).rstrip("\n"), _LEAP)
+        note = paint(f"   ({', '.join(notes)})", "dim") if notes else ""
         lines.append(f"  {edge.source:>3} -> {target:<3}  {text}{note}")
     if len(graph.edges) > _WAYS:
         lines.append(f"  ... and {len(graph.edges) - _WAYS} more")
@@ -148,7 +165,7 @@ def _way_lines(graph: Graph) -> list[str]:
     return lines
 
 
-def _keyword_lines(uses: list[KeywordUse]) -> list[str]:
+def _keyword_lines(uses: list[KeywordUse], paint: Paint) -> list[str]:
     """One line for each keyword and what it became; places are counted, the first one named."""
     groups: dict[tuple[str, str, str], list[str]] = defaultdict(list)
     for use in uses:
@@ -156,5 +173,6 @@ def _keyword_lines(uses: list[KeywordUse]) -> list[str]:
     lines = ["keywords"]
     for (keyword, fate, note), pointers in groups.items():
         times = f"{len(pointers)} times, first at " if len(pointers) > 1 else ""
-        lines.append(f"  {keyword:<22} {fate}: {note} ({times}{cut(pointers[0])})")
+        told = paint(fate, _COLOURS.get(fate, ""))
+        lines.append(f"  {keyword:<22} {told}: {note} ({times}{cut(pointers[0])})")
     return lines

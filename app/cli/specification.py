@@ -17,6 +17,7 @@ from app.core.constraint import ConstraintSpec
 from app.core.errors import ConstraintError
 from app.core.specs import Grammar, JsonSchema, Regex
 from app.server.settings import Settings
+from app.terminal.paint import paint_for
 
 BAD_CONSTRAINT = 2
 """Exit status: the schema, pattern or grammar itself cannot be used."""
@@ -84,7 +85,8 @@ def reporting_errors(run: Callable[[argparse.Namespace], int], options: argparse
     if options.json:  # for scripts, which read standard output
         print(json.dumps({"error": {"message": message, **details}}))
     else:
-        print(f"leapjson: {message}", file=sys.stderr)
+        paint = paint_for(sys.stderr)
+        print(f"{paint('leapjson:', 'bold red')} {message}", file=sys.stderr)
     return BAD_CONSTRAINT
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from app.core.errors import DeviceFailed, UnsupportedModel
+from app.core.progress import SILENCE, Progress
 from app.model.adapters.loading import make_slots
 from app.model.checkpoints.loading import read_config
 from app.model.checkpoints.stored_quantization import require_no_growth, weight_bytes
@@ -56,19 +57,19 @@ _BOUNDLESS_LEN = 1 << 15
 """Positions a sequence may have where neither a setting, nor the model, nor a cache says."""
 
 
-def load_runner(config: ModelConfig) -> TorchRunner:
+def load_runner(config: ModelConfig, progress: Progress = SILENCE) -> TorchRunner:
     """Load a model, check that it runs exactly as a ragged step, and give it a cache.
 
     Raises ``UnsupportedModel``, saying what is wrong, where it cannot be loaded or served.
     """
     with _refusing(config):
         if config.tensor_parallel == 1:
-            return _load(config)
+            return _load(config, progress=progress)
         check_sharing(config, read_config(config.model))
         crew = Crew(config)
         with crew.loading():
             group = join(config, 0, crew.store)
-            runner = _load(config, group, Leader(crew, group))
+            runner = _load(config, group, Leader(crew, group), progress)
             group.least(0)  # returns when all ranks have loaded
         return runner
 
@@ -92,7 +93,10 @@ def _refusing(config: ModelConfig) -> Iterator[None]:
 
 
 def _load(
-    config: ModelConfig, group: Group | None = None, leader: Leader | None = None
+    config: ModelConfig,
+    group: Group | None = None,
+    leader: Leader | None = None,
+    progress: Progress = SILENCE,
 ) -> TorchRunner:
     """All ranks of a group go through the same calls in the same order."""
     ranks = 1 if group is None else group.size
@@ -107,25 +111,30 @@ def _load(
     in_panels = config.quantize is not None or run_as_stored(config, device)
     dtype = choose_dtype("bfloat16" if in_panels else config.dtype, device)
     budget = _memory_budget(config, device)
-    loaded = load(config, device, dtype, group)
+    with progress.stage("loading the model"):
+        loaded = load(config, device, dtype, group, progress)
     model = loaded.model
     compilations = _count_compilations(device)
     parameters = model.num_parameters() + stored_parameters(model)
     adapters = make_slots(model, loaded.route, config)
     loaded_bytes = weight_bytes(model)
-    prepared = prepare(loaded, config, adapters)
+    with progress.stage("trying the model"):
+        prepared = prepare(loaded, config, adapters, progress)
     if config.kv_cache_dtype == "fp8":
         loaded = loaded.in_fp8()
     require_no_growth(model, sum(loaded_bytes.values()))
 
     vocab_size = _vocab_size(loaded, config.vocab_size)
-    sampler = _sampler(vocab_size, device, dtype)
+    with progress.stage("trying draws"):
+        sampler = _sampler(vocab_size, device, dtype)
     if budget is None:
         own = _CPU_CACHE_BYTES * (2 if loaded.recurrent.shapes else 1)
         cache_bytes = config.kv_cache_bytes or own
     else:
         trees = prepared.trees
-        cache_bytes = _rehearsed(budget, config, loaded, sampler, vocab_size, group, trees=trees)
+        cache_bytes = _rehearsed(
+            budget, config, loaded, sampler, vocab_size, group, progress, trees=trees
+        )
         budget.settle()
     states = _states_within(cache_bytes, config, loaded)
     if states is not None:
@@ -141,7 +150,7 @@ def _load(
     max_model_len = _max_model_len(use, cache_tokens)
     storage = allocate_groups(loaded.shapes, groups, block_size=config.block_size, device=device)
     forward = loaded.forward_over(storage, states, max_model_len, config)
-    graphs = _graphs(forward, states, config, max_model_len)
+    graphs = _graphs(forward, states, config, max_model_len, progress)
     if compilations is not None:
         compilations.loaded()
     return TorchRunner(
@@ -196,7 +205,11 @@ def _count_compilations(device: torch.device) -> KernelCompilations | None:
 
 
 def _graphs(
-    forward: RaggedForward, states: StateStorage | None, config: ModelConfig, max_model_len: int
+    forward: RaggedForward,
+    states: StateStorage | None,
+    config: ModelConfig,
+    max_model_len: int,
+    progress: Progress,
 ) -> CudaSteps | None:
     """None on the CPU."""
     if forward.device.type == "cpu":
@@ -215,7 +228,7 @@ def _graphs(
         states=states,
         must_capture=config.tensor_parallel > 1,
     )
-    steps.prepare()
+    steps.prepare(progress)
     return steps
 
 
@@ -245,6 +258,7 @@ def _rehearsed(
     sampler: Sampler,
     vocab_size: int,
     group: Group | None,
+    progress: Progress,
     *,
     trees: bool,
 ) -> int:
@@ -275,8 +289,8 @@ def _rehearsed(
     )
     left = budget.cache_bytes(
         rehearsal_bytes=storage.nbytes + states.nbytes,
-        run_steps=lambda: rehearse(forward, sampler, steps, size),
-        capture=lambda: _graphs(forward, states, config, context),
+        run_steps=lambda: rehearse(forward, sampler, steps, size, progress),
+        capture=lambda: _graphs(forward, states, config, context, progress),
     )
     return _agreed(left, group)
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from transformers import PreTrainedModel
 
+from app.core.progress import SILENCE, Progress
 from app.model.checkpoints.loading import load_model
 from app.model.config import ModelConfig
 from app.model.cpu.attention import CpuAttention
@@ -87,11 +88,15 @@ class LoadedModel:
 
 
 def load(
-    config: ModelConfig, device: torch.device, dtype: torch.dtype, group: Group | None = None
+    config: ModelConfig,
+    device: torch.device,
+    dtype: torch.dtype,
+    group: Group | None = None,
+    progress: Progress = SILENCE,
 ) -> LoadedModel:
     """With a ``group`` this rank's share. Raises ``UnsupportedModel`` for what cannot be loaded, or
     has layers of another kind."""
-    model = load_model(config, device, dtype, group)
+    model = load_model(config, device, dtype, group, progress)
     route, recurrent = AttentionRoute(), RecurrentRoute(model)
     run_densely(model, route)
     route_own_attention(model, route)

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from app.core.progress import SILENCE, Progress
 from app.model.adapters.loading import fill_slots
 from app.model.adapters.slots import AdapterSlots
 from app.model.config import ModelConfig
@@ -55,7 +56,12 @@ class Prepared:
     """Whether spans may be trees."""
 
 
-def prepare(loaded: LoadedModel, config: ModelConfig, adapters: AdapterSlots | None) -> Prepared:
+def prepare(
+    loaded: LoadedModel,
+    config: ModelConfig,
+    adapters: AdapterSlots | None,
+    progress: Progress = SILENCE,
+) -> Prepared:
     """Pack, fuse or round weights where that pays or is asked for; load the adapters named.
 
     Raises ``UnsupportedModel`` where the model then fails the self-check.
@@ -88,7 +94,7 @@ def prepare(loaded: LoadedModel, config: ModelConfig, adapters: AdapterSlots | N
         check_rounded_cache(forward, case, block_size, expected)
     if adapters is not None and config.adapters is not None:
         adapters.attach(lambda: forward.run(lay_out(case.steps[0], block_size)))
-        fill_slots(adapters, config.adapters)
+        fill_slots(adapters, config.adapters, progress)
     if config.batch_invariant:
         check_invariance(forward, case, block_size)
     return prepared

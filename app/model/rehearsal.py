@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from app.core.progress import SILENCE, Progress
 from app.core.request import SamplingParams
 from app.core.step import Draw, LogitsRow, Span, StepPlan
 from app.core.tree import MOST_TOKENS
@@ -108,16 +109,22 @@ def _scored(step: Rehearsed, vocab_size: int, *, trees: bool) -> Rehearsed:
 
 @torch.inference_mode()
 def rehearse(
-    forward: RaggedForward, sampler: Sampler, steps: Sequence[Rehearsed], block_size: int
+    forward: RaggedForward,
+    sampler: Sampler,
+    steps: Sequence[Rehearsed],
+    block_size: int,
+    progress: Progress = SILENCE,
 ) -> None:
     """Run the steps, each launched before what was drawn from the one before is waited for."""
     pending: list[Any] = []
-    for step in steps:
-        logits = forward.run(lay_out(step.plan, block_size))
-        pending.append(sampler.sample(logits, step.draws))
-        del logits
-    for draws in pending:
-        draws.wait()
+    with progress.stage("rehearsing the largest steps", len(steps)) as stage:
+        for number, step in enumerate(steps):
+            stage.reach(number)
+            logits = forward.run(lay_out(step.plan, block_size))
+            pending.append(sampler.sample(logits, step.draws))
+            del logits
+        for draws in pending:
+            draws.wait()
 
 
 def _step(

@@ -14,6 +14,7 @@ from app.answer.formats import ChatFormat, detect
 from app.core.adapters import Adapter
 from app.core.constraint import Constraint, ConstraintSpec, Vocabulary
 from app.core.events import StepObserver
+from app.core.progress import SILENCE, Progress
 from app.core.text import Tokenizer
 from app.core.verbatim import Document
 from app.server.interpreter import OVERLAPPED_SECONDS, SERIAL_SECONDS
@@ -62,9 +63,19 @@ class Backend:
     """See ``app.server.interpreter``."""
 
 
-def load_backend(settings: Settings, observer: StepObserver) -> Backend:
+def load_backend(
+    settings: Settings, observer: StepObserver, progress: Progress = SILENCE
+) -> Backend:
     """Load the model and what belongs to it. Raises ``UnsupportedModel``."""
-    # Imported here: whoever assembles a server around another backend needs no torch.
+    with progress.stage("importing torch and transformers"):
+        # Imported here: whoever assembles a server around another backend needs no torch.
+        from app.core.kernels import telling_compilations
+        from app.model import composition  # noqa: F401
+    with telling_compilations(progress):
+        return _load(settings, observer, progress)
+
+
+def _load(settings: Settings, observer: StepObserver, progress: Progress) -> Backend:
     from app.constraint import Compiler, everyday_schema, read_document
     from app.engine import Engine as RealEngine
     from app.model.checkpoints.gguf.file import file_on_disk
@@ -74,8 +85,9 @@ def load_backend(settings: Settings, observer: StepObserver) -> Backend:
     from app.text import HfTokenizer
     from app.text import Vocabulary as RealVocabulary
 
-    settings = settings.model_copy(update={"model": file_on_disk(settings.model)})
-    tokenizer = HfTokenizer.load(settings.model)
+    settings = settings.model_copy(update={"model": file_on_disk(settings.model, progress)})
+    with progress.stage("reading the tokenizer"):
+        tokenizer = HfTokenizer.load(settings.model)
     chat_format = replace(
         detect(tokenizer.chat_template, tokenizer.special_tokens),
         takes_system=tokenizer.takes_system,
@@ -89,12 +101,14 @@ def load_backend(settings: Settings, observer: StepObserver) -> Backend:
     device = choose_device(settings.device)
     warn_of_idle_settings(settings, device.type)
     engine_config = settings.engine_layer(spare_tokens(device), overlap=device.type == "cuda")
-    runner = load_runner(settings.model_layer(vocabulary.size, engine_config))
+    runner = load_runner(settings.model_layer(vocabulary.size, engine_config), progress)
     slots = runner.adapters
     engine = RealEngine(runner, vocabulary, tokenizer, engine_config, observer)
     description = runner.description
     logger.info("model loaded", extra={"model": settings.model, "runner": str(description)})
     weights = weights_identity(settings.model)
+    with progress.stage("trying masks"):
+        link = Compiler(vocabulary).link
     arithmetic = description.arithmetic
     identity = f"{version('leapjson')} {settings.served_model} {arithmetic} {weights}"
     return Backend(
@@ -103,7 +117,7 @@ def load_backend(settings: Settings, observer: StepObserver) -> Backend:
         chat_format=chat_format,
         vocabulary=vocabulary,
         compile_target="app.constraint:compile_program",
-        link=Compiler(vocabulary).link,
+        link=link,
         read_document=read_document,
         max_sequence_tokens=engine.max_sequence_tokens,
         fingerprint="fp_" + hashlib.blake2b(identity.encode(), digest_size=5).hexdigest(),

@@ -13,6 +13,7 @@ from importlib.metadata import version
 from fastapi import FastAPI
 
 from app.core.constraint import Constraint, ConstraintSpec
+from app.core.progress import SILENCE, Progress
 from app.core.relaxation import Written
 from app.core.specs import JsonObject, JsonSchema
 from app.http.application import build_app
@@ -39,6 +40,8 @@ from app.telemetry.metrics import Metrics
 
 logger = logging.getLogger(__name__)
 
+_LOOK_SECONDS = 0.2
+"""Between two looks at how many answers are left while it drains."""
 EXPLAIN_TARGET = "app.explain.report:explain_schema"
 CHECK_TARGET = "app.constraint.satisfaction:satisfied"
 CHECK_SECONDS = 2.0
@@ -55,21 +58,31 @@ class Assembly:
     admission: Admission
     worker: EngineWorker
 
-    async def drain(self, seconds: float) -> None:
+    async def drain(self, seconds: float, progress: Progress = SILENCE) -> None:
         """Refuse what is new, wait for what runs, and fail what has not ended in time.
 
         What an engine runs that hangs is not waited for.
         """
         self.admission.drain()
+        if not (running := self.admission.live):
+            return
         try:
-            async with asyncio.timeout(0 if self.worker.stalled else seconds):
-                await self.admission.wait_idle()
+            with progress.stage("finishing the answers that run", running) as stage:
+                async with asyncio.timeout(0 if self.worker.stalled else seconds):
+                    while left := self.admission.live:
+                        stage.reach(max(0, running - left))
+                        with contextlib.suppress(TimeoutError):
+                            await asyncio.wait_for(self.admission.wait_idle(), _LOOK_SECONDS)
         except TimeoutError:
             self.worker.cut_off()
 
 
 def assemble(
-    settings: Settings, backend: Backend, metrics: Metrics, preloads: Sequence[Preload] = ()
+    settings: Settings,
+    backend: Backend,
+    metrics: Metrics,
+    preloads: Sequence[Preload] = (),
+    progress: Progress = SILENCE,
 ) -> Assembly:
     """Put the parts together. ``preloads`` are compiled before the first request is taken."""
     clock = time.perf_counter
@@ -160,10 +173,14 @@ def assemble(
                 closing.push_async_callback(traces.close)
             for part in (pool, constraints, bindings, validation, schemas):
                 closing.push_async_callback(part.close)
-            await pool.start()
-            for preload in preloads:
-                warm(await constraints.get(_as_asked_for(preload.spec, settings)))
-                logger.info("preloaded", extra={"type": preload.name})
+            with progress.stage("starting the processes that compile schemas"):
+                await pool.start()
+            if preloads:
+                with progress.stage("compiling the types to preload", len(preloads)) as stage:
+                    for number, preload in enumerate(preloads):
+                        stage.reach(number, now=preload.name)
+                        warm(await constraints.get(_as_asked_for(preload.spec, settings)))
+                        logger.info("preloaded", extra={"type": preload.name})
             worker.start()
             backend.watch(worker.lose)
             closing.push_async_callback(worker.stop)

@@ -10,26 +10,31 @@ from collections.abc import Callable
 import uvicorn
 
 from app.core.events import StepObserver
+from app.core.progress import Progress
 from app.http.connection import BoundedConnection
 from app.server.backend import Backend, load_backend
-from app.server.composition import api_keys, assemble
+from app.server.composition import Assembly, api_keys, assemble
 from app.server.interpreter import settle_collector
 from app.server.preload import load_types
 from app.server.settings import Settings
 from app.server.signals import DrainingServer
 from app.telemetry.logs import configure_logging
 from app.telemetry.metrics import Metrics
+from app.terminal.greeting import Served, greeting
+from app.terminal.screen import Screen, open_screen
 
 FLUSH_SECONDS = 5
 """On the way out, how long clients may take to read what is already generated."""
 
 
 def serve(
-    settings: Settings, load: Callable[[Settings, StepObserver], Backend] = load_backend
+    settings: Settings,
+    load: Callable[[Settings, StepObserver, Progress], Backend] = load_backend,
 ) -> int:
     """Load, listen, serve until told to stop; the process's exit status."""
+    screen = open_screen(sys.stderr)
     configure_logging(
-        sys.stderr,
+        screen.log,
         level=settings.log_level,
         log_format=settings.log_format,
         content=settings.log_content,
@@ -38,8 +43,8 @@ def serve(
     preloads = load_types(settings.preload, settings.constraint_limits())
     api_keys(settings)  # what is wrong with them is said before the model is loaded
     metrics = Metrics()
-    backend = load(settings, metrics)
-    assembly = assemble(settings, backend, metrics, preloads)
+    backend = load(settings, metrics, screen.progress)
+    assembly = assemble(settings, backend, metrics, preloads, screen.progress)
 
     class Connection(BoundedConnection):
         on_refusal = staticmethod(metrics.observe_connection_refusal)
@@ -57,8 +62,8 @@ def serve(
     )
     server = DrainingServer(
         config,
-        drain=lambda: assembly.drain(settings.drain_seconds),
-        announce=lambda url: print(greeting(settings.served_model, url), flush=True),
+        drain=lambda: _drain(assembly, settings.drain_seconds, screen),
+        announce=lambda url: print(greeting(_served(settings, url), sys.stdout), flush=True),
         alive=lambda: assembly.worker.alive,
         hangs=lambda: assembly.worker.stalled,
     )
@@ -66,6 +71,8 @@ def serve(
     settle_collector()
     server.run()
     status = 1 if server.failed else 0
+    if not server.failed:
+        screen.say("Stopped at once." if server.force_exit else "Stopped.")
     if server.failed or assembly.worker.alive:
         _leave_at_once(status)
     backend.close()
@@ -82,10 +89,17 @@ def _leave_at_once(status: int) -> None:
     os._exit(status)
 
 
-def greeting(model: str, url: str) -> str:
-    """What a person who starts the server wants to know: where it is and how to try it."""
-    body = f'{{"model": "{model}", "messages": [{{"role": "user", "content": "Hello"}}]}}'
-    return (
-        f"Leapjson serves {model} at {url}/v1 - try: "
-        f"curl {url}/v1/chat/completions -H 'content-type: application/json' -d '{body}'"
+def _served(settings: Settings, url: str) -> Served:
+    return Served(
+        settings.served_model,
+        url,
+        page=getattr(settings, "page", False),
+        keys=bool(settings.api_keys or settings.api_keys_file),
     )
+
+
+async def _drain(assembly: Assembly, seconds: float, screen: Screen) -> None:
+    if running := assembly.admission.live:
+        answers = "1 answer runs" if running == 1 else f"{running} answers run"
+        screen.say(f"Stopping: {answers}, for {seconds:g} s at most. Ctrl-C again stops at once.")
+    await assembly.drain(seconds, screen.progress)

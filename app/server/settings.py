@@ -220,8 +220,8 @@ class Settings(BaseSettings):
 
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """Least level logged."""
-    log_format: LogFormat = "json"
-    """Log lines as JSON or text."""
+    log_format: LogFormat = "auto"
+    """Log lines as JSON or text; auto: text in a terminal, else JSON."""
     log_content: Annotated[int, Field(ge=0, le=100_000)] = 0
     """Characters of each request, answer and error that the log shows. They may be private: by
     default none."""

@@ -15,7 +15,7 @@ from typing import Any, Literal, TextIO
 
 from app.telemetry.exchange import current_exchange
 
-LogFormat = Literal["json", "text"]
+LogFormat = Literal["auto", "json", "text"]
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "color_message"}
 """Attributes that every record has; the others came through ``extra``."""
@@ -103,6 +103,7 @@ def configure_logging(
 ) -> None:
     """Send the whole program's log to ``stream``; replaces the root logger's handlers.
 
+    ``log_format`` ``auto`` is text where ``stream`` is a terminal, else JSON.
     ``content``: characters of what clients sent or were sent that an entry may show. What neither
     format shows (source line, thread, process) is not looked up, see "Optimization" in Python's
     logging HOWTO: an overload has hundreds of lines a second.
@@ -110,6 +111,8 @@ def configure_logging(
     logging._srcfile = None
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     handler = logging.StreamHandler(stream)
+    if log_format == "auto":
+        log_format = "text" if stream.isatty() else "json"
     formatter = JsonFormatter if log_format == "json" else TextFormatter
     handler.setFormatter(formatter(content=content))
     root = logging.getLogger()

@@ -23,6 +23,8 @@ from typing import Any
 
 import uvloop
 
+from app.core.progress import telling
+from app.terminal.screen import open_screen
 from loadtest.faults import (
     clocks,
     compilers,
@@ -90,7 +92,8 @@ def main() -> int:
     reports = []
     print(heading(COLUMNS), flush=True)
     with tempfile.TemporaryDirectory(prefix="leapjson-faults-") as folder:
-        for name in options.names:
+        progress = open_screen(sys.stderr, still=True).progress
+        for name in telling(progress, "breaking things", options.names, unit="faults"):
             report = Report(name)
             reports.append(report)
             start = time.perf_counter()

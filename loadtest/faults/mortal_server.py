@@ -12,6 +12,7 @@ import threading
 from collections.abc import Iterator
 
 from app.core.events import StepObserver, StepOutput
+from app.core.progress import Progress
 from app.server.backend import Backend, load_backend
 from app.server.serve import serve
 from app.server.settings import Settings
@@ -21,8 +22,8 @@ class KilledError(Exception):
     """What a step of a killed engine raises, as it would if the device had gone."""
 
 
-def load(settings: Settings, observer: StepObserver) -> Backend:
-    backend = load_backend(settings, observer)
+def load(settings: Settings, observer: StepObserver, progress: Progress) -> Backend:
+    backend = load_backend(settings, observer, progress)
     killed = threading.Event()
     signal.signal(signal.SIGUSR1, lambda number, frame: killed.set())
     live = backend.engine.step

@@ -10,6 +10,7 @@ steps, up to the order in which threads add up.
 from __future__ import annotations
 
 import json
+import sys
 import sysconfig
 import time
 from collections.abc import Iterator
@@ -23,6 +24,8 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from torch.nn import functional
 from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM
 
+from app.core.progress import telling_share
+from app.terminal.screen import open_screen
 from loadtest.model_folder import CHAT_TEMPLATE
 from loadtest.peers.sheets import sheets
 from tools.demo_model.corpus import mixture
@@ -84,7 +87,8 @@ def train(plan: Plan) -> None:
     )
     batches = _batches(tokenizer, plan)
     start, step = time.monotonic(), 0
-    while (progress := _progress(plan, step, start)) < 1:
+    told = open_screen(sys.stderr).progress
+    for progress in telling_share(told, "training", lambda step: _progress(plan, step, start)):
         # Up over the first twentieth, then down to zero in a straight line.
         optimizer.param_groups[0]["lr"] = plan.learning_rate * min(20 * progress, 1 - progress)
         loss = _update(model, optimizer, *next(batches))

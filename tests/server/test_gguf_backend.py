@@ -39,7 +39,7 @@ def test_files_are_found_or_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert file_on_disk("folder/model") == "folder/model"
     with pytest.raises(UnsupportedModel, match=r"no file .*none\.gguf; .*repository:file\.gguf"):
         file_on_disk(str(tmp_path / "none.gguf"))
-    monkeypatch.setattr("transformers.utils.hub.cached_file", lambda *names: "/".join(names))
+    monkeypatch.setattr("transformers.utils.hub.cached_file", lambda *names, **_: "/".join(names))
     assert file_on_disk("owner/repository:q4.gguf") == "owner/repository/q4.gguf"
 
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 import pytest
 
 from app.core.events import StepObserver
+from app.core.progress import Progress
 from app.server import serve as serving
 from app.server.backend import Backend
 from app.server.interpreter import OVERLAPPED_SECONDS
@@ -45,7 +46,7 @@ def test_a_server_listens_with_the_switch_interval_of_its_steps_and_a_patient_co
         youngest, *_ = gc.get_threshold()
         found.append((round(sys.getswitchinterval(), 6), youngest, gc.get_freeze_count()))
 
-    def load(settings: Settings, observer: StepObserver) -> Backend:
+    def load(settings: Settings, observer: StepObserver, progress: Progress) -> Backend:
         return replace(backend(FakeEngine()), **given)  # type: ignore[arg-type]
 
     monkeypatch.setattr(DrainingServer, "run", run)

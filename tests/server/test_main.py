@@ -16,7 +16,6 @@ import pytest
 
 from app.__main__ import build_parser, main
 from app.server.composition import assemble
-from app.server.serve import greeting
 from app.server.settings import Settings
 from app.telemetry.metrics import Metrics
 from tests.server.backend import backend
@@ -225,11 +224,3 @@ def test_help_names_every_setting() -> None:
     with pytest.raises(SystemExit) as caught:
         parser.parse_args(["--version"])
     assert caught.value.code == 0
-
-
-def test_the_greeting_has_the_url_and_a_command_to_try() -> None:
-    line = greeting("leapjson-demo", "http://127.0.0.1:8000")
-    assert "\n" not in line
-    assert "curl http://127.0.0.1:8000/v1/chat/completions" in line
-    body = line.partition("-d '")[2].removesuffix("'")
-    assert json.loads(body)["model"] == "leapjson-demo"

@@ -13,6 +13,7 @@ A field is one scalar, or one list of strings; nested objects count by their own
 """
 
 import json
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +22,9 @@ from typing import Any, Final
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from app.core.progress import SILENCE, Progress, telling
 from app.demo import MODEL_PATH
+from app.terminal.screen import open_screen
 from tools.demo_model.corpus import Example, Kind, examples
 from tools.demo_model.records import Json
 
@@ -179,10 +182,12 @@ def _written_fields(value: Json, before: str) -> Iterator[tuple[str, str]]:
         yield before, json.dumps(value, ensure_ascii=False)
 
 
-def evaluate(demo: Demo, per_kind: int, seed: int) -> Iterator[tuple[str, Score]]:
+def evaluate(
+    demo: Demo, per_kind: int, seed: int, progress: Progress = SILENCE
+) -> Iterator[tuple[str, Score]]:
     """Yields the score of each kind of extraction, and of all together under "all"."""
     together = Score()
-    for kind in _KINDS:
+    for kind in telling(progress, "asking", _KINDS, unit="kinds"):
         asked = list(examples(kind, per_kind, seed, split="held_out"))
         score = score_free(demo, [example for example in asked if example.decided])
         score.add(score_given(demo, asked))
@@ -194,7 +199,7 @@ def evaluate(demo: Demo, per_kind: int, seed: int) -> Iterator[tuple[str, Score]
 def print_table(demo: Demo, per_kind: int, seed: int) -> None:
     """Prints one line for each kind, then all together."""
     print("kind      free: asked  parsed  exact   fields      given keys: fields")
-    for kind, score in evaluate(demo, per_kind, seed):
+    for kind, score in evaluate(demo, per_kind, seed, open_screen(sys.stderr).progress):
         asked = max(1, score.examples)
         print(
             f"{kind:9} {score.examples:11}  {score.parsed / asked:6.1%} "

@@ -6,10 +6,13 @@ call, and what. *Required*: it goes on from the beginning of a call, as under
 """
 
 import json
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from app.core.progress import telling
+from app.terminal.screen import open_screen
 from tools.demo_model.corpus import Example, ToolKind, examples
 from tools.demo_model.evaluate import Demo, agreeing, fields
 from tools.demo_model.records import Json
@@ -87,7 +90,7 @@ def print_table(demo: Demo, per_kind: int, seed: int) -> None:
     """Prints one line for each kind of conversation with functions."""
     print("kind     asked  free: decided function  exact  arguments   required: function  exact  "
           "arguments")  # fmt: skip
-    for kind in _KINDS:
+    for kind in telling(open_screen(sys.stderr).progress, "asking", _KINDS, unit="kinds"):
         asked = list(examples(kind, per_kind, seed, split="held_out"))
         score = score_tools(demo, asked)
         line = f"{kind:8} {score.examples:5} {score.decided / score.examples:14.1%}"

@@ -6,6 +6,7 @@ answer's tokens count in the loss. Two-dimensional weights are trained with Muon
 the order in which threads add up; `--minutes` ends the schedule early on a slow machine.
 """
 
+import sys
 import time
 from collections import defaultdict
 from collections.abc import Iterator
@@ -19,6 +20,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from transformers.models.llama.modeling_llama import LlamaRMSNorm
 
+from app.core.progress import telling_share
+from app.terminal.screen import open_screen
 from tools.demo_model.circuit import start_as_induction
 from tools.demo_model.corpus import mixture
 from tools.demo_model.tokenizer import conversation, save, train_tokenizer
@@ -116,7 +119,8 @@ def train(plan: Plan) -> None:
     print(f"{sum(weight.numel() for weight in model.parameters()):,} parameters", flush=True)
     start, tokens, losses, hits = time.monotonic(), 0, [], []
     step = 0
-    while (progress := _progress(plan, step, start)) < 1:
+    told = open_screen(sys.stderr).progress
+    for progress in telling_share(told, "training", lambda step: _progress(plan, step, start)):
         rate = plan.learning_rate * _rate(plan, progress)
         for optimizer in optimizers:
             for group in optimizer.param_groups:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from transformers import PreTrainedModel
 
 from app.core.errors import InvalidAdapter, UnsupportedModel
+from app.core.progress import SILENCE, Progress
 from app.model.adapters.slots import AdapterSlots
 from app.model.adapters.targets import Bank, Target
 from app.model.config import AdaptersConfig, ModelConfig
@@ -50,16 +51,21 @@ def make_slots(
     return AdapterSlots(model, route, count=room.count, rank=room.rank, make_bank=make_bank)
 
 
-def fill_slots(slots: AdapterSlots, config: AdaptersConfig) -> None:
+def fill_slots(slots: AdapterSlots, config: AdaptersConfig, progress: Progress = SILENCE) -> None:
     """Load the adapters that are named, in their order, into slots 1 and up.
 
     Raises ``UnsupportedModel`` that names the one that is wrong.
     """
-    for slot, (name, place) in enumerate(config.named.items(), start=1):
-        try:
-            weights = slots.read(place)
-        except InvalidAdapter as error:
-            raise UnsupportedModel(f"the adapter {name} in {place}: {error}") from error
-        slots.put(slot, weights)
-        slots.identities[slot] = weights.identity
-        _log.info("adapter loaded", extra={"adapter": name, "rank": weights.rank})
+    if not config.named:
+        return
+    with progress.stage("loading the adapters", len(config.named)) as stage:
+        for slot, (name, place) in enumerate(config.named.items(), start=1):
+            stage.reach(slot - 1, now=name)
+            try:
+                weights = slots.read(place)
+            except InvalidAdapter as error:
+                raise UnsupportedModel(f"the adapter {name} in {place}: {error}") from error
+            slots.put(slot, weights)
+            slots.identities[slot] = weights.identity
+            _log.info("adapter loaded", extra={"adapter": name, "rank": weights.rank})
+            stage.reach(slot)

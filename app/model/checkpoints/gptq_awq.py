@@ -12,7 +12,7 @@ a hundredth of a step at most.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +25,8 @@ from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME
 from transformers.utils.hub import cached_file, get_checkpoint_shard_files
 
 from app.core.errors import UnsupportedModel
+from app.core.progress import SILENCE, Progress, telling
+from app.model.checkpoints.told_bars import telling_downloads
 from app.model.cpu.kernels.quantized_panels import (
     BLOCK,
     INT4,
@@ -77,21 +79,23 @@ def layout_of(stored: Mapping[str, Any]) -> Layout:
     return Layout(awq, bits, group, zeros_less_one=not awq and str(form).lower() == "gptq")
 
 
-def read_weights(model: str, layout: Layout) -> dict[str, QuantizedWeight]:
+def read_weights(
+    model: str, layout: Layout, progress: Progress = SILENCE
+) -> dict[str, QuantizedWeight]:
     """All quantised weights of a folder or a Hub name, by the names of their modules.
 
     Raises ``UnsupportedModel`` for an act-order that scatters groups, and for incomplete layers.
     """
     weights = {}
-    with _Tensors(model) as tensors:
-        for name in sorted(tensors.names):
-            if name.endswith(_CODES):
-                module = name.removesuffix(_CODES)
-                parts = {
-                    part: tensors.read(f"{module}.{part}")
-                    for part in ("qweight", "qzeros", "scales", "g_idx")
-                }
-                weights[module] = _weight(module, parts, layout)
+    with _Tensors(_files(model, progress)) as tensors:
+        codes = sorted(name for name in tensors.names if name.endswith(_CODES))
+        for name in telling(progress, "unpacking the weights", codes, unit="layers"):
+            module = name.removesuffix(_CODES)
+            parts = {
+                part: tensors.read(f"{module}.{part}")
+                for part in ("qweight", "qzeros", "scales", "g_idx")
+            }
+            weights[module] = _weight(module, parts, layout)
     if not weights:
         raise UnsupportedModel(f"{model} says it is quantised and has no quantised weights")
     return weights
@@ -100,10 +104,10 @@ def read_weights(model: str, layout: Layout) -> dict[str, QuantizedWeight]:
 class _Tensors:
     """The tensors of a checkpoint's safetensors, whatever file they are in."""
 
-    def __init__(self, model: str) -> None:
+    def __init__(self, files: Sequence[str]) -> None:
         self._open = ExitStack()
         self._owners: dict[str, Any] = {}
-        for path in _files(model):
+        for path in files:
             file: Any = self._open.enter_context(safe_open(path, framework="pt"))
             self._owners.update(dict.fromkeys(file.keys(), file))
 
@@ -122,14 +126,15 @@ class _Tensors:
         self._open.close()
 
 
-def _files(model: str) -> list[str]:
+def _files(model: str, progress: Progress) -> list[str]:
     if Path(model).is_dir():
         return sorted(map(str, Path(model).glob("*.safetensors")))
     optional: Any = {"_raise_exceptions_for_missing_entries": False}
     index = cached_file(model, SAFE_WEIGHTS_INDEX_NAME, **optional)
-    if index is None:
-        return [str(cached_file(model, SAFE_WEIGHTS_NAME))]
-    shards, _ = get_checkpoint_shard_files(model, index)
+    with telling_downloads(progress) as downloads:
+        if index is None:
+            return [str(cached_file(model, SAFE_WEIGHTS_NAME, tqdm_class=downloads))]
+        shards, _ = get_checkpoint_shard_files(model, index, tqdm_class=downloads)
     return list(map(str, shards))
 
 

@@ -17,11 +17,11 @@ from transformers import (
     PreTrainedModel,
 )
 from transformers.distributed.configuration_utils import DistributedConfig
-from transformers.utils import logging as transformers_logging
 from transformers.utils.import_utils import is_accelerate_available
 
 from app.core.errors import UnsupportedModel
 from app.core.model_name import is_gguf
+from app.core.progress import SILENCE, Progress
 from app.model.checkpoints import gptq_awq
 from app.model.checkpoints.assembly import assemble
 from app.model.checkpoints.gguf.configuration import configuration
@@ -38,6 +38,7 @@ from app.model.checkpoints.stored_quantization import (
     require_as_stored,
     stored_quantization,
 )
+from app.model.checkpoints.told_bars import telling_downloads, telling_weights
 from app.model.config import ModelConfig
 from app.model.device import warn_of_overflow
 from app.model.layers.architecture import check_config, remove_batch_effects
@@ -51,7 +52,11 @@ _LOAD_ERRORS = (OSError, ValueError, ImportError, KeyError, RuntimeError)
 
 
 def load_model(
-    config: ModelConfig, device: torch.device, dtype: torch.dtype, group: Group | None = None
+    config: ModelConfig,
+    device: torch.device,
+    dtype: torch.dtype,
+    group: Group | None = None,
+    progress: Progress = SILENCE,
 ) -> PreTrainedModel:
     """Read or make up the weights and put the model on ``device``, ready for inference.
 
@@ -71,17 +76,20 @@ def load_model(
         if config.random_weights:
             model = _with_random_weights(settings, dtype, device)
         elif is_gguf(config.model):
-            with _quietly():
+            with _telling(progress):
                 file = open_gguf(config.model)
-                model = load_gguf(file, settings, dtype, dequantize=config.dequantize)
+                model = load_gguf(
+                    file, settings, dtype, dequantize=config.dequantize, progress=progress
+                )
         elif device.type == "cpu" and not config.dequantize and _is_packed(settings):
-            model = _with_packed_weights(config.model, settings, dtype)
+            model = _with_packed_weights(config.model, settings, dtype, progress)
         else:
             options = loading_options(settings, device, dequantize=config.dequantize)
             if renamed := names_of_language_part(settings, whole):
                 options = {**options, "key_mapping": renamed}
             placement = _placement(device, group)
-            model = _with_stored_weights(config.model, settings, dtype, {**placement, **options})
+            options = {**placement, **options}
+            model = _with_stored_weights(config.model, settings, dtype, options, progress)
             if stored_quantization(settings) is not None and not config.dequantize:
                 require_as_stored(model)
     except torch.OutOfMemoryError as error:
@@ -137,9 +145,10 @@ def _with_stored_weights(
     settings: PretrainedConfig,
     dtype: torch.dtype,
     options: Mapping[str, Any],
+    progress: Progress,
 ) -> PreTrainedModel:
     loaded: PreTrainedModel
-    with _quietly():
+    with _telling(progress), telling_downloads(progress) as downloads:
         loaded, report = auto_class(settings).from_pretrained(
             model,
             config=settings,
@@ -148,6 +157,7 @@ def _with_stored_weights(
             trust_remote_code=False,
             attn_implementation="eager",
             output_loading_info=True,
+            tqdm_class=downloads,
             **options,
         )
     missing = sorted(report["missing_keys"])
@@ -166,14 +176,14 @@ def _is_packed(settings: PretrainedConfig) -> bool:
 
 
 def _with_packed_weights(
-    model: str, settings: PretrainedConfig, dtype: torch.dtype
+    model: str, settings: PretrainedConfig, dtype: torch.dtype, progress: Progress
 ) -> PreTrainedModel:
     stored = stored_quantization(settings)
     assert stored is not None
-    weights = gptq_awq.read_weights(model, gptq_awq.layout_of(stored))
+    weights = gptq_awq.read_weights(model, gptq_awq.layout_of(stored), progress)
     plain = copy.deepcopy(settings)
     del plain.quantization_config  # transformers would look for the library that wrote it
-    with _quietly():
+    with _telling(progress):
         return assemble(plain, weights, dtype, folder=model)
 
 
@@ -197,18 +207,12 @@ def _placement(device: torch.device, group: Group | None) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def _quietly() -> Iterator[None]:
-    """Keep transformers from drawing bars between the lines of the log, and from warning that what
-    it is told of quantised weights beside their own description is heeded."""
-    shown = transformers_logging.is_progress_bar_enabled()
-    transformers_logging.disable_progress_bar()
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "You passed `quantization_config`", UserWarning)
-            yield
-    finally:
-        if shown:
-            transformers_logging.enable_progress_bar()
+def _telling(progress: Progress) -> Iterator[None]:
+    """Have transformers tell how far it is, and keep it from warning that what it is told of
+    quantised weights beside their own description is heeded."""
+    with telling_weights(progress), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "You passed `quantization_config`", UserWarning)
+        yield
 
 
 def _with_random_weights(

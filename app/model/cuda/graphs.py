@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from app.core.errors import UnsupportedModel
+from app.core.progress import SILENCE, Progress
 from app.model.cuda.attention import TritonAttention
 from app.model.cuda.step_buffers import DeviceStep, Layout, ListSizes, StepBuffers, put_drawn
 from app.model.cuda.trial_steps import TrialSteps
@@ -185,23 +186,26 @@ class CudaSteps:
         return len(self._captured)
 
     @torch.inference_mode()
-    def prepare(self) -> None:
+    def prepare(self, progress: Progress = SILENCE) -> None:
         """Compile all kernels, capture all buckets, and compare their replays.
 
         A model that waits for the device inside its forward pass cannot be captured: none of its
         steps is then, and they are launched one by one. Raises ``UnsupportedModel`` where a kernel
         does not fit into the GPU, or a replay is not what it should be.
         """
-        logits = self._warm_up()
-        if self._states is None:
-            self._warm_up(trees=True)
+        with progress.stage("fetching or compiling the GPU's kernels"):
+            logits = self._warm_up()
+            if self._states is None:
+                self._warm_up(trees=True)
         if not self._buckets:
             return
         self._logits = logits.new_empty(max(b.rows for b in self._buckets), logits.shape[1])
         try:
             capture = self._make_capture()
-            for bucket in reversed(self._buckets):
-                self._captured[bucket] = self._capture(bucket, capture)
+            with progress.stage("capturing CUDA graphs", len(self._buckets)) as stage:
+                for bucket in reversed(self._buckets):
+                    self._captured[bucket] = self._capture(bucket, capture)
+                    stage.reach(len(self._captured), now=f"{bucket.tokens} tokens")
         except torch.OutOfMemoryError:
             raise
         except RuntimeError as error:

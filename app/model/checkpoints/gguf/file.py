@@ -10,6 +10,7 @@ from typing import Any
 
 from app.core.errors import UnsupportedModel
 from app.core.model_name import is_gguf, require_gguf_reader
+from app.core.progress import SILENCE, Progress
 
 _SPELLED_ENDS = frozenset(
     {
@@ -33,7 +34,7 @@ _CONTROL = 3
 _BROKEN = (OSError, ValueError, KeyError, OverflowError, IndexError, struct.error)
 
 
-def file_on_disk(model: str) -> str:
+def file_on_disk(model: str, progress: Progress = SILENCE) -> str:
     """Where the model lies: ``model`` itself, unless it is ``repository:file.gguf`` of the Hub.
 
     That is fetched into the Hub's cache where it is not there. Raises ``UnsupportedModel``.
@@ -47,8 +48,11 @@ def file_on_disk(model: str) -> str:
         )
     from transformers.utils.hub import cached_file
 
+    from app.model.checkpoints.told_bars import telling_downloads
+
     try:
-        path = cached_file(place, name)
+        with telling_downloads(progress) as downloads:
+            path = cached_file(place, name, tqdm_class=downloads)
     except (OSError, ValueError) as error:
         raise UnsupportedModel(f"cannot find {name} in {place}: {error}") from error
     return str(path)

@@ -10,6 +10,7 @@ from torch import Tensor
 from transformers import PretrainedConfig, PreTrainedModel
 
 from app.core.errors import UnsupportedModel
+from app.core.progress import SILENCE, Progress, telling
 from app.model.checkpoints.assembly import assemble, empty_model
 from app.model.checkpoints.gguf.blocks import NAMES, READERS
 from app.model.checkpoints.gguf.file import FLOATS, GgufFile
@@ -21,7 +22,12 @@ _EMBEDDING, _OUTPUT = "model.embed_tokens", "lm_head"
 
 
 def load_gguf(
-    file: GgufFile, config: PretrainedConfig, dtype: torch.dtype, *, dequantize: bool
+    file: GgufFile,
+    config: PretrainedConfig,
+    dtype: torch.dtype,
+    *,
+    dequantize: bool,
+    progress: Progress = SILENCE,
 ) -> PreTrainedModel:
     """On the CPU; with ``dequantize`` its weights become those of ``dtype``.
 
@@ -32,7 +38,8 @@ def load_gguf(
     """
     plain: dict[str, Tensor] = {}
     stored: dict[str, QuantizedWeight] = {}
-    for name, tensor in file.tensors.items():
+    tensors = file.tensors.items()
+    for name, tensor in telling(progress, "reading the GGUF file", tensors, unit="tensors"):
         if name == ROPE_FACTORS:
             continue
         place = place_of(name, file.architecture)

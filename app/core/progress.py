@@ -1,0 +1,71 @@
+"""What takes long says how far it is, to whoever shows it: bars in a terminal, lines in a log."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import AbstractContextManager
+from typing import Protocol, TypeVar
+
+_T = TypeVar("_T")
+
+
+class Stage(Protocol):
+    """One piece of work while it is done. Any thread may call it."""
+
+    def reach(self, done: int, of: int | None = None, *, now: str = "") -> None:
+        """So much is done; ``of`` how much, where that is known; ``now`` names what is next."""
+        ...
+
+
+class Progress(Protocol):
+    """Where stages are told."""
+
+    def stage(
+        self, name: str, of: int | None = None, *, unit: str = ""
+    ) -> AbstractContextManager[Stage]:
+        """The stage begins where the block does, and ends with it; stages may lie in stages.
+
+        ``name`` says what is done ("reading the weights"); ``unit`` is what is counted, ``"B"``
+        being bytes.
+        """
+        ...
+
+
+class _Unheard:
+    def reach(self, done: int, of: int | None = None, *, now: str = "") -> None:
+        pass
+
+
+class Silence:
+    """Progress that nobody looks at."""
+
+    @contextlib.contextmanager
+    def stage(self, name: str, of: int | None = None, *, unit: str = "") -> Iterator[Stage]:
+        yield _Unheard()
+
+
+SILENCE = Silence()
+
+
+def telling(
+    progress: Progress, name: str, items: Iterable[_T], *, of: int | None = None, unit: str = ""
+) -> Iterator[_T]:
+    """``items``, told as a stage: as many as there are, or ``of``."""
+    if of is None and isinstance(items, Collection):
+        of = len(items)
+    with progress.stage(name, of, unit=unit) as stage:
+        for number, item in enumerate(items, 1):
+            yield item
+            stage.reach(number)
+
+
+def telling_share(progress: Progress, name: str, share: Callable[[int], float]) -> Iterator[float]:
+    """What ``share`` says of 0, 1, 2 ... steps until that is 1 or more, told in percent."""
+    with progress.stage(name, 100, unit="%") as stage:
+        for step in itertools.count():
+            if (done := share(step)) >= 1:
+                return
+            stage.reach(int(100 * done))
+            yield done

@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+import pytest
+
+from app.core.kernels import telling_compilations
+from app.core.progress import SILENCE, telling, telling_share
+from tests.progress import Recorded
+
+jit: Any = numba.njit
+
+
+def test_items_are_counted_when_they_are_done_with() -> None:
+    progress = Recorded()
+    seen = [
+        (item, [*progress.stages[0].reached])
+        for item in telling(progress, "asking", "abc", unit="letters")
+    ]
+    assert seen == [("a", []), ("b", [1]), ("c", [1, 2])]
+    stage = progress.named("asking")
+    assert (stage.of, stage.unit, stage.ended) == (3, "letters", True)
+
+
+def test_the_length_of_what_comes_as_it_comes_is_not_known() -> None:
+    progress = Recorded()
+    assert list(telling(progress, "asking", iter("ab"))) == ["a", "b"]
+    assert progress.named("asking").of is None
+
+
+def test_a_share_is_told_in_percent_until_all_is_done() -> None:
+    progress = Recorded()
+    assert list(telling_share(progress, "training", lambda step: step / 4)) == [0, 0.25, 0.5, 0.75]
+    stage = progress.named("training")
+    assert (stage.reached, stage.of, stage.ended) == ([0, 25, 50, 75], 100, True)
+
+
+def test_work_that_fails_does_not_count_as_done() -> None:
+    progress = Recorded()
+    with pytest.raises(ValueError, match="no"), progress.stage("asking"):
+        raise ValueError("no")
+    assert not progress.named("asking").ended
+    with SILENCE.stage("asking", 3) as stage:
+        stage.reach(1, 4, now="nothing happens")
+
+
+def test_functions_that_are_compiled_are_counted_once_each_and_those_that_are_there_are_not() -> (
+    None
+):
+    def doubled(number: Any) -> Any:
+        return number * 2
+
+    def quadrupled(number: Any) -> Any:
+        return twice(twice(number))
+
+    twice, four_times = jit(doubled), jit(quadrupled)
+
+    progress = Recorded()
+    with telling_compilations(progress):
+        assert not progress.stages
+        assert four_times(1.0) == 4.0
+        assert twice(2.0) == 4.0  # compiled with the other
+    stage = progress.named("compiling for this processor")
+    assert stage.reached == [1, 2]
+    assert stage.names == ["quadrupled", "doubled"]
+    assert stage.ended
+    with telling_compilations(quiet := Recorded()):
+        assert four_times(2.0) == 8.0
+    assert not quiet.stages
+    four_times(1)  # for integers: nobody listens any more
+    assert stage.reached == [1, 2]

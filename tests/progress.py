@@ -1,0 +1,42 @@
+"""A fake of whoever shows progress: it remembers what it was told."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from app.core.progress import Stage
+
+
+@dataclass
+class ToldStage:
+    name: str
+    of: int | None
+    unit: str
+    reached: list[int] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)
+    ended: bool = False
+
+    def reach(self, done: int, of: int | None = None, *, now: str = "") -> None:
+        self.reached.append(done)
+        self.names.append(now)
+        self.of = self.of if of is None else of
+
+
+class Recorded:
+    """Stages in the order in which they began."""
+
+    def __init__(self) -> None:
+        self.stages: list[ToldStage] = []
+
+    @contextlib.contextmanager
+    def stage(self, name: str, of: int | None = None, *, unit: str = "") -> Iterator[Stage]:
+        told = ToldStage(name, of, unit)
+        self.stages.append(told)
+        yield told
+        told.ended = True
+
+    def named(self, name: str) -> ToldStage:
+        (found,) = [stage for stage in self.stages if stage.name == name]
+        return found

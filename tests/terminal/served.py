@@ -1,0 +1,31 @@
+"""``serve`` on a fake engine, in a process of its own: what is tried at a terminal."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+from app.core.events import StepObserver
+from app.core.progress import Progress, telling
+from app.core.request import EngineRequest
+from app.server.backend import Backend
+from app.server.serve import serve
+from app.server.settings import Settings
+from tests.server.backend import backend
+from tests.serving.fakes import FakeEngine
+
+
+def load(settings: Settings, observer: StepObserver, progress: Progress) -> Backend:
+    """Loads nothing, and says so; what is printed on the way is not to tear a bar."""
+
+    def script(request: EngineRequest) -> list[bytes]:
+        return [b"x"] * (10**6 if request.prompt[0] == ord("l") else 1)
+
+    for _ in telling(progress, "reading the weights", range(3), unit="tensors"):
+        print("a library prints")
+        time.sleep(0.1)
+    return backend(FakeEngine(script))
+
+
+if __name__ == "__main__":
+    sys.exit(serve(Settings(port=0, compile_workers=1), load))

@@ -1,0 +1,132 @@
+"""The server as a person at a terminal meets it, and as one who reads its log does."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import httpx
+import pytest
+
+from app.terminal.greeting import Served, greeting
+from tests.terminal.terminals import ROOT, Terminal, terminal
+
+SERVED = "tests.terminal.served"
+CHAT = "/v1/chat/completions"
+
+
+def url_in(shown: str) -> str:
+    found = re.search(r"http://127\.0\.0\.1:\d+(?=/v1)", shown)
+    assert found
+    return found[0]
+
+
+@contextmanager
+def long_answer(client: httpx.Client, url: str) -> Iterator[None]:
+    """An answer that runs while the block does."""
+    messages = [{"role": "user", "content": "long"}]
+    body = {"model": "leapjson-demo", "stream": True, "messages": messages}
+    with client.stream("POST", url + CHAT, json=body) as response:
+        lines = response.iter_lines()  # kept: its end would close the connection
+        next(lines)
+        yield
+
+
+def started(shell: Terminal) -> str:
+    return url_in(shell.wait_for("Ctrl-C stops it."))
+
+
+def test_a_person_sees_what_is_done_and_then_where_the_server_is() -> None:
+    with terminal(SERVED) as shell:
+        url = started(shell)
+        shown = shell.text
+        assert "1 of 3 tensors" in shown  # the bar, on its way
+        assert re.search(r"✓ Reading the weights +3 tensors +\d+\.\d s\n", shown)
+        assert shown.splitlines().count("a library prints") == 3
+        assert f"API   {url}/v1" in shown
+        assert f"try   curl {url}{CHAT}" in shown
+        shell.press(b"\x03")
+        assert shell.wait() == 0
+        assert shell.text.endswith("Stopped.\n")
+
+
+@pytest.mark.parametrize("columns", [30, 60])
+def test_no_line_of_a_bar_is_longer_than_a_narrow_terminal(columns: int) -> None:
+    with terminal(SERVED, columns=columns) as shell:
+        started(shell)
+        while_loading = shell.text.partition("✓ Reading")[0]
+        assert "Reading" in while_loading
+        assert max(map(len, while_loading.splitlines())) <= columns
+        shell.press(b"\x03")
+        assert shell.wait() == 0
+
+
+def test_ctrl_c_says_how_many_answers_it_waits_for_and_a_second_one_stops_at_once() -> None:
+    with terminal(SERVED) as shell, httpx.Client(timeout=60) as client:
+        with long_answer(client, started(shell)):
+            shell.press(b"\x03")
+            shown = shell.wait_for("0 of 1")
+            assert "Stopping: 1 answer runs, for 30 s at most. Ctrl-C again stops at once." in shown
+            shell.press(b"\x03")
+            assert shell.wait() == 0
+        assert shell.text.endswith("Stopped at once.\n")
+        assert shell.written.count(b"\x1b[?25l") == shell.written.count(b"\x1b[?25h")  # the cursor
+
+
+def test_where_nobody_watches_each_stage_is_a_line_of_the_log_and_the_greeting_another() -> None:
+    server = subprocess.Popen(
+        [sys.executable, "-m", SERVED],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert server.stdout is not None
+    lines = (line for line in server.stdout if line != "a library prints\n")
+    greeted = next(lines)
+    assert greeted.startswith(f"Leapjson serves leapjson-demo at {url_in(greeted)}/v1")
+    assert server.stderr is not None
+    with httpx.Client(timeout=60) as client, long_answer(client, url_in(greeted)):
+        server.terminate()
+        log = [json.loads(server.stderr.readline()) for _ in range(3)]
+    assert server.communicate(timeout=60)[0] == ""
+    assert server.returncode == 0
+    assert [(line["message"], line.get("of")) for line in log] == [
+        ("reading the weights", 3),
+        ("starting the processes that compile schemas", None),
+        ("finishing the answers that run", 1),
+    ]
+
+
+def test_a_dumb_terminal_gets_lines() -> None:
+    with terminal(SERVED, settings={"TERM": "dumb"}) as shell:
+        shell.wait_for("Leapjson serves leapjson-demo at ")
+        assert "\x1b" not in shell.written.decode()
+        assert "reading the weights" in shell.text
+        shell.press(b"\x03")
+        assert shell.wait() == 0
+
+
+def test_the_greeting_has_the_addresses_and_a_command_that_a_shell_takes() -> None:
+    name = 'it\'s "quoted"'
+    served = Served(name, "http://0.0.0.0:8000", page=True, keys=True)
+    line = greeting(served, sys.__stdin__ or sys.stdin)
+    assert "\n" not in line
+    assert " http://127.0.0.1:8000/ " in line
+    command = line.partition(" - try: ")[2]
+    spoken = subprocess.run(
+        ["sh", "-c", command.replace("curl", "printf '%s\\n'", 1)],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.splitlines()
+    assert spoken[0] == "http://127.0.0.1:8000/v1/chat/completions"
+    assert "authorization: Bearer YOUR-KEY" in spoken
+    assert json.loads(spoken[-1])["model"] == name
+    assert "page" not in greeting(
+        Served("m", "http://127.0.0.1:1", page=False, keys=False), sys.stdin
+    )
