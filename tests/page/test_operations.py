@@ -15,7 +15,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from app.telemetry.metrics import Metrics, Reading
-from tests.page.toolchain import PAGE, need_packages, node
+from tests.page.toolchain import PAGE
 from tests.telemetry.test_metrics import STEP, request
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -37,22 +37,6 @@ f{le="+Inf"} NaN
 g{x=""} 0
 """
 REFUSED = ("a", "a{", 'a{x="1"', 'a{x="1} 2', "a{x=1} 2", 'a{x="1" y="2"} 3', "a one", "1a 2")
-
-
-@pytest.fixture
-def called(tmp_path: Path) -> Any:
-    """Calls functions of the tab, many at once: ``[name, *arguments]`` each."""
-    need_packages()
-
-    def call(*calls: list[Any]) -> list[Any]:
-        path = tmp_path / "calls.json"
-        path.write_text(json.dumps(calls))
-        results: list[Any] = json.loads(
-            node(Path(__file__).with_name("operations.mjs"), path, tmp_path)
-        )
-        return results
-
-    return call
 
 
 def exposition(metrics: Metrics, started: float = START) -> str:
@@ -271,6 +255,17 @@ def test_every_plotted_metric_is_one_of_the_server_and_every_line_moves(called: 
             assert over, f"{title}: {label}"
     answers = {label: over for label, _, over in dict(plotted)["Answer tokens by origin"]}
     assert answers == {"sampled": 1, "drafted": 2, "leapt": 5}
+
+
+def test_figures_are_written_in_the_unit_that_fits_them(called: Any) -> None:
+    expected = [
+        *[("duration", 0, "0 s"), ("duration", 3.5e-5, "35 µs"), ("duration", 0.0123, "12 ms")],
+        *[("duration", 0.25, "250 ms"), ("duration", 2.51, "2.5 s"), ("duration", 120, "120 s")],
+        *[("bytes", 0, "0 B"), ("bytes", 1023, "1,023 B"), ("bytes", 1536, "1.5 KiB")],
+        *[("bytes", 2**30, "1 GiB"), ("figure", 0.3333, "0.333"), ("figure", 12345.6, "12,346")],
+        *[("figure", 3, "3"), ("wholePercent", 0.125, "13 %")],
+    ]
+    assert called(*(["written", *each[:2]] for each in expected)) == [each[2] for each in expected]
 
 
 def test_polling_slows_down_while_it_fails_and_comes_back(called: Any) -> None:

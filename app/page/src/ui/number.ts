@@ -6,10 +6,16 @@ export function milliseconds(value: number | null): string {
   return `${(value / 1000).toFixed(value < 10_000 ? 2 : 1)} s`;
 }
 
-/** A probability from its logarithm: 97 %, 0.4 %, below 0.1 %. */
+/** A probability from its logarithm. */
 export function percent(logprob: number): string {
-  const share = 100 * Math.exp(logprob);
-  if (share >= 99.95) return share >= 99.995 ? "100 %" : `${share.toFixed(2)} %`;
+  return probability(Math.exp(logprob));
+}
+
+/** 97 %, 0.4 %, < 0.1 %, > 99.99 %: nothing is rounded to what is certain. */
+export function probability(value: number): string {
+  const share = 100 * value;
+  if (share >= 99.995) return share === 100 ? "100 %" : "> 99.99 %";
+  if (share >= 99.5) return `${share.toFixed(2)} %`;
   if (share >= 10) return `${share.toFixed(0)} %`;
   return share >= 0.1 ? `${share.toFixed(1)} %` : "< 0.1 %";
 }
@@ -48,7 +54,7 @@ const BYTE_UNITS = ["B", "KiB", "MiB", "GiB", "TiB"];
 
 export function bytes(value: number): string {
   const power = value < 1 ? 0 : Math.min(BYTE_UNITS.length - 1, Math.floor(Math.log2(value) / 10));
-  return `${figure(Number((value / 1024 ** power).toPrecision(3)))} ${BYTE_UNITS[power]}`;
+  return `${figure(value / 1024 ** power)} ${BYTE_UNITS[power]}`;
 }
 
 export function wholePercent(share: number): string {

@@ -1,4 +1,4 @@
-// Calls functions of the operations tab with arguments from a file, and prints what comes back.
+// Calls functions of the page with arguments from a file, and prints what comes back.
 import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { join } from "node:path";
@@ -6,10 +6,10 @@ import { pathToFileURL } from "node:url";
 
 const [callsPath, folder] = process.argv.slice(2);
 const { build } = createRequire(join(process.cwd(), "package.json"))("esbuild");
-const names = ["exposition", "quantile", "history", "plots", "poll"];
-const contents = names.map((name) => `export * from "./${name}";`).join("\n") + '\nexport { apiKey, keyWanted } from "../server/access";';
-const outfile = join(folder, "operations.mjs");
-await build({ stdin: { contents, resolveDir: join(process.cwd(), "src/operations"), loader: "ts" }, bundle: true, format: "esm", outfile });
+const parts = ["exposition", "quantile", "history", "plots", "poll"].map((name) => `operations/${name}`);
+const contents = [...parts, "server/access", "confidence/place", "ui/number"].map((name) => `export * from "./${name}";`).join("\n");
+const outfile = join(folder, "page.mjs");
+await build({ stdin: { contents, resolveDir: join(process.cwd(), "src"), loader: "ts" }, bundle: true, format: "esm", outfile });
 const page = await import(pathToFileURL(outfile).href);
 
 const told = (sample) => [sample.name, Object.fromEntries(sample.labels), sample.value];
@@ -17,6 +17,8 @@ const told = (sample) => [sample.name, Object.fromEntries(sample.labels), sample
 const number = (value) => (typeof value !== "number" || Number.isFinite(value) ? value : String(value));
 
 const CALLS = {
+  place: (schema, pointer, value) => page.placeInSchema(schema, pointer, value),
+  written: (unit, value) => page[unit](value),
   samples(text) {
     try {
       return page.samplesOf(text).map((sample) => told(sample).map(number));
