@@ -8,6 +8,8 @@ from app.core.constraint import ConstraintSpec
 
 MOST_STATES = 2_000
 """Of a picture, at most."""
+MOST_WALKED = 200_000
+"""Characters of a text that is walked, at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,3 +27,13 @@ class GraphSpec:
 
     spec: ConstraintSpec
     options: GraphOptions
+
+
+@dataclass(frozen=True, slots=True)
+class WalkSpec:
+    """The walk of ``text`` over a picture."""
+
+    graph: GraphSpec
+    text: str
+    state: str | None
+    """What the walk of its beginning said of where to go on; None: from the start."""

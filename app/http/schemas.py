@@ -1,6 +1,6 @@
 """``POST /v1/schemas`` compiles a schema ahead; ``GET /v1/schemas/{id}`` says what it became.
 
-The former draws its graph, too, where asked.
+The former draws its graph, too, where asked; ``POST /v1/schemas/{id}/walk`` follows a text over it.
 
 There is no list: whoever knows an id has seen the schema, and others need not see it.
 """
@@ -11,14 +11,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, Literal
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import Field
 from pydantic_core import to_json
 
 from app.core.constraint import ConstraintSpec
 from app.core.errors import ConstraintError, InvalidRequest, UnknownSchema
-from app.core.graphs import MOST_STATES, GraphOptions
+from app.core.graphs import MOST_STATES, MOST_WALKED, GraphOptions
 from app.core.specs import Choice, Grammar, JsonSchema, OnUnsupported, Regex
 from app.http.config import ApiConfig, Whitespace
 from app.http.endpoint import Endpoint
@@ -52,6 +52,10 @@ class GraphFields(Wire):
     """JSON Pointers of values whose inside is drawn, however large."""
     max_states: Annotated[int, Field(ge=2, le=MOST_STATES)] = 400
 
+    @property
+    def options(self) -> GraphOptions:
+        return GraphOptions(tuple(sorted(set(self.open))), self.max_states)
+
 
 class SchemaRequest(
     Body,
@@ -71,6 +75,42 @@ class SchemaRequest(
     response_format: ResponseFormat | None = None
     graph: bool | GraphFields = False
     """Whether the answer has the graph, and which picture of it."""
+
+
+class WalkRequest(Body):
+    no_effect: ClassVar[frozenset[str]] = NO_EFFECT
+
+    text: Annotated[str, Field(max_length=MOST_WALKED)]
+    """The whole answer so far."""
+    graph: GraphFields | None = None
+    """Which picture, as in the request that drew it."""
+    state: str | None = None
+    """That of the walk of a beginning of this text, over the same picture: the walk goes on."""
+
+
+class WalkStep(Shape):
+    """A way that was taken. Offsets are characters of the text."""
+
+    way: str
+    start: int
+    end: int
+    """Of the last step perhaps that of the text only."""
+    leap: int | None
+    """Where the leap begins; null: nothing of one was said yet."""
+
+
+class WalkObject(Shape):
+    steps: list[WalkStep]
+    kept: int
+    """Steps of the walk that ``state`` is of that stay as they were; ``steps`` come after them."""
+    at: str
+    """The state that was reached last."""
+    complete: bool
+    """Whether an answer may end here."""
+    accepted: int
+    """Characters of the text up to where it leaves the graph; all of them where it does not."""
+    state: str
+    """To go on from."""
 
 
 class GraphState(Shape):
@@ -222,6 +262,32 @@ def schemas_router(
     )
     router.post(PATH, openapi_extra=operation)(endpoint.answer)
 
+    operation = tells(
+        "Follow a text over a schema's graph",
+        WalkObject,
+        bodies=[WalkRequest],
+        errors=(400, 404, 413, 429, 503, 504),
+    )
+
+    @router.post(PATH + "/{schema_id}/walk", openapi_extra=operation)
+    async def walk(schema_id: str, request: Request) -> Response:
+        try:
+            registered = registry.find(schema_id)
+        except UnknownSchema as error:
+            return _not_found(error)
+
+        def parse(body: Mapping[str, Any], request_id: str, ignored: Ignored) -> WalkRequest:
+            return WalkRequest.read(body, ignored)
+
+        async def respond(asked: WalkRequest, timeline: Timeline, ticket: Ticket) -> Response:
+            options = GraphOptions() if asked.graph is None else asked.graph.options
+            found = await graphs.walk(registered, options, asked.text, asked.state, ticket)
+            timeline.end(status=200, finish_reason="stop")
+            return Response(found, media_type="application/json")
+
+        path = PATH + "/{schema_id}/walk"
+        return await Endpoint(path, service, config, parse=parse, respond=respond).answer(request)
+
     @router.get(
         PATH + "/{schema_id}",
         openapi_extra=tells("A schema that was compiled ahead", SchemaObject, errors=[404]),
@@ -230,11 +296,15 @@ def schemas_router(
         try:
             registered = registry.find(schema_id)
         except UnknownSchema as error:
-            error.param = "schema_id"
-            return JSONResponse(envelope(error), 404)
+            return _not_found(error)
         return Response(_object(registered), media_type="application/json")
 
     return router
+
+
+def _not_found(error: UnknownSchema) -> Response:
+    error.param = "schema_id"
+    return JSONResponse(envelope(error), 404)
 
 
 def _call(
@@ -269,7 +339,7 @@ def _call(
 def _graph_options(asked: bool | GraphFields) -> GraphOptions | None:
     if isinstance(asked, bool):
         return GraphOptions() if asked else None
-    return GraphOptions(tuple(sorted(set(asked.open))), asked.max_states)
+    return asked.options
 
 
 def _as_asked(spec: ConstraintSpec, asked: SchemaRequest) -> ConstraintSpec:

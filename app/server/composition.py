@@ -13,7 +13,7 @@ from importlib.metadata import version
 from fastapi import FastAPI
 
 from app.core.constraint import Constraint, ConstraintSpec
-from app.core.graphs import GraphSpec
+from app.core.graphs import GraphSpec, WalkSpec
 from app.core.progress import SILENCE, Progress
 from app.core.relaxation import Written
 from app.core.specs import JsonObject, JsonSchema
@@ -45,6 +45,7 @@ logger = logging.getLogger(__name__)
 _LOOK_SECONDS = 0.2
 """Between two looks at how many answers are left while it drains."""
 DRAW_TARGET = "app.explain.picture:draw_graph"
+WALK_TARGET = "app.explain.picture:walk_graph"
 EXPLAIN_TARGET = "app.explain.report:explain_schema"
 CHECK_TARGET = "app.constraint.satisfaction:satisfied"
 CHECK_SECONDS = 2.0
@@ -122,6 +123,11 @@ def assemble(
         picture: bytes = await pool.run(DRAW_TARGET, asked, tenant, seconds=seconds)
         return picture
 
+    async def walk(asked: WalkSpec, tenant: str) -> bytes:
+        seconds = min(EXPLAIN_SECONDS, settings.compile_seconds)
+        found: bytes = await pool.run(WALK_TARGET, asked, tenant, seconds=seconds)
+        return found
+
     async def check(written: Written, tenant: str) -> list[bool | None]:
         found: list[bool | None] = await pool.run(
             CHECK_TARGET, written, tenant, seconds=CHECK_SECONDS
@@ -170,7 +176,7 @@ def assemble(
         wall_clock=time.time,
         max_bytes=settings.schema_registry_bytes,
     )
-    graphs = Graphs(draw=draw)
+    graphs = Graphs(draw=draw, walk=walk)
     metrics.watch(readings(backend, constraints, bindings, worker, admission, pool))
 
     traces = open_traces(settings.otlp_endpoint, model=settings.served_model)

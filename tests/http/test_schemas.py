@@ -12,12 +12,12 @@ import pytest
 
 from app.__main__ import main
 from app.core.errors import ConstraintTooComplex, UnsupportedSchema
-from app.core.graphs import GraphOptions, GraphSpec
+from app.core.graphs import GraphOptions, GraphSpec, WalkSpec
 from app.core.specs import Choice, Grammar, JsonSchema, Regex
 from app.server.composition import assemble
 from app.server.settings import Settings
 from app.telemetry.metrics import Metrics
-from tests.http.harness import CHAT, chat, client_of
+from tests.http.harness import CHAT, CONFIG, chat, client_of
 from tests.server.backend import backend
 from tests.serving.fakes import Bench, FakeEngine
 
@@ -180,6 +180,16 @@ async def test_the_assembled_server_explains_as_the_command_line_does(
         assert made.json()["explain"] == {**printed, "whole": True}
         ways = [(each["choice"], each["leap"]) for each in made.json()["graph"]["ways"]]
         assert ("", '{"a":·') in ways
+        text = '{"a": 12}'
+        walked = await client.post(f"{PATH}/{made.json()['id']}/walk", json={"text": text})
+        assert walked.json()["complete"], walked.text
+        assert [text[each["start"] : each["end"]] for each in walked.json()["steps"]] == [
+            '{"a": ',
+            "12}",
+        ]
+        lost = {"text": text, "state": "9999.0.0"}
+        refused = await client.post(f"{PATH}/{made.json()['id']}/walk", json=lost)
+        assert (refused.status_code, refused.json()["error"]["param"]) == (400, "state")
         model = {"model": "leapjson-demo"}
         answer = await client.post(CHAT, json=with_id(made.json()["id"]) | model)
         assert answer.status_code == 200
@@ -234,3 +244,32 @@ async def test_what_is_no_json_schema_has_an_id_and_a_graph_but_no_report(
     assert named.status_code == 400
     assert named.json()["error"]["param"] == "response_format.schema_id"
     assert asked["type"] in named.json()["error"]["message"]
+
+
+async def test_a_text_is_walked_over_the_picture_that_was_drawn() -> None:
+    bench = Bench()
+    async with client_of(bench) as client:
+        made = (await client.post(PATH, json={"schema": SCHEMA})).json()
+        path = f"{PATH}/{made['id']}/walk"
+        first = await client.post(path, json={"text": '{"a'})
+        options = {"open": ["/a"], "max_states": 7}
+        body = {"text": '{"a"', "state": "0.0.0", "graph": options}
+        second = await client.post(path, json=body)
+    assert first.json() == second.json() == {"steps": []}
+    spec = JsonSchema(SCHEMA, close_objects=True)
+    assert bench.walked == [
+        WalkSpec(GraphSpec(spec, GraphOptions()), '{"a', None),
+        WalkSpec(GraphSpec(spec, GraphOptions(("/a",), 7)), '{"a"', "0.0.0"),
+    ]
+
+
+async def test_a_walk_over_no_schema_is_a_404_and_what_is_wrong_with_one_is_named() -> None:
+    async with client_of(Bench(), replace(CONFIG, max_body_bytes=1 << 20)) as client:
+        made = (await client.post(PATH, json={"schema": SCHEMA})).json()
+        path = f"{PATH}/{made['id']}/walk"
+        unknown = await client.post(f"{PATH}/schema_0/walk", json={"text": ""})
+        missing = await client.post(path, json={})
+        long = await client.post(path, json={"text": "x" * 200_001})
+    assert (unknown.status_code, unknown.json()["error"]["code"]) == (404, "schema_not_found")
+    assert (missing.status_code, missing.json()["error"]["param"]) == (400, "text")
+    assert (long.status_code, long.json()["error"]["param"]) == (400, "text")

@@ -27,7 +27,7 @@ from app.core.events import (
     StepOutput,
     TokenChunk,
 )
-from app.core.graphs import GraphSpec
+from app.core.graphs import GraphSpec, WalkSpec
 from app.core.relaxation import Relaxation, Written
 from app.core.request import EngineRequest
 from app.core.specs import JsonSchema
@@ -332,7 +332,8 @@ class Bench:
         )
         self.drawn: list[GraphSpec] = []
         self.draw_error: RequestError | None = None
-        self.graphs = Graphs(draw=self._draw, max_bytes=1000)
+        self.walked: list[WalkSpec] = []
+        self.graphs = Graphs(draw=self._draw, walk=self._walk, max_bytes=1000)
         self.service = GenerationService(
             ServiceConfig(
                 max_sequence_tokens=context,
@@ -370,6 +371,10 @@ class Bench:
         if self.draw_error is not None:
             raise self.draw_error
         return b'{"whole": false}'
+
+    async def _walk(self, asked: WalkSpec, tenant: str) -> bytes:
+        self.walked.append(asked)
+        return b'{"steps": []}'
 
     async def _check(self, written: Written, tenant: str) -> list[bool | None]:
         self.written.append(written)
