@@ -22,3 +22,35 @@ export function visible(token: string): string {
 export function plural(count: number, one: string, many = `${one}s`): string {
   return `${count.toLocaleString("en")} ${count === 1 ? one : many}`;
 }
+
+/** A count or a rate in three digits, whole above that: 0.25, 12.3, 12,300. */
+export function figure(value: number): string {
+  if (Math.abs(value) >= 100 || Number.isInteger(value)) return Math.round(value).toLocaleString("en");
+  return String(Number(value.toPrecision(Math.abs(value) < 0.01 ? 1 : 3)));
+}
+
+/** By the least of the seconds: what they are multiplied with, and the unit. */
+const TIMES = [
+  [1, 1, "s"],
+  [1e-3, 1e3, "ms"],
+  [0, 1e6, "µs"],
+] as const;
+
+/** A time in seconds, in the unit that fits it: 35 µs, 1.2 ms, 3.4 s. */
+export function duration(seconds: number): string {
+  if (seconds === 0) return "0 s";
+  const [, factor, unit] = TIMES.find(([least]) => seconds >= least)!;
+  const value = seconds * factor;
+  return `${value >= 100 ? Math.round(value) : Number(value.toPrecision(2))} ${unit}`;
+}
+
+const BYTE_UNITS = ["B", "KiB", "MiB", "GiB", "TiB"];
+
+export function bytes(value: number): string {
+  const power = value < 1 ? 0 : Math.min(BYTE_UNITS.length - 1, Math.floor(Math.log2(value) / 10));
+  return `${figure(Number((value / 1024 ** power).toPrecision(3)))} ${BYTE_UNITS[power]}`;
+}
+
+export function wholePercent(share: number): string {
+  return `${Math.round(100 * share)} %`;
+}
