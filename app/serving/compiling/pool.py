@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from app.core.constraint import ConstraintSpec
-from app.core.errors import CompilerStuck, ConstraintError, ConstraintTooComplex, LeapjsonError
+from app.core.errors import CompilerStuck, ConstraintTooComplex, LeapjsonError, RequestError
 from app.serving.compiling.fair_pool import FairPool
 from app.serving.compiling.unpickling import load_paced
 from app.serving.compiling.worker_process import LENGTH, OUT_OF_MEMORY, OUT_OF_TIME, PATIENCE, Job
@@ -192,7 +192,7 @@ class CompilePool:
     async def compile(self, spec: ConstraintSpec, tenant: str = "") -> Any:
         """``target(spec, *arguments)``. Tenants take turns, by how long theirs took.
 
-        Raises the ``ConstraintError`` it raised, or ours for a limit, or ``CompilerStuck``.
+        Raises the ``RequestError`` it raised, or ours for a limit, or ``CompilerStuck``.
         Cancelling the call while a worker does the job kills the worker.
         """
         return await self.run(self._target, spec, tenant, seconds=self._limits.seconds)
@@ -293,7 +293,7 @@ def _stuck(why: str) -> CompilerStuck:
 def _result(answer: Any) -> Any:
     kind, value = answer
     if kind == "refused":
-        assert isinstance(value, ConstraintError)
+        assert isinstance(value, RequestError)
         raise value
     if kind == "failed":
         # The message may quote the schema: only its class is for every log.

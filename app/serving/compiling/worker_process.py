@@ -20,7 +20,7 @@ import sys
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
-from app.core.errors import ConstraintError, ConstraintTooComplex
+from app.core.errors import ConstraintTooComplex, RequestError
 
 LENGTH = struct.Struct(">Q")
 NICENESS = 10
@@ -86,7 +86,7 @@ def _answer(job: Job) -> bytes:
     try:
         value = _function(job.target)(*job.arguments)
         return pickle.dumps(("ok", value), protocol=pickle.HIGHEST_PROTOCOL)
-    except ConstraintError as error:
+    except RequestError as error:
         return pickle.dumps(("refused", error))
     except RecursionError:
         return pickle.dumps(("refused", ConstraintTooComplex("it is nested too deeply")))
