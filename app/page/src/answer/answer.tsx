@@ -7,7 +7,7 @@ import { ConfidencePanel } from "../confidence/confidence";
 import { ExplainPanel } from "../graph/explain";
 import { GraphPanel } from "../graph/graph";
 import { mainLane, plainLane, racing } from "../request/actions";
-import { answerNumber } from "../state";
+import { answerConfidence, answerNumber } from "../state";
 import { Tabs, TabPanel } from "../ui/tabs";
 import { milliseconds, plural } from "../ui/number";
 import { Inspector } from "./inspector";
@@ -18,11 +18,16 @@ import "./answer.css";
 
 type Detail = "graph" | "explain" | "confidence";
 export const detail = signal<Detail>("graph");
-const DETAILS: readonly { id: Detail; label: string }[] = [
-  { id: "graph", label: "Graph" },
-  { id: "explain", label: "Explain" },
-  { id: "confidence", label: "Confidence" },
-];
+
+/** The tabs; what came with the answer is counted in its label, as it comes unseen. */
+function details(): { id: Detail; label: string }[] {
+  const values = answerConfidence.value?.length;
+  return [
+    { id: "graph", label: "Graph" },
+    { id: "explain", label: "Explain" },
+    { id: "confidence", label: values ? `Confidence (${values})` : "Confidence" },
+  ];
+}
 
 export function Answer() {
   const card = useRef<HTMLElement>(null);
@@ -39,7 +44,7 @@ export function Answer() {
         <Announcer />
       </section>
       <section class="card details" aria-label="About this schema and answer">
-        <Tabs label="About this schema and answer" prefix="detail" tabs={DETAILS} chosen={detail} />
+        <Tabs label="About this schema and answer" prefix="detail" tabs={details()} chosen={detail} />
         <TabPanel prefix="detail" id="graph" chosen={detail}>
           <GraphPanel />
         </TabPanel>

@@ -1,4 +1,0 @@
-function w(i){JSON.parse(i);let n=i.match(/"(?:[^"\\]|\\.)*"|[[\]{},:]|[^\s[\]{},:"]+/g),s=b(n),e=g(n),o=[],c=[],u="",f=-1;for(let t=0;t<n.length;t++){let r=n[t],a=t<=f;if(r==="{"||r==="["){let l=s.get(t);if(o.push(r),a)continue;let h=e[l]-e[t]+1,m=r==="["&&!n.slice(t+1,Math.min(l,t+400)).some(p=>p==="{"||p==="[");l===t+1||u.length+h<=90&&(m||h<=60)&&!d(n,t,l)?f=l:(c.push(l),u+="  ",o.push(`
-`,u))}else(r==="}"||r==="]")&&c.at(-1)===t?(c.pop(),u=u.slice(2),o.push(`
-`,u,r)):r===","?o.push(a?", ":`,
-${u}`):o.push(r===":"?": ":r)}return o.join("")}function d(i,n,s){for(let e=n+1;e<s;e++)if(i[e]==="{")return!0;return!1}function b(i){let n=new Map,s=[];return i.forEach((e,o)=>{e==="{"||e==="["?s.push(o):(e==="}"||e==="]")&&n.set(s.pop(),o)}),n}function g(i){let n=0;return i.map(s=>{let e=n;return n+=s.length+(s===","||s===":"?1:0),e})}export{w as a};
