@@ -106,7 +106,8 @@ def test_the_svg_file_has_every_state_and_drawn_way_by_its_id_and_its_texts_as_t
 def numbers(shape: Any) -> tuple[list[float], list[float]]:
     """Places across and down that a shape reaches, but for its texts."""
     told = shape["attributes"]
-    across, down = [], []
+    across: list[float] = []
+    down: list[float] = []
     for each in shape.get("inside", ()):
         for all_of_them, found in zip((across, down), numbers(each), strict=True):
             all_of_them += found
