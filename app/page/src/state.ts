@@ -1,6 +1,6 @@
 /** What the parts of the page share. Each signal says who writes it. */
 
-import { computed, effect, signal, type ReadonlySignal, type Signal } from "@preact/signals";
+import { batch, computed, effect, signal, type ReadonlySignal, type Signal } from "@preact/signals";
 
 export { apiFetch, apiKey, errorOf, keyWanted, serverUrl, type ServerError } from "./server/access";
 
@@ -42,6 +42,8 @@ export type ConstraintKind = "schema" | "regex" | "grammar" | "none";
 export const constraintKind: Signal<ConstraintKind> = signal("schema");
 /** The schema as the editor has it; may be no JSON at the moment. */
 export const schemaText = signal("");
+/** Shows the schema as the pydantic model that it would come from, in place of the editor. */
+export const asPython = signal(false);
 export const regexText = signal("");
 export const grammarText = signal("");
 
@@ -133,8 +135,11 @@ export function onGoToPointer(go: ((pointer: string) => void) | null): void {
 /** Selects the value at a JSON Pointer ("/properties/name", "" is all) in the schema's editor, and shows it.
  * A pointer that leads nowhere goes as far as it leads. */
 export function goToPointer(pointer: string): void {
-  tab.value = "playground";
-  schemaEditor?.(pointer);
+  batch(() => {
+    tab.value = "playground";
+    asPython.value = false;
+  });
+  setTimeout(() => schemaEditor?.(pointer)); // the editor may be hidden until what has changed is shown
 }
 
 /** What the server says is wrong in the schema on screen. Each writer replaces its own: "run" is a request that was
