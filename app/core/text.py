@@ -6,6 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+SEAM = "\udffe"
+"""Where it stands in a message no token reaches across it, so that what is on both sides of it is
+not read as the name of a special token. A lone surrogate is in no text that a client sends."""
+
 
 @dataclass(frozen=True, slots=True)
 class RenderedPrompt:

@@ -29,11 +29,11 @@ from app.serving.adapters import Adapters
 from app.serving.admission import Admission
 from app.serving.compiling.bindings import Bindings
 from app.serving.compiling.cache import ConstraintCache
-from app.serving.compiling.pool import CompilePool
 from app.serving.compiling.schema_registry import SchemaRegistry
 from app.serving.compiling.validation import Validation
 from app.serving.service import GenerationService, ServiceConfig
 from app.serving.worker import EngineWorker
+from app.serving.workers.pool import WorkerPool
 from app.telemetry.collector import open_traces
 from app.telemetry.edge import install_telemetry
 from app.telemetry.metrics import Metrics
@@ -98,7 +98,7 @@ def assemble(
         tenant_share=settings.tenant_share,
         request_seconds=settings.request_seconds,
     )
-    pool = CompilePool(
+    pool = WorkerPool(
         backend.compile_target,
         *backend.compile_arguments,
         workers=settings.compile_workers,
@@ -107,7 +107,7 @@ def assemble(
     )
 
     async def compile(spec: ConstraintSpec, tenant: str) -> Constraint:
-        return backend.link(await pool.compile(spec, tenant))
+        return backend.link(await pool.work(spec, tenant))
 
     async def explain(spec: JsonSchema, tenant: str) -> bytes:
         seconds = min(EXPLAIN_SECONDS, settings.compile_seconds)

@@ -8,8 +8,8 @@ from app.server.backend import Backend
 from app.serving.admission import Admission
 from app.serving.compiling.bindings import Bindings
 from app.serving.compiling.cache import ConstraintCache
-from app.serving.compiling.pool import CompilePool
 from app.serving.worker import EngineWorker
+from app.serving.workers.pool import WorkerPool
 from app.telemetry.metrics import Reading
 
 
@@ -19,7 +19,7 @@ def readings(
     bindings: Bindings,
     worker: EngineWorker,
     admission: Admission,
-    pool: CompilePool,
+    pool: WorkerPool,
 ) -> list[Reading]:
     engine = backend.engine
     return [

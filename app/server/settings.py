@@ -25,10 +25,10 @@ from app.model.config import (
     QuantizeName,
 )
 from app.serving.adapters import NAME
-from app.serving.compiling.pool import CompileLimits
-from app.serving.compiling.worker_process import PATIENCE
 from app.serving.service import UNSAID_TOKENS
 from app.serving.worker import STALL_SECONDS
+from app.serving.workers.pool import WorkerLimits
+from app.serving.workers.worker_process import PATIENCE
 from app.telemetry.logs import LogFormat
 
 MIB = 1 << 20
@@ -351,8 +351,8 @@ class Settings(BaseSettings):
             leap=self.leap,
         )
 
-    def compile_limits(self) -> CompileLimits:
-        return CompileLimits(seconds=self.compile_seconds, memory_bytes=self.compile_memory_bytes)
+    def compile_limits(self) -> WorkerLimits:
+        return WorkerLimits(seconds=self.compile_seconds, memory_bytes=self.compile_memory_bytes)
 
     def constraint_limits(self) -> Limits:
         return Limits(
