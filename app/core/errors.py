@@ -127,9 +127,20 @@ class PromptTooLong(InvalidRequest):
 
     code = "context_length_exceeded"
 
-    def __init__(self, *, prompt_tokens: int, room: int, max_tokens: int | None = None) -> None:
-        """All in tokens. ``room`` is for both; None: the prompt leaves none for any answer."""
+    def __init__(
+        self,
+        *,
+        prompt_tokens: int,
+        room: int,
+        max_tokens: int | None = None,
+        image_tokens: int = 0,
+    ) -> None:
+        """All in tokens. ``room`` is for both; None: the prompt leaves none for any answer.
+
+        ``image_tokens``: those of the prompt that stand for images.
+        """
         self.prompt_tokens = prompt_tokens
+        self.image_tokens = image_tokens
         self.room = room
         self.max_tokens = max_tokens
         role: Role = "prompt" if max_tokens is None else "max_tokens"
@@ -137,14 +148,15 @@ class PromptTooLong(InvalidRequest):
 
     def _message(self, field: str) -> str:
         prompt, room = self.prompt_tokens, self.room
+        said, shorten = f"the prompt has {prompt} tokens", "shorten the prompt"
+        if self.image_tokens:
+            said += f", {self.image_tokens} of them its images'"
+            shorten += ", send fewer or smaller images"
         if self.max_tokens is None:
-            return (
-                f"the prompt has {prompt} tokens and the context has room for {room}, answer "
-                "included; shorten the prompt"
-            )
+            return f"{said} and the context has room for {room}, answer included; {shorten}"
         return (
-            f"the prompt has {prompt} tokens and {field} is {self.max_tokens}, together "
-            f"{prompt + self.max_tokens}, but the context has room for {room}; shorten the prompt "
+            f"{said} and {field} is {self.max_tokens}, together "
+            f"{prompt + self.max_tokens}, but the context has room for {room}; {shorten} "
             f"or lower {field} to at most {room - prompt}"
         )
 

@@ -14,6 +14,7 @@ from app.answer.formats import ChatFormat, detect
 from app.core.adapters import Adapter
 from app.core.constraint import Constraint, ConstraintSpec, Vocabulary
 from app.core.events import StepObserver
+from app.core.images import Eyes
 from app.core.progress import SILENCE, Progress
 from app.core.text import Tokenizer
 from app.core.verbatim import Document
@@ -54,6 +55,12 @@ class Backend:
     """What ``compile_target`` gets after each specification."""
     warm_up: ConstraintSpec | None = None
     """What a new compile worker compiles first."""
+    eyes: Eyes | None = None
+    """None: the model sees no images."""
+    image_target: str = "app.serving.images.preparing:prepare_image"
+    """``module:function`` from an ``ImageJob`` to a ``PreparedImage``, run in the image workers."""
+    image_model: str = ""
+    """What it gets after each job: what the model is loaded from."""
     watch: Callable[[Callable[[str], None]], None] = lambda on_loss: None
     """Calls what it is given once, from any thread, with the reason, when the engine's steps cannot
     end any more although none may say so."""
@@ -91,6 +98,7 @@ def _load(settings: Settings, observer: StepObserver, progress: Progress) -> Bac
     chat_format = replace(
         detect(tokenizer.chat_template, tokenizer.special_tokens),
         takes_system=tokenizer.takes_system,
+        takes_text=tokenizer.takes_text,
         reads_schemas=tokenizer.reads_schemas,
     )
     tokenizer.make_writable(chat_format.markers())
@@ -129,6 +137,7 @@ def _load(settings: Settings, observer: StepObserver, progress: Progress) -> Bac
         watch=runner.watch,
         close=runner.close,
         warm_up=everyday_schema(),
+        image_model=settings.model,
         switch_seconds=OVERLAPPED_SECONDS if device.type == "cuda" else SERIAL_SECONDS,
     )
 

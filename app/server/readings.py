@@ -8,6 +8,7 @@ from app.server.backend import Backend
 from app.serving.admission import Admission
 from app.serving.compiling.bindings import Bindings
 from app.serving.compiling.cache import ConstraintCache
+from app.serving.service import Sight
 from app.serving.worker import EngineWorker
 from app.serving.workers.pool import WorkerPool
 from app.telemetry.metrics import Reading
@@ -20,6 +21,7 @@ def readings(
     worker: EngineWorker,
     admission: Admission,
     pool: WorkerPool,
+    sight: Sight | None,
 ) -> list[Reading]:
     engine = backend.engine
     return [
@@ -59,6 +61,10 @@ def readings(
                 lambda: admission.draining),
         Reading("compile_worker_restarts_total", "Compile workers that had to be replaced.",
                 lambda: pool.restarts),
+        Reading("image_worker_restarts_total", "Image workers that had to be replaced.",
+                lambda: 0 if sight is None else sight.intake.restarts),
+        Reading("image_bytes", "Images of the requests that are served, as sent and prepared.",
+                lambda: admission.image_bytes),
         Reading("kernel_compilations_total",
                 "GPU kernels compiled while serving: everybody waited. Should be 0.",
                 backend.kernel_compilations),

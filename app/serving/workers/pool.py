@@ -14,7 +14,7 @@ import os
 import pickle
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -186,16 +186,20 @@ class WorkerPool:
         limits: WorkerLimits,
         trouble: Trouble = COMPILING,
         warm_up: Any = None,
+        kills_for_nobody: bool = True,
     ) -> None:
         """``arguments``: what ``target`` gets after the argument of a job; they are pickled.
 
-        Each new worker does ``warm_up`` before it takes its first job.
+        Each new worker does ``warm_up`` before it takes its first job. ``kills_for_nobody``: a job
+        whose call was cancelled ends its worker; else it is ended, where a new worker costs more.
         """
         self._target = target
         self._arguments = arguments
         self._size = workers
         self._limits = limits
         self._trouble = trouble
+        self._kills_for_nobody = kills_for_nobody
+        self._asking: set[asyncio.Task[bytes]] = set()
         self._warm_up = None
         if warm_up is not None:
             self._warm_up = pickle.dumps(self._job(target, warm_up, limits.seconds))
@@ -219,6 +223,9 @@ class WorkerPool:
 
     async def close(self) -> None:
         """Kill the workers; jobs that still run fail."""
+        for asking in self._asking:
+            asking.cancel()
+        await asyncio.gather(*self._asking, return_exceptions=True)
         for task in self._replacing:
             task.cancel()
         await asyncio.gather(*self._replacing, return_exceptions=True)
@@ -229,8 +236,7 @@ class WorkerPool:
     async def work(self, argument: Any, tenant: str = "") -> Any:
         """``target(argument, *arguments)``. Tenants take turns, by how long theirs took.
 
-        Raises the ``RequestError`` it raised, or an error of ``trouble``. Cancelling the call while
-        a worker does the job kills the worker.
+        Raises the ``RequestError`` it raised, or an error of ``trouble``.
         """
         return await self.run(self._target, argument, tenant, seconds=self._limits.seconds)
 
@@ -252,6 +258,19 @@ class WorkerPool:
 
     async def _ask(self, job: bytes, seconds: float, tenant: str) -> bytes:
         worker = await self._acquire(tenant)
+        if self._kills_for_nobody:
+            return await self._ask_worker(worker, job, seconds, tenant)
+        task = asyncio.create_task(self._ask_worker(worker, job, seconds, tenant))
+        self._asking.add(task)
+        task.add_done_callback(self._asked)
+        return await asyncio.shield(task)
+
+    def _asked(self, task: asyncio.Task[bytes]) -> None:
+        self._asking.discard(task)
+        if not task.cancelled():
+            task.exception()  # retrieved, also where nobody waits for it any more
+
+    async def _ask_worker(self, worker: _Worker, job: bytes, seconds: float, tenant: str) -> bytes:
         clock = asyncio.get_running_loop().time
         started, healthy = clock(), False
         try:
@@ -343,5 +362,5 @@ def _environment() -> dict[str, str]:
 
 async def _written(job: Job) -> bytes:
     """The job as it is sent; one with much text is written on a thread."""
-    big = any(len(each) > _BIG_JOB for each in job.arguments if isinstance(each, str | bytes))
+    big = any(len(each) > _BIG_JOB for each in job.arguments if isinstance(each, Sized))
     return await asyncio.to_thread(pickle.dumps, job) if big else pickle.dumps(job)
