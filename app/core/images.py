@@ -123,11 +123,24 @@ class Eyes(Protocol):
         """
 
 
+@dataclass(frozen=True, slots=True)
+class SightCounts:
+    """What a tower has done since the server began, and what is kept of it."""
+
+    computed: int
+    """Images that the tower was run for."""
+    found: int
+    """Times that a step found the features of an image among those kept."""
+    seconds: float
+    """Spent in the tower; on an accelerator until it was launched."""
+    kept_bytes: int
+
+
 def digest_of(expansion: Sequence[int], inputs: Mapping[str, NDArray[Any]]) -> bytes:
     """What stands for a prepared image in caches: 32 bytes of BLAKE2b, so that no two collide."""
     digest = hashlib.blake2b(np.asarray(expansion, dtype=np.int64).tobytes(), digest_size=32)
     for name in sorted(inputs):
         array = np.ascontiguousarray(inputs[name])
         digest.update(f"{name} {array.dtype} {array.shape};".encode())
-        digest.update(array)
+        digest.update(array.tobytes())
     return digest.digest()

@@ -105,6 +105,11 @@ class Settings(BaseSettings):
     kv_block_size: Count = 16
     """Tokens in a cache block."""
 
+    images: bool = True
+    """Keep what of a model sees, where it does; false serves it as text, in less memory."""
+    image_cache_bytes: Bytes = 256 * MIB
+    """Memory for what the vision tower made of the images seen last, in bytes."""
+
     adapters: Annotated[tuple[str, ...], NoDecode] = ()
     """LoRA adapters in peft's format, each as name=folder or name=Hugging Face name, with commas
     between. Requests give them as model:name."""
@@ -388,6 +393,8 @@ class Settings(BaseSettings):
             vocab_size=vocabulary_size,
             dequantize=self.dequantize,
             quantize=self.quantize,
+            images=self.images,
+            image_cache_bytes=self.image_cache_bytes,
             random_weights=self.random_weights,
             tensor_parallel=self.tensor_parallel,
             threads=self.cpu_threads,

@@ -40,6 +40,14 @@ def webp(width: int, height: int) -> bytes:
     return b"RIFF" + struct.pack("<I", len(body)) + body
 
 
+def lossless_webp(width: int, height: int) -> bytes:
+    """One whose bitstream says that it is of that size."""
+    file = bytearray(picture(format="WEBP", lossless=True))
+    assert file[12:16] == b"VP8L"
+    file[21:25] = struct.pack("<I", width - 1 | height - 1 << 14)
+    return bytes(file)
+
+
 def jpeg(width: int, height: int) -> bytes:
     """A picture whose frame header says another size."""
     file = bytearray(picture(format="JPEG"))
@@ -61,12 +69,11 @@ BOMBS = {
     "a PNG with 80 texts of nearly 1 MB": png(
         8, 8, *[chunk(b"zTXt", b"x\0\0" + zlib.compress(MEGABYTE[:-1]))] * 80
     ),
-    "a PNG with fewer rows than its header says": png(64, 64, rows=zlib.compress(bytes(65 * 9))),
-    "a PNG with no pixels": SIGNATURE
-    + chunk(b"IHDR", struct.pack(">IIBBBBB", 8, 8, 8, 0, 0, 0, 0)),
+    "a PNG that ends behind its header": png(8, 8)[:33],
     "a GIF with a screen of 65,535 x 65,535": gif(65_535, 65_535),
     "a GIF with a frame of 65,535 x 65,535": gif(1, 1, frame=(65_535, 65_535)),
     "a WebP with a canvas of 16,384 x 16,384": webp(16_384, 16_384),
+    "a WebP of 16,384 x 16,384 without a canvas": lossless_webp(16_384, 16_384),
     "a WebP with a canvas beyond its format": webp(1 << 24, 1 << 24),
     "a JPEG of 65,535 x 65,535": jpeg(65_535, 65_535),
     "a JPEG without height": jpeg(16, 0),

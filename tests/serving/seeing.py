@@ -17,7 +17,13 @@ from PIL import Image
 
 from app.constraint import Compiler
 from app.core.errors import InvalidRequest
-from app.core.images import ExpandedPrompt, PreparedImage, PromptImage, PromptImages
+from app.core.images import (
+    ExpandedPrompt,
+    PreparedImage,
+    PromptImage,
+    PromptImages,
+    SightCounts,
+)
 from app.core.text import SEAM, RenderedPrompt
 from app.server.composition import assemble
 from app.server.settings import Settings
@@ -146,6 +152,7 @@ async def seeing(**settings: Any) -> AsyncIterator[Seeing]:
         chat_format=replace(blind.chat_format, image_marker=MARKER, takes_images=True),
         max_sequence_tokens=settings.pop("context", 4096),
         eyes=FakeEyes(),
+        sight_counts=lambda: SightCounts(0, 0, 0.0, 0),
         image_target="tests.serving.image_targets:prepare",
         compile_target="app.constraint:compile_program",
         link=Compiler(ByteVocabulary()).link,

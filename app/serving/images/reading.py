@@ -42,6 +42,7 @@ _OTHERS = {
     b"data:": "a data URL once more",
 }
 _BRANDS = {b"heic": "HEIC", b"heix": "HEIC", b"mif1": "HEIF", b"avif": "AVIF", b"avis": "AVIF"}
+Image.MAX_IMAGE_PIXELS = None  # sizes are checked here, in words that say what to do
 _ORIENTATION = 0x0112
 """Tag of EXIF: how the camera was held."""
 _TURNED = {
@@ -53,6 +54,7 @@ _TURNED = {
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }
+_14_BITS = (1 << 14) - 1
 _WHITE_SPACE = b" \t\r\n"
 _LONGEST_REASON = 200
 
@@ -117,15 +119,26 @@ def _format_of(data: bytes) -> str:
 
 
 def _webp_size(data: bytes) -> tuple[int, int] | None:
-    """Width and height of a WebP's canvas, where its header has them (RFC 9649, section 2.7)."""
-    if data[12:16] != b"VP8X" or len(data) < 30:
-        return None
-    width, height = (int.from_bytes(data[at : at + 3], "little") for at in (24, 27))
-    return width + 1, height + 1
+    """Width and height of a WebP, where its header has them (RFC 9649, sections 2.5 to 2.7)."""
+    match data[12:16]:
+        case b"VP8X":
+            return _number(data[24:27]) + 1, _number(data[27:30]) + 1
+        case b"VP8L":
+            bits = _number(data[21:25])
+            return (bits & _14_BITS) + 1, (bits >> 14 & _14_BITS) + 1
+        case b"VP8 ":
+            return _number(data[26:28]) & _14_BITS, _number(data[28:30]) & _14_BITS
+    return None
+
+
+def _number(data: bytes) -> int:
+    return int.from_bytes(data, "little")
 
 
 def _check_size(width: int, height: int, limits: ReadingLimits) -> None:
     pixels, most = width * height, limits.max_pixels
+    if pixels == 0:
+        raise InvalidImage(f"the image is {width} x {height}, which is no pixel at all")
     if pixels > most:
         scale = math.sqrt(most / pixels)
         raise InvalidImage(
