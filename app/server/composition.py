@@ -13,6 +13,7 @@ from importlib.metadata import version
 from fastapi import FastAPI
 
 from app.core.constraint import Constraint, ConstraintSpec
+from app.core.graphs import GraphSpec, WalkSpec
 from app.core.progress import SILENCE, Progress
 from app.core.relaxation import Written
 from app.core.specs import JsonObject, JsonSchema
@@ -30,6 +31,7 @@ from app.serving.adapters import Adapters
 from app.serving.admission import Admission
 from app.serving.compiling.bindings import Bindings
 from app.serving.compiling.cache import ConstraintCache
+from app.serving.compiling.graphs import Graphs
 from app.serving.compiling.schema_registry import SchemaRegistry
 from app.serving.compiling.validation import Validation
 from app.serving.service import GenerationService, ServiceConfig
@@ -43,6 +45,8 @@ logger = logging.getLogger(__name__)
 
 _LOOK_SECONDS = 0.2
 """Between two looks at how many answers are left while it drains."""
+DRAW_TARGET = "app.explain.picture:draw_graph"
+WALK_TARGET = "app.explain.picture:walk_graph"
 EXPLAIN_TARGET = "app.explain.report:explain_schema"
 CHECK_TARGET = "app.constraint.satisfaction:satisfied"
 CHECK_SECONDS = 2.0
@@ -116,6 +120,16 @@ def assemble(
         report: bytes = await pool.run(EXPLAIN_TARGET, spec, tenant, seconds=seconds)
         return report
 
+    async def draw(asked: GraphSpec, tenant: str) -> bytes:
+        seconds = min(EXPLAIN_SECONDS, settings.compile_seconds)
+        picture: bytes = await pool.run(DRAW_TARGET, asked, tenant, seconds=seconds)
+        return picture
+
+    async def walk(asked: WalkSpec, tenant: str) -> bytes:
+        seconds = min(EXPLAIN_SECONDS, settings.compile_seconds)
+        found: bytes = await pool.run(WALK_TARGET, asked, tenant, seconds=seconds)
+        return found
+
     async def check(written: Written, tenant: str) -> list[bool | None]:
         found: list[bool | None] = await pool.run(
             CHECK_TARGET, written, tenant, seconds=CHECK_SECONDS
@@ -167,6 +181,7 @@ def assemble(
         wall_clock=time.time,
         max_bytes=settings.schema_registry_bytes,
     )
+    graphs = Graphs(draw=draw, walk=walk)
     metrics.watch(readings(backend, constraints, bindings, worker, admission, pool, sight))
 
     traces = open_traces(settings.otlp_endpoint, model=settings.served_model)
@@ -176,7 +191,7 @@ def assemble(
         async with contextlib.AsyncExitStack() as closing:  # the last that started closes first
             if traces is not None:
                 closing.push_async_callback(traces.close)
-            for part in (pool, *intakes, constraints, bindings, validation, schemas):
+            for part in (pool, *intakes, constraints, bindings, validation, schemas, graphs):
                 closing.push_async_callback(part.close)
             with progress.stage("starting the processes that compile schemas"):
                 await pool.start()
@@ -199,6 +214,7 @@ def assemble(
         service=service,
         vocabulary=backend.vocabulary,
         schemas=schemas,
+        graphs=graphs,
         render_metrics=metrics.render,
         lifespan=lifespan,
     )

@@ -3,6 +3,10 @@ import { render } from "preact";
 
 import "./styles/colours.css";
 import "./styles/base.css";
+// Of parts that are loaded later: their style sheets have to be here, or nothing would load them.
+import "uplot/dist/uPlot.min.css";
+import "./code/code.css";
+import "./operations/operations.css";
 import { App } from "./app";
 import { restoreFromLink } from "./link";
 import { fillForm } from "./request/form";

@@ -104,7 +104,7 @@ export interface ConfidenceEntry {
   mass?: number;
   alternatives?: { value?: unknown; next?: unknown; type?: string; other?: number; probability: number }[];
   tokens?: number;
-  least_likely?: { token?: string; probability?: number } | number;
+  least_likely?: { token: string; probability: number };
   span?: Span;
 }
 /** Characters (code points) of a part of the prompt, `end` not included. */

@@ -6,7 +6,6 @@ import { requestFields, written } from "../request/body";
 import { apiKey, schema, schemaText, serverUrl } from "../state";
 import { Tabs, TabPanel } from "../ui/tabs";
 import { curl, pythonProgram, typescriptProgram, type OnScreen, type Snippet } from "./snippets";
-import "./code.css";
 
 type Language = "python" | "typescript" | "curl";
 const language = signal<Language>("python");

@@ -30,13 +30,15 @@ export interface RequestFields {
   spans?: true;
 }
 
+export function messages(): Message[] {
+  const user: Message = { role: "user", content: promptText.value };
+  return systemText.value.trim() ? [{ role: "system", content: systemText.value }, user] : [user];
+}
+
 export function requestFields(): RequestFields {
-  const messages: Message[] = [];
-  if (systemText.value.trim()) messages.push({ role: "system", content: systemText.value });
-  messages.push({ role: "user", content: promptText.value });
   return {
     model: model.value,
-    messages,
+    messages: messages(),
     temperature: temperature.value,
     ...(seed.value !== null && { seed: seed.value }),
     ...(maxTokens.value !== null && { max_tokens: maxTokens.value }),

@@ -28,7 +28,7 @@ export function RequestForm() {
       <Prompt id="prompt" label="Prompt" text={promptText} part={withSystem ? "messages[1]" : "messages[0]"} rows={4} />
       <details class="system" open={withSystem}>
         <summary>System message{withSystem ? "" : " (none)"}</summary>
-        <Prompt id="system" label="System message" text={systemText} part="messages[0]" rows={2} />
+        <Prompt id="system" label="System message" text={systemText} part={withSystem ? "messages[0]" : null} rows={2} />
       </details>
       <ConstraintField />
       <Settings />
