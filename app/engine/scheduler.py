@@ -155,9 +155,12 @@ class Scheduler:
             elif self._states is not None:
                 self._states.read(portion)
             portion.row = len(rows)
-            portion.span.adapter = sequence.request.adapter
+            span = portion.span
+            span.adapter = sequence.request.adapter
+            if sequence.sight is not None:
+                span.sight = sequence.sight.of(span.start, span.start + len(span.tokens))
             rows += portion.rows(len(spans))
-            spans.append(portion.span)
+            spans.append(span)
             sequence.launched = portion.end
         return StepPlan(spans, rows)
 
@@ -265,7 +268,7 @@ class Scheduler:
         return any(
             other.computed < end <= other.answer_start
             and other.request.scope == sequence.request.scope
-            and other.tokens[:end] == sequence.tokens[:end]
+            and other.identities[:end] == sequence.identities[:end]
             for other in self.running
         )
 
@@ -291,7 +294,7 @@ class Scheduler:
             return
         sequence.computed = sequence.launched = computed
         if computed >= (full + 1) * size:
-            self.blocks.advance(sequence.blocks, sequence.tokens, computed)
+            self.blocks.advance(sequence.blocks, sequence.identities, computed)
         if states is not None:
             states.settle(sequence)
 
