@@ -390,3 +390,19 @@ def test_a_place_that_the_server_names_is_found_in_the_text_field(
     text: str, place: dict[str, Any], offset: int
 ) -> None:
     assert called(("offsetOf", text, place)) == [offset]
+
+
+@pytest.mark.parametrize(
+    ("pointer", "there"),
+    [
+        ("", True),
+        ("/a~1b/0/~0", True),
+        ("/a~1b/1", False),
+        ("/a~1b/0/~0/x", False),
+        ("/toString", False),
+    ],
+)
+def test_a_fold_is_kept_open_only_where_its_pointer_leads_somewhere(
+    pointer: str, there: bool
+) -> None:
+    assert called(("resolves", {"a/b": [{"~": 1}]}, pointer)) == [there]
