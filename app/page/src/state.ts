@@ -29,6 +29,8 @@ effect(() => {
 
 export const systemText = signal("");
 export const promptText = signal("");
+/** Pictures that come before the prompt. No link has them. */
+export const pictures: Signal<readonly Picture[]> = signal([]);
 export const model = signal("");
 export const temperature = signal(0);
 /** Null: the server draws one. */
@@ -37,6 +39,12 @@ export const seed: Signal<number | null> = signal(null);
 export const maxTokens: Signal<number | null> = signal(null);
 /** Asks for `confidence` and `spans` of the answer. */
 export const confidenceWanted = signal(false);
+
+/** A picture as it is sent: its file's name, and its bytes as a data URL. */
+export interface Picture {
+  name: string;
+  url: string;
+}
 
 export type ConstraintKind = "schema" | "regex" | "grammar" | "none";
 export const constraintKind: Signal<ConstraintKind> = signal("schema");
@@ -106,7 +114,7 @@ export interface ConfidenceEntry {
   mass?: number;
   alternatives?: { value?: unknown; next?: unknown; type?: string; other?: number; probability: number }[];
   tokens?: number;
-  least_likely?: { token?: string; probability?: number } | number;
+  least_likely?: { token: string; probability: number };
   span?: Span;
 }
 /** Characters (code points) of a part of the prompt, `end` not included. */
@@ -151,5 +159,15 @@ export interface SchemaProblem {
 }
 export const schemaProblems: Signal<Readonly<Record<"run" | "explain", readonly SchemaProblem[]>>> = signal({ run: [], explain: [] });
 
-/** Names of the models that the server has; null until it answered. Written by the header. */
-export const serverModels: Signal<string[] | null> = signal(null);
+/** A model as `/v1/models` has it. */
+export interface ServerModel {
+  id: string;
+  input_modalities: readonly string[];
+}
+/** The models that the server has; null until it answered. Written at the start, and with each key. */
+export const serverModels: Signal<readonly ServerModel[] | null> = signal(null);
+
+/** Whether the chosen model takes pictures. */
+export const seesImages: ReadonlySignal<boolean> = computed(
+  () => serverModels.value?.find(({ id }) => id === model.value)?.input_modalities.includes("image") ?? false,
+);
