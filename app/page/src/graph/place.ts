@@ -1,10 +1,11 @@
 /** Places in what a constraint was written as: in a schema, and in the text of a regular expression or grammar. */
 
+import { segmentsOf } from "../ui/pointer";
+
 /** Whether a JSON Pointer (RFC 6901) leads to something. */
 export function resolves(value: unknown, pointer: string): boolean {
   let at = value;
-  for (const token of pointer.split("/").slice(1)) {
-    const name = token.replaceAll("~1", "/").replaceAll("~0", "~");
+  for (const name of segmentsOf(pointer)) {
     if (typeof at !== "object" || at === null || !Object.hasOwn(at, name)) return false;
     at = (at as Record<string, unknown>)[name];
   }
