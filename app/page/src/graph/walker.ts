@@ -3,7 +3,7 @@
 import { computed, effect, signal, type ReadonlySignal } from "@preact/signals";
 
 import { apiFetch } from "../server/access";
-import { answerNumber, currentAnswerText } from "../state";
+import { answerNumber, currentAnswerText, schemaId } from "../state";
 import { register, registered, type Registered } from "./register";
 import { NOTHING_PASSED, passedBy, stepsAfter, type Passed } from "./walk";
 import type { Step, Walk } from "./wire";
@@ -28,13 +28,14 @@ let changedMeanwhile = false;
 
 effect(() => {
   void answerNumber.value;
-  const text = currentAnswerText.value;
-  if (registered.value === null || text === "") {
-    walked.value = null;
-    return;
-  }
-  schedule();
+  if (currentAnswerText.value === "") walked.value = null;
+  else if (walkable(registered.value, schemaId.value)) schedule();
 });
+
+/** Whether the graph that is drawn is there, and that of the constraint on screen. */
+function walkable(drawn: Registered | null, id: string | null): drawn is Registered {
+  return drawn !== null && drawn.id === id && drawn.undrawn === null;
+}
 
 function schedule(): void {
   if (inFlight) {
@@ -47,7 +48,7 @@ function schedule(): void {
 
 async function ask(): Promise<void> {
   const [constraint, text, answer] = [registered.peek(), currentAnswerText.peek(), answerNumber.peek()];
-  if (constraint === null || constraint.undrawn !== null || text === "") return;
+  if (!walkable(constraint, schemaId.peek()) || text === "") return;
   inFlight = true;
   changedMeanwhile = false;
   lastAsked = performance.now();
