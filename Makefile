@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 export OMP_WAIT_POLICY := PASSIVE
 
-.PHONY: run test unit format lint typecheck bench clients page clean
+.PHONY: run test unit format lint typecheck bench clients page demo-vision clean
 
 run: $(STAMP)
 	$(BIN)/python -m app serve
@@ -41,6 +41,10 @@ page:
 	npm ci --no-audit --no-fund --loglevel=error --ignore-scripts --prefix app/page
 	npm run --silent --prefix app/page check
 	npm run --silent --prefix app/page build
+
+# The demo that sees, trained anew: an hour on one core. See tools/demo_vision/README.md.
+demo-vision: $(STAMP)
+	$(BIN)/python -m tools.demo_vision train $(DEMO_VISION)
 
 fuzz: $(STAMP)
 	$(BIN)/python -m tests.conformance.fuzz_api --examples 2000

@@ -59,6 +59,10 @@ class Backend:
     """What ``compile_target`` gets after each specification."""
     warm_up: ConstraintSpec | None = None
     """What a new compile worker compiles first."""
+    image_target: str = "app.serving.images.preparing:prepare_image"
+    """``module:function`` from an ``ImageJob`` to a ``PreparedImage``, run in the image workers."""
+    image_model: str = ""
+    """What it gets after each job: what the model is loaded from."""
     watch: Callable[[Callable[[str], None]], None] = lambda on_loss: None
     """Calls what it is given once, from any thread, with the reason, when the engine's steps cannot
     end any more although none may say so."""
@@ -96,6 +100,7 @@ def _load(settings: Settings, observer: StepObserver, progress: Progress) -> Bac
     chat_format = replace(
         detect(tokenizer.chat_template, tokenizer.special_tokens),
         takes_system=tokenizer.takes_system,
+        takes_text=tokenizer.takes_text,
         reads_schemas=tokenizer.reads_schemas,
     )
     tokenizer.make_writable(chat_format.markers())
@@ -114,6 +119,10 @@ def _load(settings: Settings, observer: StepObserver, progress: Progress) -> Bac
     weights = weights_identity(settings.model)
     with progress.stage("trying masks"):
         link = Compiler(vocabulary).link
+    if runner.eyes is not None:
+        marker = runner.eyes.marker
+        takes_images = tokenizer.takes_images(marker)
+        chat_format = replace(chat_format, image_marker=marker, takes_images=takes_images)
     arithmetic = description.arithmetic
     identity = f"{version('leapjson')} {settings.served_model} {arithmetic} {weights}"
     return Backend(
@@ -136,6 +145,7 @@ def _load(settings: Settings, observer: StepObserver, progress: Progress) -> Bac
         watch=runner.watch,
         close=runner.close,
         warm_up=everyday_schema(),
+        image_model=settings.model,
         switch_seconds=OVERLAPPED_SECONDS if device.type == "cuda" else SERIAL_SECONDS,
     )
 

@@ -9,8 +9,9 @@ from app.server.backend import Backend
 from app.serving.admission import Admission
 from app.serving.compiling.bindings import Bindings
 from app.serving.compiling.cache import ConstraintCache
-from app.serving.compiling.pool import CompilePool
+from app.serving.service import Sight
 from app.serving.worker import EngineWorker
+from app.serving.workers.pool import WorkerPool
 from app.telemetry.metrics import Reading
 
 
@@ -20,7 +21,8 @@ def readings(
     bindings: Bindings,
     worker: EngineWorker,
     admission: Admission,
-    pool: CompilePool,
+    pool: WorkerPool,
+    sight: Sight | None,
 ) -> list[Reading]:
     engine = backend.engine
     return [
@@ -63,7 +65,7 @@ def readings(
         Reading("kernel_compilations_total",
                 "GPU kernels compiled while serving: everybody waited. Should be 0.",
                 backend.kernel_compilations),
-        *_of_images(backend),
+        *_of_images(backend, admission, sight),
         *[
             Reading("model_weight_bytes", "Memory of the model's weights, by their type.",
                     partial(float, size), {"dtype": dtype})
@@ -72,9 +74,9 @@ def readings(
     ]  # fmt: skip
 
 
-def _of_images(backend: Backend) -> list[Reading]:
+def _of_images(backend: Backend, admission: Admission, sight: Sight | None) -> list[Reading]:
     """None for a model that is served as text."""
-    if backend.eyes is None:
+    if sight is None:
         return []
 
     def counts() -> SightCounts:
@@ -92,4 +94,8 @@ def _of_images(backend: Backend) -> list[Reading]:
                 lambda: counts().seconds),
         Reading("image_cache_bytes", "Memory of what the images seen last look like.",
                 lambda: counts().kept_bytes),
+        Reading("image_bytes", "Images of the requests that are served, as sent and prepared.",
+                lambda: admission.image_bytes),
+        Reading("image_worker_restarts_total", "Image workers that had to be replaced.",
+                lambda: sight.intake.restarts),
     ]  # fmt: skip
