@@ -15,6 +15,7 @@ from app.cli.specification import Constrained, UnusableInput, read_specification
 from app.constraint.program import compile_program
 from app.core.errors import UnsupportedModel, UnsupportedSchema
 from app.core.specs import JsonSchema
+from app.explain.drawing import drawing_of
 from app.explain.graph import Graph, explore
 from app.explain.keywords import KeywordUse, keyword_uses
 from app.explain.report import graph_facts, length_facts, relaxations
@@ -56,7 +57,9 @@ def run(options: argparse.Namespace) -> int:
     report |= graph_facts(graph) | told
     if options.svg is not None:
         try:
-            Path(options.svg).write_text(draw(graph, constrained.title), encoding="utf-8")
+            Path(options.svg).write_text(
+                draw(drawing_of(graph), constrained.title), encoding="utf-8"
+            )
         except OSError as error:
             raise UnusableInput(f"{options.svg}: {error.strerror}") from None
     if options.prompt:

@@ -22,6 +22,8 @@ ChoiceKind = Literal["start", "byte", "class", "text", "rule"]
 
 _LISTED = 40
 """Texts of an enum up to which each is an edge of its own."""
+_LONGEST_COUNTED = 1 << 20
+"""Bytes of one choice that are counted."""
 _UNROLLED = 4
 """Items up to which an array is drawn item by item."""
 _OUTSIDE, _INSIDE, _ESCAPED, _PLAIN = range(4)
@@ -43,6 +45,8 @@ class Edge:
     """Bytes that are decided, at their shortest."""
     leap: bytes
     """The forced bytes that follow."""
+    decides: Expression
+    """The texts of the choice, in the program's pool."""
 
 
 @dataclass(slots=True)
@@ -105,17 +109,26 @@ class _Explorer:
             self._rules[self._pool.operands[root]] = 1
             self._nodes[0].rule = 1
             root = self._pool.body(root)
-        self._add(0, "start", "", 0, root, self._mode)
+        self._add(0, "start", "", self._pool.epsilon, root, self._mode)
         for number, expression, mode in self._states:  # which grows
             self._add_ways(number, expression, mode)
         return Graph(self._nodes, self._whole)
 
     def _add(
-        self, source: int, kind: ChoiceKind, choice: str, decided: int, on: Expression, mode: int
+        self,
+        source: int,
+        kind: ChoiceKind,
+        choice: str,
+        decides: Expression,
+        on: Expression,
+        mode: int,
     ) -> None:
-        """An edge for a choice that leaves ``on`` to come, in ``mode``."""
+        """An edge for a choice of ``decides`` that leaves ``on`` to come, in ``mode``."""
         leap, end, mode = self._leap(on, mode)
-        edge = Edge(source, self._node(end, mode), kind, choice, decided, leap)
+        decided = min(self._derivatives.length(decides), _LONGEST_COUNTED)
+        if kind == "text":
+            decided = max(1, decided)
+        edge = Edge(source, self._node(end, mode), kind, choice, decided, leap, decides)
         self._nodes[source].edges.append(edge)
 
     def _node(self, expression: Expression, mode: int) -> int | None:
@@ -175,8 +188,7 @@ class _Explorer:
             self._add_text(source, expression, mode)
             return
         if pool.kinds[head] in _BY_NAME:
-            decided = min(self._derivatives.length(head), 1 << 20)
-            self._add(source, "rule", self._name(head), decided, tail, mode)
+            self._add(source, "rule", self._name(head), head, tail, mode)
             return
         apart = self._apart(head, mode)
         for first, rest in apart.values():
@@ -190,23 +202,23 @@ class _Explorer:
             single = bits.bit_count() == 1
             after = _after(mode, bytes(members(bits))) if single else mode
             kind: ChoiceKind = "byte" if single else "class"
-            self._add(source, kind, spell_class(bits), 1, target, after)
+            self._add(source, kind, spell_class(bits), pool.byte(bits), target, after)
 
     def _add_text(self, source: int, expression: Expression, mode: int) -> None:
         """One choice of all the text up to the next literal."""
-        pool, parts, decided, after = self._pool, [], 0, mode
+        pool, parts, after = self._pool, [], mode
         while expression != pool.epsilon:
             head, tail = self._split(expression)
             if pool.kinds[head] == Kind.LITERAL or not self._is_text(head, mode):
                 break
             parts.append(head)
-            decided += self._derivatives.length(head)  # which shortest builds on
+            self._derivatives.length(head)  # which shortest builds on
             after = _after(after, self._derivatives.shortest(head))
             expression = tail
         whole = pool.concatenate(*parts)
         label = self._spelling.pattern(whole) if len(parts) > 1 and mode != _OUTSIDE else None
         label = label or " ".join(self._text_label(part, mode) for part in parts)
-        self._add(source, "text", label, max(1, decided), expression, after)
+        self._add(source, "text", label, whole, expression, after)
 
     def _text_label(self, expression: Expression, mode: int) -> str:
         pool = self._pool

@@ -6,27 +6,17 @@ Plain SVG 1.1 with text in the reader's own monospace font; equal graphs give eq
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from xml.sax.saxutils import escape, quoteattr
 
-from app.explain.graph import Edge, Graph
-from app.explain.layout import Placed, lay_out
-from app.explain.spelling import spell_bytes
+from app.explain.drawing import ADVANCE, HEAD, LINE, RADIUS, Box, Drawing, Route, more_text
 
 _FONT = "'DejaVu Sans Mono', ui-monospace, Menlo, Consolas, monospace"
 _SIZE = 12
-_ADVANCE = 7.3
-"""Width of a character; a little more than that of the fonts named."""
-_LINE = 19.0
 _MARGIN = 24.0
-_HEAD = 74.0
+_TOP = 74.0
 """Height of the title and the legend."""
-_RADIUS = 13.0
-_LINES = 14
-"""Ways from one branch point to the same next one that get a line each."""
-_LONGEST = 64
-"""Characters of a line; longer leaps are cut in the middle."""
 
 _FILLS = {
     "start": "#ffffff",
@@ -43,130 +33,71 @@ _LEGEND = (
     ("leap", "leap: forced bytes (· is a space)"),
 )
 
-_Run = tuple[str, str]
-"""Text and the kind that colours it."""
+
+def draw(drawing: Drawing, title: str) -> str:
+    """An SVG document. States and ways are elements with an id: ``s0``, ``w0`` and so on."""
+    parts = list(map(_route, drawing.routes))
+    parts += [_state(drawing, number) for number in range(len(drawing.states))]
+    parts += [_box(drawing, box) for box in drawing.boxes]
+    return _document(title, parts, drawing.width, drawing.height)
 
 
-def draw(graph: Graph, title: str) -> str:
-    """An SVG document."""
-    points = len(graph.nodes)
-    groups: dict[tuple[int, int], list[Edge]] = {}
-    for edge in graph.edges:
-        target = edge.target
-        if target is None:  # where the graph is cut: a point of its own
-            target = points
-            points += 1
-        groups.setdefault((edge.source, target), []).append(edge)
-    notes = [_note(graph, point) for point in range(points)]
-    boxes = [_lines(edges) for edges in groups.values()]
-    sizes = [(2 * _RADIUS + 2 * _ADVANCE * len(note), 2 * _RADIUS) for note in notes]
-    sizes += map(_box_size, boxes)
-    arrows = []
-    for box, (source, target) in enumerate(groups, start=points):
-        arrows += [(source, box), (box, target)]
-    layout = lay_out(sizes, arrows)
-    parts = [
-        _route(route, sizes[target][1])
-        for (_, target), route in zip(arrows, layout.routes, strict=True)
-    ]
-    for point, (note, place) in enumerate(zip(notes, layout.places, strict=False)):
-        parts.append(_point(graph, point, note, place))
-    parts += map(_box, boxes, layout.places[points:])
-    return _document(title, parts, layout.width, layout.height)
-
-
-def _note(graph: Graph, point: int) -> str:
-    """What is written beside a branch point."""
-    if point >= len(graph.nodes):
-        return "more, not drawn"
-    node = graph.nodes[point]
-    notes = [f"rule {node.rule}"] if node.rule is not None else []
-    if point == 0:
-        notes.append("start")
-    if node.repeats:
-        notes.append(node.repeats)
-    if node.accepting:
-        notes.append("end" if not node.edges else "may end")
-    return ", ".join(notes)
-
-
-def _point(graph: Graph, point: int, note: str, place: Placed) -> str:
-    if point >= len(graph.nodes):
-        return _text(place.x, place.y + 4, note, anchor="middle", fill="#777777")
+def _state(drawing: Drawing, number: int) -> str:
+    state = drawing.states[number]
+    place = state.place
     circle = f'<circle cx="{place.x}" cy="{place.y}" r='
-    text = circle + f'"{_RADIUS - 2}" fill="#ffffff" stroke="#444444" stroke-width="1.4"/>'
-    if graph.nodes[point].accepting:
-        text += circle + f'"{_RADIUS - 6}" fill="#444444"/>'
+    text = circle + f'"{RADIUS - 2}" fill="#ffffff" stroke="#444444" stroke-width="1.4"/>'
+    if drawing.graph.nodes[number].accepting:
+        text += circle + f'"{RADIUS - 6}" fill="#444444"/>'
     else:
-        text += _text(place.x, place.y + 3.5, str(point), anchor="middle", size=10)
-    if note:
-        text += _text(place.x + _RADIUS + 3, place.y + 4, note, fill="#555555")
-    return text
+        text += _text(place.x, place.y + 3.5, str(number), anchor="middle", size=10)
+    if state.note:
+        text += _text(place.x + RADIUS + 3, place.y + 4, state.note, fill="#555555")
+    return f'<g id="s{number}">{text}</g>'
 
 
-def _lines(edges: list[Edge]) -> list[list[_Run]]:
-    shown = edges if len(edges) <= _LINES else edges[: _LINES - 1]
-    lines = [_line(edge) for edge in shown]
-    if len(shown) < len(edges):
-        lines.append([(f"... and {len(edges) - len(shown)} more", "start")])
-    return lines
-
-
-def _line(edge: Edge) -> list[_Run]:
-    choice = edge.choice if edge.kind in ("text", "rule") else edge.choice.replace(" ", "·")
-    choice = _shorten(choice, _LONGEST // 2)
-    leap = _shorten(spell_bytes(edge.leap).replace(" ", "·"), _LONGEST - len(choice))
-    runs: list[_Run] = [(choice, edge.kind)] if choice else []
-    if leap:
-        runs.append((leap, "leap"))
-    return runs or [("(nothing)", "start")]
-
-
-def _shorten(text: str, longest: int) -> str:
-    if len(text) <= longest:
-        return text
-    half = (longest - 3) // 2
-    return f"{text[:half]}...{text[-half:]}"
-
-
-def _box_size(lines: list[list[_Run]]) -> tuple[float, float]:
-    longest = max(sum(len(text) * _ADVANCE + 6 for text, _ in line) for line in lines)
-    return longest + 10, len(lines) * _LINE + 8
-
-
-def _box(lines: list[list[_Run]], place: Placed) -> str:
-    width, height = _box_size(lines)
-    left, top = place.x - width / 2, place.y - height / 2
+def _box(drawing: Drawing, box: Box) -> str:
+    left, top = box.place.x - box.width / 2, box.place.y - box.height / 2
     parts = [
-        f'<rect x="{left:.1f}" y="{top:.1f}" width="{width:.1f}" height="{height:.1f}" rx="6" '
-        'fill="#ffffff" stroke="#999999"/>'
+        f'<rect x="{left:.1f}" y="{top:.1f}" width="{box.width:.1f}" height="{box.height:.1f}" '
+        'rx="6" fill="#ffffff" stroke="#999999"/>'
     ]
-    for number, line in enumerate(lines):
-        x, y = left + 5, top + 4 + number * _LINE
-        for text, kind in line:
-            wide = len(text) * _ADVANCE + 4
-            parts.append(
-                f'<rect x="{x:.1f}" y="{y + 2:.1f}" width="{wide:.1f}" height="{_LINE - 4:.1f}" '
-                f'rx="3" fill="{_FILLS[kind]}"/>'
-            )
-            parts.append(_text(x + 2, y + 14, text))
-            x += wide + 2
+    y = top + 4
+    for number in box.ways:
+        line = _line(left + 5, y, drawing.ways[number].runs)
+        parts.append(f'<g id="w{number}">{line}</g>')
+        y += LINE
+    if box.more:
+        parts.append(_line(left + 5, y, [(more_text(box.more), "start")]))
+    if box.target is None:
+        below = top + box.height + 14
+        parts.append(_text(box.place.x, below, "more, not drawn", anchor="middle", fill="#777777"))
     return "".join(parts)
 
 
-def _route(route: list[Placed], height: float) -> str:
-    """A smooth line through the points, with an arrow's head at the rim of the target."""
-    start, end = route[0], route[-1]
-    up = end.y < start.y
-    last = Placed(end.x, end.y + (height / 2 + 7 if up else -height / 2 - 7))
-    points = [*route[:-1], last]
-    path = f"M{start.x:.1f} {start.y:.1f}"
+def _line(x: float, y: float, runs: Sequence[tuple[str, str]]) -> str:
+    parts = []
+    for text, kind in runs:
+        wide = len(text) * ADVANCE + 4
+        parts.append(
+            f'<rect x="{x:.1f}" y="{y + 2:.1f}" width="{wide:.1f}" height="{LINE - 4:.1f}" '
+            f'rx="3" fill="{_FILLS[kind]}"/>'
+        )
+        parts.append(_text(x + 2, y + 14, text))
+        x += wide + 2
+    return "".join(parts)
+
+
+def _route(route: Route) -> str:
+    """A smooth line through the points, with an arrow's head behind the last one."""
+    points, last = route.points, route.points[-1]
+    path = f"M{points[0].x:.1f} {points[0].y:.1f}"
     for a, b in pairwise(points):
         middle = (a.y + b.y) / 2
         path += f" C{a.x:.1f} {middle:.1f} {b.x:.1f} {middle:.1f} {b.x:.1f} {b.y:.1f}"
-    tip = last.y + (-7 if up else 7)
+    tip = last.y + (-HEAD if route.back else HEAD)
     head = f"M{last.x - 4:.1f} {last.y:.1f} L{last.x + 4:.1f} {last.y:.1f} L{last.x:.1f} {tip:.1f}Z"
-    colour = "#b0563b" if up else "#666666"
+    colour = "#b0563b" if route.back else "#666666"
     return (
         f'<path d="{path}" fill="none" stroke="{colour}" stroke-width="1.2"/>'
         f'<path d="{head}" fill="{colour}"/>'
@@ -196,10 +127,10 @@ def _document(title: str, parts: Iterable[str], inner: float, height: float) -> 
             f'<rect x="{x:.1f}" y="40" width="14" height="14" rx="3" fill="{_FILLS[kind]}"/>'
         )
         head.append(_text(x + 19, 51, name))
-        x += 34 + len(name) * _ADVANCE
-    width = max(inner + 2 * _MARGIN, x, 2 * _MARGIN + len(title) * _ADVANCE * 14 / _SIZE)
-    height += _HEAD + 2 * _MARGIN
-    left, top = (width - inner) / 2, _HEAD + _MARGIN / 2
+        x += 34 + len(name) * ADVANCE
+    width = max(inner + 2 * _MARGIN, x, 2 * _MARGIN + len(title) * ADVANCE * 14 / _SIZE)
+    height += _TOP + 2 * _MARGIN
+    left, top = (width - inner) / 2, _TOP + _MARGIN / 2
     body = "\n".join(parts)
     return (
         '<?xml version="1.0" encoding="UTF-8"?>\n'

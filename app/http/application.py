@@ -28,6 +28,7 @@ from app.http.responses.routes import responses_router
 from app.http.schemas import PATH as SCHEMAS
 from app.http.schemas import schemas_router
 from app.http.tokens import tokens_router
+from app.serving.compiling.graphs import Graphs
 from app.serving.compiling.schema_registry import SchemaRegistry
 from app.serving.service import GenerationService
 
@@ -41,6 +42,7 @@ def build_app(
     service: GenerationService,
     vocabulary: Vocabulary,
     schemas: SchemaRegistry,
+    graphs: Graphs,
     render_metrics: Callable[[], tuple[bytes, str]],
     lifespan: Callable[[FastAPI], AbstractAsyncContextManager[None]] | None = None,
 ) -> FastAPI:
@@ -61,7 +63,7 @@ def build_app(
         responses_router(service, vocabulary, config, models, constraints),
         messages_router(service, config, models),
         tokens_router(service, vocabulary, config, models),
-        schemas_router(schemas, service, config, constraints),
+        schemas_router(schemas, graphs, service, config, constraints),
         models_router(service, config, models),
         meta_router(service, config, render_metrics),
     )

@@ -1,5 +1,7 @@
 """``POST /v1/schemas`` compiles a schema ahead; ``GET /v1/schemas/{id}`` says what it became.
 
+The former draws its graph, too, where asked; ``POST /v1/schemas/{id}/walk`` follows a text over it.
+
 There is no list: whoever knows an id has seen the schema, and others need not see it.
 """
 
@@ -7,15 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import Field
 from pydantic_core import to_json
 
+from app.core.constraint import ConstraintSpec
 from app.core.errors import ConstraintError, InvalidRequest, UnknownSchema
-from app.core.specs import JsonSchema, OnUnsupported
+from app.core.graphs import MOST_STATES, MOST_WALKED, GraphOptions
+from app.core.specs import Choice, Grammar, JsonSchema, OnUnsupported, Regex
 from app.http.config import ApiConfig, Whitespace
 from app.http.endpoint import Endpoint
 from app.http.errors import envelope
@@ -23,13 +27,34 @@ from app.http.openapi import Shape, tells
 from app.http.requests.constraints import ConstraintReader, ResponseFormat
 from app.http.requests.ignored import Ignored
 from app.http.requests.unserved import NO_EFFECT
-from app.http.requests.wire import Body, Name
+from app.http.requests.wire import Body, Name, Wire
 from app.serving.admission import Ticket
+from app.serving.compiling.graphs import Graphs
 from app.serving.compiling.schema_registry import RegisteredSchema, SchemaRegistry
 from app.serving.service import GenerationService
 from app.serving.timeline import Timeline
 
 PATH = "/v1/schemas"
+
+_LONGEST_POINTER = 2_000
+_MOST_OPEN = 256
+
+_TYPES = {JsonSchema: "json_schema", Regex: "regex", Choice: "choice", Grammar: "grammar"}
+"""Of ``response_format``, by what may be kept under an id."""
+
+
+class GraphFields(Wire):
+    """Which picture of the graph."""
+
+    open: list[Annotated[str, Field(max_length=_LONGEST_POINTER)]] = Field(
+        default_factory=list, max_length=_MOST_OPEN
+    )
+    """JSON Pointers of values whose inside is drawn, however large."""
+    max_states: Annotated[int, Field(ge=2, le=MOST_STATES)] = 400
+
+    @property
+    def options(self) -> GraphOptions:
+        return GraphOptions(tuple(sorted(set(self.open))), self.max_states)
 
 
 class SchemaRequest(
@@ -48,6 +73,130 @@ class SchemaRequest(
     on_unsupported: OnUnsupported | None = None
     """As in requests for answers; None: ``strict: false`` relaxes."""
     response_format: ResponseFormat | None = None
+    graph: bool | GraphFields = False
+    """Whether the answer has the graph, and which picture of it."""
+
+
+class WalkRequest(Body):
+    no_effect: ClassVar[frozenset[str]] = NO_EFFECT
+
+    text: Annotated[str, Field(max_length=MOST_WALKED)]
+    """The whole answer so far."""
+    graph: GraphFields | None = None
+    """Which picture, as in the request that drew it."""
+    state: str | None = None
+    """That of the walk of a beginning of this text, over the same picture: the walk goes on."""
+
+
+class WalkStep(Shape):
+    """A way that was taken. Offsets are characters of the text."""
+
+    way: str
+    start: int
+    end: int
+    """Of the last step perhaps that of the text only."""
+    leap: int | None
+    """Where the leap begins; null: nothing of one was said yet."""
+
+
+class WalkObject(Shape):
+    steps: list[WalkStep]
+    kept: int
+    """Steps of the walk that ``state`` is of that stay as they were; ``steps`` come after them."""
+    at: str
+    """The state that was reached last."""
+    complete: bool
+    """Whether an answer may end here."""
+    accepted: int
+    """Characters of the text up to where it leaves the graph; all of them where it does not."""
+    state: str
+    """To go on from."""
+
+
+class GraphState(Shape):
+    """A circle: a state in which more than one way leads on, or the answer may end."""
+
+    id: str
+    x: float
+    y: float
+    label: str
+    note: str
+    """What is written beside it."""
+    accepting: bool
+    repeats: str
+    """How often what leads back here may come; "" where nothing does."""
+    rule: int | None
+    """Number of the rule whose body starts here."""
+    pointer: str | None
+    """To the place in the schema, where there is one."""
+
+
+class GraphWay(Shape):
+    """What is decided, and the leap after it."""
+
+    id: str
+    source: str
+    target: str | None
+    """Null: beyond the limit."""
+    kind: Literal["start", "byte", "class", "text", "rule", "fold"]
+    choice: str
+    """As it is drawn, for people; · is a space."""
+    leap: str
+    """The same, of the forced bytes. Long ones have ... in their middle."""
+    pointer: str | None
+    open: str | None
+    """Of a fold: the pointer that opens it."""
+
+
+class GraphBox(Shape):
+    """A box with a line for each way from one state to another; ``x`` and ``y`` are its centre."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+    source: str
+    target: str | None
+    ways: list[str]
+    more: int
+    """Ways that have no line."""
+
+
+class GraphRoute(Shape):
+    """A line between a state and a box, from rim to rim."""
+
+    box: int
+    """Its index."""
+    end: Literal["in", "out"]
+    """Into the box, from its source, or out of it, to its target."""
+    points: list[list[float]]
+    back: bool
+    """Whether it goes up."""
+
+
+class GraphObject(Shape):
+    """In pixels of a monospace font of 12 px whose characters are 7.3 px wide."""
+
+    whole: bool
+    """Whether nothing was left out for the limit."""
+    width: float
+    height: float
+    forced_share: float
+    states: list[GraphState]
+    ways: list[GraphWay]
+    boxes: list[GraphBox]
+    routes: list[GraphRoute]
+
+
+class Problem(Shape):
+    message: str
+    code: str
+
+
+class NoGraph(Shape):
+    """Why there is none, though the schema can be used."""
+
+    error: Problem
 
 
 class SchemaObject(Shape):
@@ -55,24 +204,32 @@ class SchemaObject(Shape):
     """The same wherever and whenever this schema is registered."""
     object: Literal["schema"]
     created: int
+    type: Literal["json_schema", "regex", "choice", "grammar"]
     name: str | None
-    strict: bool
-    whitespace: str
+    strict: bool | None
+    """Null, as ``whitespace`` and ``schema`` are, where it is no JSON Schema."""
+    whitespace: str | None
     schema_: Any = Field(alias="schema")
-    explain: dict[str, Any]
-    """What ``leapjson explain --json`` says, or ``error`` with the reason why nothing is said."""
+    explain: dict[str, Any] | None
+    """What ``leapjson explain --json`` says, or ``error`` with the reason why nothing is said.
+    Null where it is no JSON Schema."""
+    graph: GraphObject | NoGraph | None = None
+    """Where it was asked for."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    spec: JsonSchema
+    spec: ConstraintSpec
     name: str | None
     param: str
     """The field that the schema came in."""
+    graph: GraphOptions | None
+    """None: it was not asked for."""
 
 
 def schemas_router(
     registry: SchemaRegistry,
+    graphs: Graphs,
     service: GenerationService,
     config: ApiConfig,
     constraints: ConstraintReader,
@@ -88,8 +245,12 @@ def schemas_router(
             registered = await registry.register(call.spec, call.name, ticket)
         except ConstraintError as error:
             raise error.named({"constraint": call.param}) from None
+        answer = _object(registered)
+        if call.graph is not None:
+            picture = await graphs.picture(registered, call.graph, ticket)
+            answer = answer[:-1] + b',"graph":' + picture + b"}"
         timeline.end(status=200, finish_reason="stop")
-        return Response(_object(registered), media_type="application/json")
+        return Response(answer, media_type="application/json")
 
     endpoint = Endpoint(PATH, service, config, parse=parse, respond=respond)
 
@@ -101,6 +262,32 @@ def schemas_router(
     )
     router.post(PATH, openapi_extra=operation)(endpoint.answer)
 
+    operation = tells(
+        "Follow a text over a schema's graph",
+        WalkObject,
+        bodies=[WalkRequest],
+        errors=(400, 404, 413, 429, 503, 504),
+    )
+
+    @router.post(PATH + "/{schema_id}/walk", openapi_extra=operation)
+    async def walk(schema_id: str, request: Request) -> Response:
+        try:
+            registered = registry.find(schema_id)
+        except UnknownSchema as error:
+            return _not_found(error)
+
+        def parse(body: Mapping[str, Any], request_id: str, ignored: Ignored) -> WalkRequest:
+            return WalkRequest.read(body, ignored)
+
+        async def respond(asked: WalkRequest, timeline: Timeline, ticket: Ticket) -> Response:
+            options = GraphOptions() if asked.graph is None else asked.graph.options
+            found = await graphs.walk(registered, options, asked.text, asked.state, ticket)
+            timeline.end(status=200, finish_reason="stop")
+            return Response(found, media_type="application/json")
+
+        path = PATH + "/{schema_id}/walk"
+        return await Endpoint(path, service, config, parse=parse, respond=respond).answer(request)
+
     @router.get(
         PATH + "/{schema_id}",
         openapi_extra=tells("A schema that was compiled ahead", SchemaObject, errors=[404]),
@@ -109,11 +296,15 @@ def schemas_router(
         try:
             registered = registry.find(schema_id)
         except UnknownSchema as error:
-            error.param = "schema_id"
-            return JSONResponse(envelope(error), 404)
+            return _not_found(error)
         return Response(_object(registered), media_type="application/json")
 
     return router
+
+
+def _not_found(error: UnknownSchema) -> Response:
+    error.param = "schema_id"
+    return JSONResponse(envelope(error), 404)
 
 
 def _call(
@@ -122,6 +313,7 @@ def _call(
     asked = SchemaRequest.read(body, ignored)
     if ("schema" in body) == (asked.response_format is not None):
         raise InvalidRequest("give either schema or response_format", param="schema")
+    graph = _graph_options(asked.graph)
     if asked.response_format is None:
         spec = JsonSchema(
             asked.schema_,
@@ -129,37 +321,51 @@ def _call(
             whitespace=asked.whitespace or config.whitespace,
             relax=asked.strict is False,
         )
-        return _Call(_as_asked(spec, asked), asked.name, "schema")
+        return _Call(_as_asked(spec, asked), asked.name, "schema", graph)
     for field in ("strict", "whitespace"):
         if getattr(asked, field) is not None:
             raise InvalidRequest(
                 f"{field} belongs beside schema; with response_format it goes inside", param=field
             )
     found = constraints.response_format(asked.response_format, ignored)
-    if not isinstance(found, JsonSchema):
+    if not isinstance(found, JsonSchema | Regex | Choice | Grammar):
         raise InvalidRequest(
-            "only formats with a JSON Schema can be named by an id: give one of type json_schema",
+            "only formats of the types json_schema, regex, choice and grammar are compiled ahead",
             param="response_format.type",
         )
-    return _Call(_as_asked(found, asked), asked.name, "response_format")
+    return _Call(_as_asked(found, asked), asked.name, "response_format", graph)
 
 
-def _as_asked(spec: JsonSchema, asked: SchemaRequest) -> JsonSchema:
+def _graph_options(asked: bool | GraphFields) -> GraphOptions | None:
+    if isinstance(asked, bool):
+        return GraphOptions() if asked else None
+    return asked.options
+
+
+def _as_asked(spec: ConstraintSpec, asked: SchemaRequest) -> ConstraintSpec:
     """``spec``, refused or relaxed as ``on_unsupported`` says."""
     said = asked.on_unsupported
-    return spec if said is None else replace(spec, relax=said == "relax")
+    if said is None:
+        return spec
+    if not isinstance(spec, JsonSchema):
+        raise InvalidRequest(
+            "on_unsupported is for JSON Schemas; leave it out", param="on_unsupported"
+        )
+    return replace(spec, relax=said == "relax")
 
 
 def _object(registered: RegisteredSchema) -> bytes:
     spec = registered.spec
+    schema = spec if isinstance(spec, JsonSchema) else None
     head = {
         "id": registered.id,
         "object": "schema",
         "created": registered.created,
+        "type": _TYPES[type(spec)],
         "name": registered.name,
-        "strict": spec.close_objects,
-        "whitespace": spec.whitespace,
-        "schema": spec.schema,
+        "strict": schema and schema.close_objects,
+        "whitespace": schema and schema.whitespace,
+        "schema": schema and schema.schema,
     }
     # The report is JSON already, and takes the place of the bracket that ends the object.
     return to_json(head)[:-1] + b',"explain":' + registered.explanation + b"}"

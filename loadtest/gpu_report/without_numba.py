@@ -7,14 +7,15 @@ need them.
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Callable
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 _MODULES = (
-    "llvmlite", "llvmlite.ir", "numba", "numba.core", "numba.core.cgutils", "numba.extending",
-    "numba.np", "numba.np.arrayobj", "numba.types",
+    "llvmlite", "llvmlite.ir", "numba", "numba.core", "numba.core.cgutils", "numba.core.event",
+    "numba.extending", "numba.np", "numba.np.arrayobj", "numba.types",
 )  # fmt: skip
 
 
@@ -65,6 +66,8 @@ def _replace(why: str) -> None:
     made: Any = sys.modules["numba"]
     made.njit, made.prange, made.__version__ = _as_it_is, range, f"missing: {why}"
     sys.modules["llvmlite.ir"].Type = object  # type: ignore[attr-defined]
+    events: Any = sys.modules["numba.core.event"]
+    events.Listener, events.install_listener = object, lambda *_: contextlib.nullcontext()
     made.config = SimpleNamespace(NUMBA_NUM_THREADS=1)
 
 

@@ -16,6 +16,7 @@ from app.__main__ import main
 from app.constraint.program import compile_program
 from app.core.errors import UnsupportedSchema
 from app.core.specs import Choice, JsonSchema, Regex
+from app.explain.drawing import drawing_of
 from app.explain.graph import Graph, explore
 from app.explain.keywords import keyword_uses
 from app.explain.layout import lay_out
@@ -192,8 +193,8 @@ def test_keywords_that_say_nothing_where_they_stand_are_told() -> None:
 @pytest.mark.parametrize("schema", [CONTACT, TREE, {"const": 'a<&>"\u0001\x7f ü'}, {}])
 def test_the_picture_is_well_formed_deterministic_and_shows_every_leap(schema: Any) -> None:
     graph = graph_of(schema)
-    picture = draw(graph, "a <title> & more")
-    assert picture == draw(graph, "a <title> & more")
+    picture = draw(drawing_of(graph), "a <title> & more")
+    assert picture == draw(drawing_of(graph), "a <title> & more")
     root = ElementTree.fromstring(picture.encode())
     texts = [element.text for element in root.iter("{http://www.w3.org/2000/svg}text")]
     assert texts[0] == "a <title> & more"

@@ -42,6 +42,7 @@ def application(bench: Bench, config: ApiConfig = CONFIG) -> FastAPI:
         service=bench.service,
         vocabulary=ByteVocabulary(),
         schemas=bench.schemas,
+        graphs=bench.graphs,
         render_metrics=lambda: (b"a_metric 1\n", "text/plain; version=0.0.4"),
     )
 

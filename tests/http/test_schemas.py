@@ -11,12 +11,13 @@ import httpx
 import pytest
 
 from app.__main__ import main
-from app.core.errors import UnsupportedSchema
-from app.core.specs import JsonSchema
+from app.core.errors import ConstraintTooComplex, UnsupportedSchema
+from app.core.graphs import GraphOptions, GraphSpec, WalkSpec
+from app.core.specs import Choice, Grammar, JsonSchema, Regex
 from app.server.composition import assemble
 from app.server.settings import Settings
 from app.telemetry.metrics import Metrics
-from tests.http.harness import CHAT, chat, client_of
+from tests.http.harness import CHAT, CONFIG, chat, client_of
 from tests.server.backend import backend
 from tests.serving.fakes import Bench, FakeEngine
 
@@ -45,6 +46,7 @@ async def test_a_schema_is_compiled_ahead_and_named_by_its_id() -> None:
         "id": made["id"],
         "object": "schema",
         "created": 1700000001,
+        "type": "json_schema",
         "name": "thing",
         "strict": True,
         "whitespace": "spaced",
@@ -85,7 +87,23 @@ async def test_both_forms_of_one_schema_have_one_id() -> None:
         ({"schema": SCHEMA, "response_format": {"type": "text"}}, "schema"),
         ({"response_format": {"type": "text"}}, "response_format.type"),
         ({"response_format": {"type": "json_object"}}, "response_format.type"),
-        ({"response_format": {"type": "regex", "regex": "a"}}, "response_format.type"),
+        (
+            {
+                "response_format": {
+                    "type": "structural_tag",
+                    "format": {"type": "regex", "pattern": "a"},
+                }
+            },
+            "response_format.type",
+        ),
+        (
+            {"response_format": {"type": "regex", "regex": "a"}, "on_unsupported": "relax"},
+            "on_unsupported",
+        ),
+        ({"schema": SCHEMA, "graph": "yes"}, "graph"),
+        ({"schema": SCHEMA, "graph": {"max_states": 1}}, "graph.max_states"),
+        ({"schema": SCHEMA, "graph": {"max_states": 2001}}, "graph.max_states"),
+        ({"schema": SCHEMA, "graph": {"open": "/a"}}, "graph.open"),
         (
             {"response_format": {"type": "json_object", "schema": SCHEMA}, "strict": False},
             "strict",
@@ -157,9 +175,101 @@ async def test_the_assembled_server_explains_as_the_command_line_does(
             transport=httpx.ASGITransport(assembly.app), base_url="http://test"
         ) as client,
     ):
-        made = await client.post(PATH, json={"schema": SCHEMA})
+        made = await client.post(PATH, json={"schema": SCHEMA, "graph": True})
         assert made.status_code == 200, made.text
         assert made.json()["explain"] == {**printed, "whole": True}
+        ways = [(each["choice"], each["leap"]) for each in made.json()["graph"]["ways"]]
+        assert ("", '{"a":·') in ways
+        text = '{"a": 12}'
+        walked = await client.post(f"{PATH}/{made.json()['id']}/walk", json={"text": text})
+        assert walked.json()["complete"], walked.text
+        assert [text[each["start"] : each["end"]] for each in walked.json()["steps"]] == [
+            '{"a": ',
+            "12}",
+        ]
+        lost = {"text": text, "state": "9999.0.0"}
+        refused = await client.post(f"{PATH}/{made.json()['id']}/walk", json=lost)
+        assert (refused.status_code, refused.json()["error"]["param"]) == (400, "state")
         model = {"model": "leapjson-demo"}
         answer = await client.post(CHAT, json=with_id(made.json()["id"]) | model)
         assert answer.status_code == 200
+
+
+async def test_a_graph_is_drawn_where_it_is_asked_for_and_once_for_the_same_options() -> None:
+    bench = Bench()
+    async with client_of(bench) as client:
+        plain = await client.post(PATH, json={"schema": SCHEMA})
+        drawn = await client.post(PATH, json={"schema": SCHEMA, "graph": True})
+        await client.post(PATH, json={"schema": SCHEMA, "graph": {}})
+        await client.post(PATH, json={"schema": SCHEMA, "graph": {"open": ["/b", "/a", "/b"]}})
+        await client.post(PATH, json={"schema": SCHEMA, "graph": {"open": ["/a", "/b"]}})
+    assert "graph" not in plain.json()
+    assert drawn.json() == {**plain.json(), "graph": {"whole": False}}
+    asked = JsonSchema(SCHEMA, close_objects=True)
+    assert bench.drawn == [
+        GraphSpec(asked, GraphOptions()),
+        GraphSpec(asked, GraphOptions(open=("/a", "/b"))),
+    ]
+
+
+async def test_a_schema_that_cannot_be_drawn_can_be_registered_all_the_same() -> None:
+    bench = Bench()
+    bench.draw_error = ConstraintTooComplex("time: more than 5 s")
+    async with client_of(bench) as client:
+        made = await client.post(PATH, json={"schema": SCHEMA, "graph": True})
+    assert made.status_code == 200
+    assert made.json()["graph"]["error"]["code"] == "schema_too_complex"
+    assert "more than 5 s" in made.json()["graph"]["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "kind"),
+    [
+        ({"type": "regex", "pattern": "[ab]+"}, Regex("[ab]+")),
+        ({"type": "choice", "choices": ["a", "b"]}, Choice(("a", "b"))),
+        ({"type": "grammar", "grammar": 'start: "a"'}, Grammar('start: "a"')),
+    ],
+)
+async def test_what_is_no_json_schema_has_an_id_and_a_graph_but_no_report(
+    asked: dict[str, Any], kind: Any
+) -> None:
+    bench = Bench()
+    async with client_of(bench) as client:
+        made = (await client.post(PATH, json={"response_format": asked, "graph": True})).json()
+        found = await client.get(f"{PATH}/{made['id']}")
+        named = await client.post(CHAT, json=with_id(made["id"]))
+    assert (made["type"], made["explain"], made["schema"]) == (asked["type"], None, None)
+    assert (bench.compiled, [each.spec for each in bench.drawn]) == ([kind], [kind])
+    assert found.json() == {name: made[name] for name in made if name != "graph"}
+    assert named.status_code == 400
+    assert named.json()["error"]["param"] == "response_format.schema_id"
+    assert asked["type"] in named.json()["error"]["message"]
+
+
+async def test_a_text_is_walked_over_the_picture_that_was_drawn() -> None:
+    bench = Bench()
+    async with client_of(bench) as client:
+        made = (await client.post(PATH, json={"schema": SCHEMA})).json()
+        path = f"{PATH}/{made['id']}/walk"
+        first = await client.post(path, json={"text": '{"a'})
+        options = {"open": ["/a"], "max_states": 7}
+        body = {"text": '{"a"', "state": "0.0.0", "graph": options}
+        second = await client.post(path, json=body)
+    assert first.json() == second.json() == {"steps": []}
+    spec = JsonSchema(SCHEMA, close_objects=True)
+    assert bench.walked == [
+        WalkSpec(GraphSpec(spec, GraphOptions()), '{"a', None),
+        WalkSpec(GraphSpec(spec, GraphOptions(("/a",), 7)), '{"a"', "0.0.0"),
+    ]
+
+
+async def test_a_walk_over_no_schema_is_a_404_and_what_is_wrong_with_one_is_named() -> None:
+    async with client_of(Bench(), replace(CONFIG, max_body_bytes=1 << 20)) as client:
+        made = (await client.post(PATH, json={"schema": SCHEMA})).json()
+        path = f"{PATH}/{made['id']}/walk"
+        unknown = await client.post(f"{PATH}/schema_0/walk", json={"text": ""})
+        missing = await client.post(path, json={})
+        long = await client.post(path, json={"text": "x" * 200_001})
+    assert (unknown.status_code, unknown.json()["error"]["code"]) == (404, "schema_not_found")
+    assert (missing.status_code, missing.json()["error"]["param"]) == (400, "text")
+    assert (long.status_code, long.json()["error"]["param"]) == (400, "text")

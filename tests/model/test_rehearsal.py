@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from app.core.progress import Progress
 from app.core.step import Draw, StepResult
 from app.model import composition, preparation
 from app.model.cpu.attention import CpuAttention
@@ -157,8 +158,10 @@ def test_a_runner_rehearses_before_its_cache_is_allocated_and_then_gets_what_is_
 
         return allocated
 
-    def rehearsed(forward: Any, sampler: Any, steps: Any, block_size: int) -> None:
-        rehearse(forward, sampler, steps, block_size)
+    def rehearsed(
+        forward: Any, sampler: Any, steps: Any, block_size: int, progress: Progress
+    ) -> None:
+        rehearse(forward, sampler, steps, block_size, progress)
         happened.append(("rehearsed", len(steps[1].draws)))
         device.take(100_000 / (1 << 30))
         device.give_back(100_000 / (1 << 30))

@@ -55,6 +55,13 @@ def test_the_whole_page_is_small() -> None:
     assert size < LIMIT, f"{size} bytes"
 
 
+def test_every_style_sheet_is_linked() -> None:
+    """The build splits off style sheets of parts that are loaded later, and loads them nowhere."""
+    sheets = {path.name for path in (STATIC_PATH / "assets").glob("*.css")}
+    page = (STATIC_PATH / "index.html").read_text()
+    assert set(re.findall(r'href="page/assets/([^"]+\.css)"', page)) == sheets
+
+
 def test_no_page_has_a_script_or_style_inside_or_loads_one_from_elsewhere() -> None:
     for path in STATIC_PATH.rglob("*.html"):
         text = path.read_text()

@@ -27,6 +27,7 @@ from app.core.events import (
     StepOutput,
     TokenChunk,
 )
+from app.core.graphs import GraphSpec, WalkSpec
 from app.core.relaxation import Relaxation, Written
 from app.core.request import EngineRequest
 from app.core.specs import JsonSchema
@@ -38,6 +39,7 @@ from app.serving.adapters import Adapters
 from app.serving.admission import Admission, Ticket
 from app.serving.compiling.bindings import Bindings
 from app.serving.compiling.cache import ConstraintCache
+from app.serving.compiling.graphs import Graphs
 from app.serving.compiling.schema_registry import RegisteredSchema, SchemaRegistry
 from app.serving.compiling.validation import Validation
 from app.serving.generation import Generation
@@ -328,6 +330,10 @@ class Bench:
             wall_clock=lambda: 1700000001.5,
             max_bytes=max_schema_bytes,
         )
+        self.drawn: list[GraphSpec] = []
+        self.draw_error: RequestError | None = None
+        self.walked: list[WalkSpec] = []
+        self.graphs = Graphs(draw=self._draw, walk=self._walk, max_bytes=1000)
         self.service = GenerationService(
             ServiceConfig(
                 max_sequence_tokens=context,
@@ -359,6 +365,16 @@ class Bench:
         if self.explain_error is not None:
             raise self.explain_error
         return b'{"whole": true}'
+
+    async def _draw(self, asked: GraphSpec, tenant: str) -> bytes:
+        self.drawn.append(asked)
+        if self.draw_error is not None:
+            raise self.draw_error
+        return b'{"whole": false}'
+
+    async def _walk(self, asked: WalkSpec, tenant: str) -> bytes:
+        self.walked.append(asked)
+        return b'{"steps": []}'
 
     async def _check(self, written: Written, tenant: str) -> list[bool | None]:
         self.written.append(written)

@@ -10,6 +10,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 
+from app.core.constraint import ConstraintSpec
 from app.core.errors import ConstraintTooComplex, InvalidRequest, UnknownSchema
 from app.core.specs import JsonSchema
 from app.serving.admission import Ticket
@@ -31,9 +32,9 @@ class RegisteredSchema:
     """When it was registered first, in seconds since the epoch."""
     name: str | None
     """What the latest registration called it."""
-    spec: JsonSchema
+    spec: ConstraintSpec
     explanation: bytes
-    """The report on it, as JSON."""
+    """The report on it, as JSON; ``null`` where it is no JSON Schema."""
     nbytes: int
 
 
@@ -74,7 +75,7 @@ class SchemaRegistry:
         return len(self._schemas)
 
     async def register(
-        self, spec: JsonSchema, name: str | None, ticket: Ticket
+        self, spec: ConstraintSpec, name: str | None, ticket: Ticket
     ) -> RegisteredSchema:
         """Compile ``spec``, explain it and keep it under its id.
 
@@ -114,7 +115,13 @@ class SchemaRegistry:
 
     def schema(self, schema_id: str) -> JsonSchema:
         """The schema of a request that names it by its id: see ``find``."""
-        return self.find(schema_id).spec
+        spec = self.find(schema_id).spec
+        if isinstance(spec, JsonSchema):
+            return spec
+        raise UnknownSchema(
+            f"{schema_id} is the id of a {spec.kind}, not of a JSON Schema; send the {spec.kind} "
+            "itself with each request"
+        )
 
     async def close(self) -> None:
         """Cancel the explanation that still runs."""
@@ -123,13 +130,15 @@ class SchemaRegistry:
             await asyncio.wait({self._explanation})
 
     async def _explained(
-        self, key: bytes, spec: JsonSchema, name: str | None, size: int, tenant: str
+        self, key: bytes, spec: ConstraintSpec, name: str | None, size: int, tenant: str
     ) -> RegisteredSchema:
         schema_id = "schema_" + hashlib.blake2b(key, digest_size=16).hexdigest()
         if schema_id in self._schemas:
             return self._keep(replace(self._schemas[schema_id], name=name))
         try:
-            explanation = await self._explain(spec, tenant)
+            explanation = b"null"
+            if isinstance(spec, JsonSchema):
+                explanation = await self._explain(spec, tenant)
         except ConstraintTooComplex as error:
             # It compiles, which is what requests need: that there is no report is reported.
             problem = {"error": {"message": str(error), "code": error.code}}

@@ -1,11 +1,13 @@
 /** The right side: the answer, beside it the race's other one, and below what is known of them. */
 
 import { signal } from "@preact/signals";
+import { useEffect, useRef } from "preact/hooks";
 
 import { ConfidencePanel } from "../confidence/confidence";
 import { ExplainPanel } from "../graph/explain";
 import { GraphPanel } from "../graph/graph";
 import { mainLane, plainLane, racing } from "../request/actions";
+import { answerConfidence, answerNumber } from "../state";
 import { Tabs, TabPanel } from "../ui/tabs";
 import { milliseconds, plural } from "../ui/number";
 import { Inspector } from "./inspector";
@@ -16,16 +18,25 @@ import "./answer.css";
 
 type Detail = "graph" | "explain" | "confidence";
 export const detail = signal<Detail>("graph");
-const DETAILS: readonly { id: Detail; label: string }[] = [
-  { id: "graph", label: "Graph" },
-  { id: "explain", label: "Explain" },
-  { id: "confidence", label: "Confidence" },
-];
+
+/** The tabs; what came with the answer is counted in its label, as it comes unseen. */
+function details(): { id: Detail; label: string }[] {
+  const values = answerConfidence.value?.length;
+  return [
+    { id: "graph", label: "Graph" },
+    { id: "explain", label: "Explain" },
+    { id: "confidence", label: values ? `Confidence (${values})` : "Confidence" },
+  ];
+}
 
 export function Answer() {
+  const card = useRef<HTMLElement>(null);
+  useEffect(() => {
+    if (answerNumber.value > 0) bringIntoView(card.current!);
+  }, [answerNumber.value]);
   return (
     <div class="answer-side">
-      <section class="card" aria-labelledby="answer-title">
+      <section ref={card} class="card" aria-labelledby="answer-title">
         <h2 id="answer-title" class="visually-hidden">
           Answer
         </h2>
@@ -33,7 +44,7 @@ export function Answer() {
         <Announcer />
       </section>
       <section class="card details" aria-label="About this schema and answer">
-        <Tabs label="About this schema and answer" prefix="detail" tabs={DETAILS} chosen={detail} />
+        <Tabs label="About this schema and answer" prefix="detail" tabs={details()} chosen={detail} />
         <TabPanel prefix="detail" id="graph" chosen={detail}>
           <GraphPanel />
         </TabPanel>
@@ -47,6 +58,14 @@ export function Answer() {
       <Inspector />
     </div>
   );
+}
+
+/** Where the answer stands below the form, whoever presses Run is led to it. */
+function bringIntoView(card: HTMLElement): void {
+  const { top, bottom } = card.getBoundingClientRect();
+  if (top < innerHeight / 2 && bottom > innerHeight / 4) return;
+  const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
+  card.scrollIntoView({ block: "start", behavior: calm ? "auto" : "smooth" });
 }
 
 /** What the colours will mean, in the place where the answer will be. */

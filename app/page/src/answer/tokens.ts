@@ -45,7 +45,7 @@ export function replaceTail(tokens: Token[], index: number, told: readonly WireT
       text,
       open,
       source: wire.source,
-      logprob: wire.logprob ?? null,
+      logprob: wire.source === "leapt" ? null : (wire.logprob ?? null), // the API has 0 for a leap: certain, but not drawn
       alternatives: wire.top_logprobs ?? [],
     });
   }

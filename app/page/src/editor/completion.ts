@@ -9,8 +9,9 @@ import type { SyntaxNode } from "@lezer/common";
 import { DOES, FORMATS, isSchemaAt, KEYWORDS, TYPES } from "./keywords";
 import { nameOf, pathAt } from "./pointers";
 
+// Labels have the quotes: what was typed is compared with them, and it begins with one.
 const keywords: readonly Completion[] = KEYWORDS.map(({ name, value, does }, order) =>
-  snippetCompletion(`"${escaped(name)}": ${escaped(value).replace("|", "${}")}`, { label: name, info: does, type: "property", boost: -order }),
+  snippetCompletion(`"${escaped(name)}": ${escaped(value).replace("|", "${}")}`, { label: `"${name}"`, displayLabel: name, info: does, type: "property", boost: -order }),
 );
 
 /** For CodeMirror: what may be written at the cursor. */

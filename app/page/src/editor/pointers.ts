@@ -4,6 +4,8 @@ import { ensureSyntaxTree, syntaxTree } from "@codemirror/language";
 import type { EditorState } from "@codemirror/state";
 import type { SyntaxNode } from "@lezer/common";
 
+import { segmentsOf } from "../ui/pointer";
+
 /** Milliseconds that reading the rest of a long text may take before a place in it is told. */
 const PATIENCE = 100;
 const VALUES = new Set(["Object", "Array", "String", "Number", "True", "False", "Null"]);
@@ -20,7 +22,7 @@ export function rangeOf(state: EditorState, pointer: string): Range | null {
   let node = valueIn(tree.topNode);
   if (!node) return null;
   let range: Range = node;
-  for (const segment of segments(pointer)) {
+  for (const segment of segmentsOf(pointer.replace(/^#/, ""))) {
     const found: SyntaxNode | null = node.name === "Object" ? member(state, node, segment) : node.name === "Array" ? item(node, segment) : null;
     if (!found) break;
     range = found;
@@ -55,14 +57,6 @@ function unquoted(text: string): string {
   } catch {
     return text.replace(/^"|"$/g, "");
   }
-}
-
-function segments(pointer: string): string[] {
-  return pointer
-    .replace(/^#/, "")
-    .split("/")
-    .slice(1)
-    .map((segment) => segment.replaceAll("~1", "/").replaceAll("~0", "~"));
 }
 
 function valueIn(node: SyntaxNode): SyntaxNode | null {

@@ -19,6 +19,7 @@ import { effect } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 
 import { onGoToPointer, schemaProblems, schemaText } from "../state";
+import { formatted } from "./format";
 import { completeSchema, keywordHints } from "./completion";
 import { rangeOf } from "./pointers";
 import { highlighting, look } from "./look";
@@ -72,12 +73,41 @@ function extensions(): Extension {
     look,
     EditorView.contentAttributes.of({ "aria-label": "JSON Schema" }),
     EditorView.lineWrapping,
+    typeOver,
+    EditorView.clipboardInputFilter.of(inLines),
     // Tab indents, as in every editor; Escape and then Tab leaves it (CodeMirror's own way out).
     keymap.of([...closeBracketsKeymap, ...defaultKeymap, ...searchKeymap, ...historyKeymap, ...foldKeymap, ...completionKeymap, ...lintKeymap, indentWithTab]),
     EditorView.updateListener.of((update) => {
       if (update.docChanged) schemaText.value = update.state.doc.toString();
     }),
   ];
+}
+
+/** Typing over a selection. Left to the browser, it merges lines and gives them an inline style, which the page's
+ * policy forbids and reports. */
+const typeOver = EditorView.domEventHandlers({
+  beforeinput(event, view) {
+    const { from, to, empty } = view.state.selection.main;
+    const text = event.data;
+    if (event.inputType !== "insertText" || text === null || empty || view.composing) return false;
+    const insert = () => view.state.update(view.state.replaceSelection(text), { userEvent: "input.type", scrollIntoView: true });
+    const taken = view.state.facet(EditorView.inputHandler).some((handler) => handler(view, from, to, text, insert));
+    if (!taken) view.dispatch(insert());
+    return true;
+  },
+});
+
+/** Characters of a line that are laid out without a pause. */
+const LONG_LINE = 5000;
+
+/** A schema on one line is pasted as several: a line of 100,000 characters takes seconds to lay out. */
+function inLines(text: string): string {
+  if (!text.split("\n").some((line) => line.length > LONG_LINE)) return text;
+  try {
+    return formatted(text);
+  } catch {
+    return text; // no JSON, or a part of one
+  }
 }
 
 /** Takes over a text that came from elsewhere: an example, a link, the formatter. */

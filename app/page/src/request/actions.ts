@@ -20,12 +20,17 @@ import {
   type ConfidenceEntry,
   type Span,
 } from "../state";
-import { streamBody } from "./body";
+import { messages, streamBody, textOf } from "./body";
 
 /** The answer, and beside it the one of a race: the same request with leaps and drafts off. */
 export const mainLane = new Lane();
 export const plainLane = new Lane();
 export const racing = signal(false);
+
+/** The prompt's texts that the answer is one to, by part as `spans` name them. */
+export const askedTexts = signal<ReadonlyMap<string, string>>(new Map());
+/** Those on screen. */
+export const textsOnScreen = computed(() => new Map(messages().map((message, index) => [`messages[${index}]`, textOf(message)])));
 
 /** Why the request cannot be sent as it is; null where it can. */
 export const notSendable = computed(() => {
@@ -85,6 +90,7 @@ function begin(race: boolean): void {
   batch(() => {
     racing.value = race;
     answerNumber.value++;
+    askedTexts.value = textsOnScreen.value;
     promptHighlights.value = [];
     schemaProblems.value = { ...schemaProblems.value, run: [] };
   });

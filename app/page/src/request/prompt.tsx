@@ -10,9 +10,27 @@ interface Props {
   id: string;
   label: string;
   text: Signal<string>;
-  /** What the API calls this text in `spans`: "messages[0]". */
-  part: string;
+  /** What the API calls this text in `spans`: "messages[0]"; null where it is not sent. */
+  part: string | null;
   rows: number;
+}
+
+/** Pixels between a mark and the edge that it was brought in from. */
+const MARGIN = 12;
+
+/** The fields on screen, by the part that each of them is. */
+const areas = new Map<string, HTMLTextAreaElement>();
+
+/** Goes to a place of the prompt: selects its text there. */
+export function goToSpan({ part, start, end }: Span): void {
+  const area = areas.get(part);
+  if (!area) return;
+  area.closest("details")?.setAttribute("open", "");
+  // Offsets of the server are characters, those of the browser UTF-16 units.
+  const characters = [...area.value];
+  const from = characters.slice(0, start).join("").length;
+  area.focus();
+  area.setSelectionRange(from, from + characters.slice(start, end).join("").length);
 }
 
 export function Prompt({ id, label, text, part, rows }: Props) {
@@ -20,10 +38,21 @@ export function Prompt({ id, label, text, part, rows }: Props) {
   const marks = useRef<HTMLDivElement>(null);
   const spans = promptHighlights.value.filter((span) => span.part === part);
   useEffect(() => {
-    if (spans.length === 0) return;
-    marks.current?.querySelector("mark")?.scrollIntoView({ block: "nearest" });
-    if (area.current && marks.current) area.current.scrollTop = marks.current.scrollTop;
+    const [marked, written] = [marks.current!, area.current!];
+    marked.scrollTop = written.scrollTop;
+    // Only one that is looked at by itself is brought into sight, and nothing but this text moves for it.
+    if (spans.length !== 1) return;
+    const { offsetTop, offsetHeight } = marked.querySelector("mark") ?? { offsetTop: 0, offsetHeight: 0 };
+    if (offsetTop < written.scrollTop) written.scrollTop = offsetTop - MARGIN;
+    const under = offsetTop + offsetHeight - written.clientHeight;
+    if (under > written.scrollTop) written.scrollTop = under + MARGIN;
+    marked.scrollTop = written.scrollTop;
   }, [promptHighlights.value]);
+  useEffect(() => {
+    if (part === null) return;
+    areas.set(part, area.current!);
+    return () => void (areas.get(part) === area.current && areas.delete(part));
+  }, [part]);
   return (
     <div class="field">
       <label for={id}>{label}</label>
@@ -66,6 +95,7 @@ function marked(text: string, spans: readonly (Span & { label: string })[]): JSX
     );
     at = end;
   }
-  pieces.push(<span key="rest">{characters.slice(at).join("")}</span>);
+  // A line break at the end would have no height of its own.
+  pieces.push(<span key="rest">{characters.slice(at).join("")}{"\u200b"}</span>);
   return pieces;
 }

@@ -27,12 +27,17 @@ export function serverUrl(path: string): string {
  * all that fail) and comes back as it is. Rejects as `fetch` does: no connection, or aborted.
  */
 export async function apiFetch(path: string, init: RequestInit = {}): Promise<Response> {
+  const response = await requestWithKey(path, init);
+  if (response.status === 401) keyWanted.value = true;
+  return response;
+}
+
+/** The same for what nobody pressed a button for: it asks for no key. */
+export async function requestWithKey(path: string, init: RequestInit = {}): Promise<Response> {
   const headers = new Headers(init.headers);
   if (apiKey.value) headers.set("authorization", `Bearer ${apiKey.value}`);
   if (typeof init.body === "string") headers.set("content-type", "application/json");
-  const response = await fetch(serverUrl(path), { ...init, headers, cache: "no-store", credentials: "omit" });
-  if (response.status === 401) keyWanted.value = true;
-  return response;
+  return fetch(serverUrl(path), { ...init, headers, cache: "no-store", credentials: "omit" });
 }
 
 /** The error that a response without success tells of, in the server's own words. */

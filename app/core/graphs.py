@@ -1,0 +1,39 @@
+"""What is asked of the graph of a constraint: its picture, and the walk of a text over it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from app.core.constraint import ConstraintSpec
+
+MOST_STATES = 2_000
+"""Of a picture, at most."""
+MOST_WALKED = 200_000
+"""Characters of a text that is walked, at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class GraphOptions:
+    """Which picture of a constraint."""
+
+    open: tuple[str, ...] = ()
+    """JSON Pointers of values whose inside is drawn, however large."""
+    max_states: int = 400
+
+
+@dataclass(frozen=True, slots=True)
+class GraphSpec:
+    """A picture of ``spec``."""
+
+    spec: ConstraintSpec
+    options: GraphOptions
+
+
+@dataclass(frozen=True, slots=True)
+class WalkSpec:
+    """The walk of ``text`` over a picture."""
+
+    graph: GraphSpec
+    text: str
+    state: str | None
+    """What the walk of its beginning said of where to go on; None: from the start."""

@@ -1,0 +1,180 @@
+"""The picture of a constraint's graph as JSON, and walks over it: what a page draws."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import OrderedDict
+from collections.abc import Hashable, Iterable
+from typing import Any
+
+from app.constraint.limits import Limits
+from app.constraint.program import compile_program
+from app.core.errors import InvalidRequest
+from app.core.graphs import GraphSpec, WalkSpec
+from app.core.specs import Choice, Regex
+from app.explain.drawing import Drawing, drawing_of
+from app.explain.graph import explore
+from app.explain.layout import Placed
+from app.explain.walk import Resume, Walker
+
+_STATE = re.compile(r"[0-9]{1,7}\.[0-9]{1,7}\.[0-9]{1,7}")
+_NO_STATE = "this is not the state of a walk of this text's beginning; leave it out"
+
+_MOST_KEPT = 4
+"""Graphs that a process keeps."""
+_MOST_EXPRESSIONS = 200_000
+"""Of their programs together, some 400 bytes each."""
+
+
+def draw_graph(asked: GraphSpec, limits: Limits | None = None) -> bytes:
+    """The picture as JSON; bounded by ``max_states``.
+
+    Raises ``ConstraintError``. Cost: a compilation and a layout; not for a thread that others wait
+    for.
+    """
+    return _json(picture_of(drawing_of(_explored(asked, limits).graph)))
+
+
+def walk_graph(asked: WalkSpec, limits: Limits | None = None) -> bytes:
+    """The walk of a text over the ways of ``draw_graph``, as JSON.
+
+    Raises ``ConstraintError``, and ``InvalidRequest`` where ``state`` is of no such walk. Cost:
+    where this process has seen the graph lately, some microseconds for each character.
+    """
+    walker = _explored(asked.graph, limits).walker
+    at = walker.start if asked.state is None else _read_state(asked.state)
+    if not walker.can_resume(at, asked.text):
+        raise InvalidRequest(_NO_STATE, param="state")
+    walk = walker.walk(asked.text, at)
+    steps = [
+        {"way": f"w{step.way}", "start": step.start, "end": step.end, "leap": step.leap}
+        for step in walk.steps
+    ]
+    resume = walk.resume
+    return _json(
+        {
+            "steps": steps,
+            "kept": at.steps,
+            "at": f"s{walk.at}",
+            "complete": walk.complete,
+            "accepted": walk.accepted,
+            "state": f"{resume.node}.{resume.offset}.{resume.steps}",
+        }
+    )
+
+
+def _read_state(text: str) -> Resume:
+    if not _STATE.fullmatch(text):
+        raise InvalidRequest(_NO_STATE, param="state")
+    return Resume(*map(int, text.split(".")))
+
+
+class _Explored:
+    """A graph, and who walks over it."""
+
+    def __init__(self, asked: GraphSpec, limits: Limits | None) -> None:
+        program = compile_program(asked.spec, limits)
+        bare = isinstance(asked.spec, Regex | Choice)
+        self.graph = explore(program, json=not bare, max_nodes=asked.options.max_states)
+        self.walker = Walker(self.graph, program.derivatives)
+        self._pool = program.derivatives.pool
+
+    @property
+    def size(self) -> int:
+        """In expressions. Grows while texts are walked."""
+        return len(self._pool)
+
+
+_explored_lately: OrderedDict[Hashable, _Explored] = OrderedDict()
+"""Of this process: a page walks over one graph many times a second."""
+
+
+def _explored(asked: GraphSpec, limits: Limits | None) -> _Explored:
+    key = type(asked.spec), asked.spec.cache_key(), asked.options, limits
+    known = _explored_lately.pop(key, None)
+    if known is None or known.size > _MOST_EXPRESSIONS:
+        known = _Explored(asked, limits)
+    _explored_lately[key] = known
+    while len(_explored_lately) > 1 and (
+        len(_explored_lately) > _MOST_KEPT
+        or sum(each.size for each in _explored_lately.values()) > _MOST_EXPRESSIONS
+    ):
+        _explored_lately.popitem(last=False)
+    return known
+
+
+def _json(value: Any) -> bytes:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+
+
+def picture_of(drawing: Drawing) -> dict[str, Any]:
+    """The drawing as values of JSON."""
+    graph = drawing.graph
+    return {
+        "whole": graph.whole,
+        "width": round(drawing.width, 1),
+        "height": round(drawing.height, 1),
+        "forced_share": round(graph.forced_share, 4),
+        "states": list(_states(drawing)),
+        "ways": list(_ways(drawing)),
+        "boxes": [
+            {
+                "x": box.place.x,
+                "y": box.place.y,
+                "width": round(box.width, 1),
+                "height": round(box.height, 1),
+                "source": f"s{box.source}",
+                "target": _name(box.target),
+                "ways": [f"w{number}" for number in box.ways],
+                "more": box.more,
+            }
+            for box in drawing.boxes
+        ],
+        "routes": [
+            {
+                "box": route.box,
+                "end": "in" if route.into else "out",
+                "points": _points(route.points),
+                "back": route.back,
+            }
+            for route in drawing.routes
+        ],
+    }
+
+
+def _states(drawing: Drawing) -> Iterable[dict[str, Any]]:
+    for number, (state, node) in enumerate(zip(drawing.states, drawing.graph.nodes, strict=True)):
+        yield {
+            "id": f"s{number}",
+            "x": state.place.x,
+            "y": state.place.y,
+            "label": str(number),
+            "note": state.note,
+            "accepting": node.accepting,
+            "repeats": node.repeats,
+            "rule": node.rule,
+            "pointer": None,
+        }
+
+
+def _ways(drawing: Drawing) -> Iterable[dict[str, Any]]:
+    for number, way in enumerate(drawing.ways):
+        yield {
+            "id": f"w{number}",
+            "source": f"s{way.edge.source}",
+            "target": _name(way.edge.target),
+            "kind": way.edge.kind,
+            "choice": way.choice,
+            "leap": way.leap,
+            "pointer": None,
+            "open": None,
+        }
+
+
+def _name(state: int | None) -> str | None:
+    return None if state is None else f"s{state}"
+
+
+def _points(points: Iterable[Placed]) -> list[list[float]]:
+    return [[round(point.x, 1), round(point.y, 1)] for point in points]

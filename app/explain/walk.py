@@ -1,0 +1,262 @@
+"""The walk of a text over a graph: which ways it takes, and where each decides and leaps.
+
+All ways that the text may be on are followed together (Thompson 1968), as free text may spell what
+another way spells, too. Equal positions are one, that of the way which comes first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from app.constraint.language.derivatives import Derivatives
+from app.constraint.language.expressions import Expression
+from app.explain.graph import Graph
+
+_DECIDING = -1
+"""Of a position: still in the choice of its way."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Step:
+    """A way that was taken. Offsets are characters of the text."""
+
+    way: int
+    start: int
+    leap: int | None
+    """Where its leap begins; None: nothing of one was said yet."""
+    end: int
+    before: Step | None
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """Where a walk can go on, whatever comes: no other way leads there."""
+
+    node: int
+    offset: int
+    steps: int
+    """How many steps there were before it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """How far a text goes. Equal beginnings of texts have equal beginnings of steps, up to
+    ``resume``."""
+
+    steps: list[Step]
+    """In order, from where the walk began; the last one may not be finished."""
+    at: int
+    """The node that was reached last."""
+    complete: bool
+    """Whether an answer may end with the text."""
+    accepted: int
+    """Characters of the text up to where it leaves the graph."""
+    resume: Resume
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Arrival:
+    """A node that the text has come to, and how."""
+
+    node: int
+    offset: int
+    whole: bool
+    """Whether it is between two characters."""
+    steps: int
+    last: Step | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Position:
+    """On a way: in its choice, or so many bytes into its leap. Equal ones have come the same way,
+    as steps and arrivals are equal only to themselves."""
+
+    way: int
+    rest: Expression
+    """Of the choice."""
+    leapt: int
+    start: Step
+    """The step without its end."""
+    origin: _Arrival
+
+
+class Walker:
+    """Walks texts over one graph, whose program nothing else may use at that time."""
+
+    def __init__(self, graph: Graph, derivatives: Derivatives) -> None:
+        self._nodes = graph.nodes
+        self._edges = graph.edges
+        self._derivatives = derivatives
+        self._empty = derivatives.pool.empty
+        self._nullable = derivatives.pool.nullable
+        self._ways: list[list[int]] = [[] for _ in graph.nodes]
+        for number, edge in enumerate(self._edges):
+            self._ways[edge.source].append(number)
+        self._known: dict[tuple[Expression, int], Expression] = {}
+        self._idle: dict[tuple[tuple[int, Expression, int], ...], set[str]] = {}
+
+    @property
+    def start(self) -> Resume:
+        return Resume(0, 0, 0)
+
+    def can_resume(self, at: Resume, text: str) -> bool:
+        """Whether ``at`` may be where a walk of ``text`` goes on."""
+        return (
+            0 <= at.node < len(self._nodes)
+            and 0 <= at.offset <= len(text)
+            and 0 <= at.steps <= at.offset + 1
+        )
+
+    def walk(self, text: str, at: Resume) -> Walk:
+        """The walk of ``text`` from ``at``, the start or where an earlier walk says.
+
+        Cost: a derivative for each byte and position, most of them known.
+        """
+        positions: list[_Position] = []
+        arrivals: list[_Arrival] = []
+        seen: set[tuple[int, Expression, int]] = set()
+        self._arrive(_Arrival(at.node, at.offset, True, at.steps, None), positions, arrivals, seen)
+        settled, offset = arrivals[0], at.offset
+        while offset < len(text):
+            idle = self._idle_at(positions, arrivals)
+            while offset < len(text) and text[offset] in idle:
+                offset += 1
+            if offset == len(text):
+                break
+            before = positions, arrivals
+            positions, arrivals = self._push_character(positions, text[offset], offset)
+            if not positions and not arrivals:
+                return replace(self._told(*before, settled, offset), complete=False)
+            if text[offset].isascii() and before == (positions, arrivals):
+                idle.add(text[offset])
+            common = _common_origin(positions, arrivals)
+            if common is not None and common.whole:
+                settled = common
+            offset += 1
+        return self._told(positions, arrivals, settled, len(text))
+
+    def _idle_at(self, positions: list[_Position], arrivals: list[_Arrival]) -> set[str]:
+        """Characters that are known to leave everything as it is: most of those of a long text."""
+        if arrivals:
+            return set()
+        key = tuple([(position.way, position.rest, position.leapt) for position in positions])
+        return self._idle.setdefault(key, set())
+
+    def _push_character(
+        self, positions: list[_Position], character: str, offset: int
+    ) -> tuple[list[_Position], list[_Arrival]]:
+        """The positions and arrivals after the character at ``offset``."""
+        arrivals: list[_Arrival] = []
+        written = character.encode("utf-8", "surrogatepass")
+        for index, byte in enumerate(written, start=1):
+            positions, arrivals = self._push(positions, byte, offset, whole=index == len(written))
+        return positions, arrivals
+
+    def _push(
+        self, positions: list[_Position], byte: int, offset: int, *, whole: bool
+    ) -> tuple[list[_Position], list[_Arrival]]:
+        """``whole``: whether this is the last byte of the character at ``offset``."""
+        after: list[_Position] = []
+        arrivals: list[_Arrival] = []
+        seen: set[tuple[int, Expression, int]] = set()
+        for position in positions:
+            leap = self._edges[position.way].leap
+            if position.leapt == _DECIDING:
+                rest = self._derivative(position.rest, byte)
+                if rest == self._empty:
+                    continue
+                moved = _Position(position.way, rest, _DECIDING, position.start, position.origin)
+            elif leap[position.leapt] == byte:
+                start = position.start
+                if start.leap is None:
+                    start = replace(start, leap=offset)
+                leapt = position.leapt + 1
+                moved = _Position(position.way, self._empty, leapt, start, position.origin)
+            else:
+                continue
+            self._add(moved, offset + whole, whole, after, arrivals, seen)
+        return after, arrivals
+
+    def _add(
+        self,
+        position: _Position,
+        offset: int,
+        whole: bool,
+        positions: list[_Position],
+        arrivals: list[_Arrival],
+        seen: set[tuple[int, Expression, int]],
+    ) -> None:
+        """``position``, and what it is at once where its choice or its leap may be over."""
+        key = position.way, position.rest, position.leapt
+        if key in seen:
+            return
+        seen.add(key)
+        edge = self._edges[position.way]
+        if position.leapt == _DECIDING:
+            if position.rest != self._derivatives.pool.epsilon:
+                positions.append(position)
+            if self._nullable[position.rest]:
+                leaping = replace(position, rest=self._empty, leapt=0)
+                self._add(leaping, offset, whole, positions, arrivals, seen)
+        elif position.leapt < len(edge.leap):
+            positions.append(position)
+        elif edge.target is not None:
+            last = replace(position.start, end=offset)
+            arrival = _Arrival(edge.target, offset, whole, position.origin.steps + 1, last)
+            self._arrive(arrival, positions, arrivals, seen)
+
+    def _arrive(
+        self,
+        arrival: _Arrival,
+        positions: list[_Position],
+        arrivals: list[_Arrival],
+        seen: set[tuple[int, Expression, int]],
+    ) -> None:
+        arrivals.append(arrival)
+        for way in self._ways[arrival.node]:
+            start = Step(way, arrival.offset, None, arrival.offset, arrival.last)
+            position = _Position(way, self._edges[way].decides, _DECIDING, start, arrival)
+            self._add(position, arrival.offset, arrival.whole, positions, arrivals, seen)
+
+    def _derivative(self, expression: Expression, byte: int) -> Expression:
+        known = self._known.get((expression, byte))
+        if known is None:
+            known = self._derivatives.derivative(expression, byte)
+            self._known[expression, byte] = known
+        return known
+
+    def _told(
+        self,
+        positions: list[_Position],
+        arrivals: list[_Arrival],
+        settled: _Arrival,
+        offset: int,
+    ) -> Walk:
+        """By where an answer may end, or else by the position that comes first."""
+        resume = Resume(settled.node, settled.offset, settled.steps)
+        ends = [arrival for arrival in arrivals if self._nodes[arrival.node].accepting]
+        if ends or not positions:
+            arrival, step = (ends or arrivals)[0], (ends or arrivals)[0].last
+        else:
+            arrival, step = positions[0].origin, positions[0].origin.last
+            if arrival.offset < offset:
+                step = replace(positions[0].start, end=offset)
+        return Walk(list(_in_order(step)), arrival.node, bool(ends), offset, resume)
+
+
+def _common_origin(positions: list[_Position], arrivals: list[_Arrival]) -> _Arrival | None:
+    """Where all that the text may be on has come from, if that is one."""
+    if arrivals:
+        first = arrivals[0]
+        return first if len(arrivals) == 1 and all(p.origin is first for p in positions) else None
+    first = positions[0].origin
+    return first if all(position.origin is first for position in positions) else None
+
+
+def _in_order(last: Step | None) -> Iterator[Step]:
+    steps = []
+    while last is not None:
+        steps.append(last)
+        last = last.before
+    return reversed(steps)

@@ -1,0 +1,41 @@
+/** Why the server does not take the constraint on screen, and the way to the place. */
+
+import { constraintKind, goToPointer } from "../state";
+import type { ServerError } from "../server/access";
+import { offsetOf, type Place } from "./place";
+import { register } from "./register";
+
+export function Refusal({ error }: { error: ServerError & Place }) {
+  const kind = constraintKind.value;
+  const { pointer } = error;
+  const inText = (kind === "regex" || kind === "grammar") && (typeof error.line === "number" || typeof error.position === "number");
+  return (
+    <div class="failure" role="status">
+      <p>{error.message}</p>
+      {typeof pointer === "string" && kind === "schema" && (
+        <button type="button" class="small" onClick={() => goToPointer(pointer)}>
+          Show {pointer || "the root"} in the schema
+        </button>
+      )}
+      {inText && (
+        <button type="button" class="small" onClick={() => goToText(kind, error)}>
+          Show the place
+        </button>
+      )}
+      {typeof pointer !== "string" && !inText && (
+        <button type="button" class="small" onClick={() => void register()}>
+          Try again
+        </button>
+      )}
+    </div>
+  );
+}
+
+/** Puts the cursor of the text field of that name to a place. */
+function goToText(id: "regex" | "grammar", place: Place): void {
+  const field = document.getElementById(id) as HTMLTextAreaElement | null;
+  if (!field) return;
+  const at = offsetOf(field.value, place);
+  field.focus();
+  field.setSelectionRange(at, at + 1);
+}

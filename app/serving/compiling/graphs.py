@@ -1,0 +1,113 @@
+"""Pictures of registered schemas, and walks over them, made by the compile workers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+
+from app.core.errors import ConstraintTooComplex
+from app.core.graphs import GraphOptions, GraphSpec, WalkSpec
+from app.serving.admission import Ticket
+from app.serving.compiling.schema_registry import RegisteredSchema
+from app.serving.workers.fair_pool import FairPool
+
+Draw = Callable[[GraphSpec, str], Awaitable[bytes]]
+"""From a graph and the tenant that asks to its picture as JSON; raises ``ConstraintError``."""
+Walk = Callable[[WalkSpec, str], Awaitable[bytes]]
+"""The same for a walk; raises ``RequestError``."""
+
+_Key = tuple[str, GraphOptions]
+
+
+class Graphs:
+    """Draws the graphs of schemas and walks over them. Event loop's thread only.
+
+    Pictures are kept by last use, up to ``max_bytes``. One thing is done at a time, so that the
+    other compile workers are left to the schemas of answers; tenants take turns.
+    """
+
+    def __init__(self, *, draw: Draw, walk: Walk, max_bytes: int = 16 << 20) -> None:
+        self._draw = draw
+        self._walk = walk
+        self._max_bytes = max_bytes
+        self._pictures: OrderedDict[_Key, bytes] = OrderedDict()
+        self._turns: FairPool[None] = FairPool()
+        self._turns.release(None)
+        self._running: set[asyncio.Task[bytes]] = set()
+        self.nbytes = 0
+
+    async def picture(
+        self, registered: RegisteredSchema, options: GraphOptions, ticket: Ticket
+    ) -> bytes:
+        """The picture as JSON; where none can be drawn, ``error`` says why.
+
+        Raises ``Unavailable`` and ``DeadlineExceeded``.
+        """
+        key = registered.id, options
+        known = self._pictures.get(key)
+        if known is not None:
+            self._pictures.move_to_end(key)
+            return known
+        asked = GraphSpec(registered.spec, options)
+        async with ticket.deadline().holds("the graph was not drawn"):
+            try:
+                picture = await self._in_turn(lambda: self._draw(asked, ticket.tenant), ticket)
+            except ConstraintTooComplex as error:
+                # The schema can be used: that there is no picture is told in its place.
+                problem = {"error": {"message": str(error), "code": error.code}}
+                picture = json.dumps(problem).encode()
+        self._keep(key, picture)
+        return picture
+
+    async def walk(
+        self,
+        registered: RegisteredSchema,
+        options: GraphOptions,
+        text: str,
+        state: str | None,
+        ticket: Ticket,
+    ) -> bytes:
+        """The walk of ``text`` over a picture, as JSON; on from ``state`` where that is given.
+
+        Raises ``RequestError``, ``Unavailable`` and ``DeadlineExceeded``.
+        """
+        asked = WalkSpec(GraphSpec(registered.spec, options), text, state)
+        async with ticket.deadline().holds("the text was not walked"):
+            return await self._in_turn(lambda: self._walk(asked, ticket.tenant), ticket)
+
+    async def close(self) -> None:
+        """Cancel what still runs."""
+        for task in self._running:
+            task.cancel()
+        await asyncio.gather(*self._running, return_exceptions=True)
+
+    async def _in_turn(self, work: Callable[[], Awaitable[bytes]], ticket: Ticket) -> bytes:
+        await self._turns.acquire(ticket.tenant)
+        # Shielded: a cancelled job costs a worker that all share.
+        task = asyncio.create_task(self._charged(work, ticket.tenant))
+        self._running.add(task)
+        task.add_done_callback(self._ended)
+        return await asyncio.shield(task)
+
+    async def _charged(self, work: Callable[[], Awaitable[bytes]], tenant: str) -> bytes:
+        clock = asyncio.get_running_loop().time
+        started = clock()
+        try:
+            return await work()
+        finally:
+            self._turns.charge(tenant, clock() - started)
+
+    def _ended(self, task: asyncio.Task[bytes]) -> None:
+        self._running.discard(task)
+        self._turns.release(None)
+        if not task.cancelled():
+            task.exception()  # retrieved, also when the client has left
+
+    def _keep(self, key: _Key, picture: bytes) -> None:
+        self.nbytes += len(picture) - len(self._pictures.pop(key, b""))
+        self._pictures[key] = picture
+        while self.nbytes > self._max_bytes:
+            _, oldest = self._pictures.popitem(last=False)
+            self.nbytes -= len(oldest)

@@ -1,0 +1,117 @@
+"""The program of a worker: jobs in, what came of them out.
+
+Started by ``app.serving.workers.pool`` as ``python -m`` this module ``MODULE:FUNCTION
+MEMORY_BYTES``; the function is imported before the worker says that it is ready. Messages on
+standard input and output are pickles behind their length (8 bytes, big endian); both ends are
+ours. It ends when its standard input does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib
+import os
+import pickle
+import resource
+import signal
+import struct
+import sys
+from dataclasses import dataclass
+from typing import Any, BinaryIO
+
+from app.core.errors import RequestError
+
+LENGTH = struct.Struct(">Q")
+NICENESS = 10
+"""The answers in flight go first: a worker has the cores that the engine leaves."""
+PATIENCE = 6
+"""Seconds of waiting for a second of work: a worker that steps back gets less than a core."""
+OUT_OF_TIME = -signal.SIGPROF
+"""Exit status: the profiling timer, which counts the work alone, has ended the process."""
+ALLOCATIONS = 100_000
+"""New containers between two collections: what a compilation makes is alive until it ends, so each
+collection would find nothing and look at all of it."""
+OUT_OF_MEMORY = 77
+"""Exit status: with the heap exhausted, not even an answer can be built."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One call of a function, and the processor time it may take."""
+
+    target: str
+    """``module:function``."""
+    arguments: tuple[Any, ...]
+    seconds: float
+
+
+def main(arguments: list[str]) -> None:
+    target, memory_bytes = arguments
+    # The terminal sends an interrupt to the whole process group; the server ends its workers.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _step_back()
+    requests = sys.stdin.buffer
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what a library prints goes to standard error, not between the messages
+    _function(target)
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(ALLOCATIONS)
+    _limit_memory(int(memory_bytes))
+    _send(answers, pickle.dumps("ready"))
+    while header := requests.read(LENGTH.size):
+        job: Job = pickle.loads(requests.read(*LENGTH.unpack(header)))
+        signal.setitimer(signal.ITIMER_PROF, job.seconds)
+        # Should the server die, nobody is left to enforce its limit: the alarm does.
+        signal.setitimer(signal.ITIMER_REAL, (PATIENCE + 1) * job.seconds + 1)
+        try:
+            answer = _answer(job)
+        except MemoryError:
+            os._exit(OUT_OF_MEMORY)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        _send(answers, answer)
+
+
+def _step_back() -> None:
+    """Leave the cores to the answers in flight: a smaller share and, as a batch job, none taken
+    from them when it wakes up (sched(7)), which niceness alone does not see to (decision 43)."""
+    os.nice(NICENESS)
+    with contextlib.suppress(OSError):  # a sandbox may forbid it
+        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+
+
+def _answer(job: Job) -> bytes:
+    try:
+        value = _function(job.target)(*job.arguments)
+        return pickle.dumps(("ok", value), protocol=pickle.HIGHEST_PROTOCOL)
+    except RequestError as error:
+        return pickle.dumps(("refused", error))
+    except RecursionError:
+        return pickle.dumps(("exceeded", "it is nested too deeply"))
+    except MemoryError:
+        raise
+    except Exception as error:
+        return pickle.dumps(("failed", f"{type(error).__name__}: {error}"))
+
+
+def _function(target: str) -> Any:
+    module, _, name = target.partition(":")
+    return getattr(importlib.import_module(module), name)
+
+
+def _limit_memory(allowance: int) -> None:
+    """Let the process map ``allowance`` bytes on top of what its imports have mapped."""
+    with open("/proc/self/statm", encoding="ascii") as statm:
+        mapped = int(statm.read().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (mapped + allowance, mapped + allowance))
+
+
+def _send(stream: BinaryIO, message: bytes) -> None:
+    stream.write(LENGTH.pack(len(message)) + message)
+    stream.flush()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

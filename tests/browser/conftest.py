@@ -1,0 +1,68 @@
+"""A browser, a server, and pages that may do nothing that they should not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page
+
+from loadtest.server import Server, running_server
+from tests.browser.pages import BROWSERS, WIDE, Watch, launched, new_context, open_page
+
+HERE = Path(__file__).parent
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if HERE in item.path.parents:
+            item.add_marker(pytest.mark.needs(*BROWSERS))
+
+
+@pytest.fixture(scope="package")
+def browser() -> Iterator[Browser]:
+    with launched() as browser:
+        yield browser
+
+
+@pytest.fixture(scope="package")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server of the demo model. Tests share it, so none of them counts on its being new."""
+    with running_server(None, tmp_path_factory.mktemp("server") / "log", {}) as server:
+        yield server
+
+
+@pytest.fixture
+def opened(browser: Browser, server: Server) -> Iterator[Callable[..., Page]]:
+    """Opens the page in a browser of its own; at the end of the test, nothing may have gone wrong.
+
+    Arguments: ``path`` behind the server's address, ``url`` of another server, and what
+    ``new_context`` takes.
+    """
+    watches: list[Watch] = []
+    with ExitStack() as stack:
+
+        def open_one(
+            path: str = "/",
+            *,
+            url: str = server.url,
+            size: tuple[int, int] = WIDE,
+            theme: str = "light",
+        ) -> Page:
+            context = stack.enter_context(new_context(browser, size, theme))
+            watch = Watch(url)
+            watches.append(watch)
+            context.on("page", watch.follow)
+            return open_page(context, url + path)
+
+        yield open_one
+        for watch in watches:
+            assert watch.wrong == []
+
+
+@pytest.fixture
+def page(opened: Callable[..., Page]) -> Page:
+    return opened()

@@ -1,0 +1,164 @@
+"""The page in a real browser, as a person has it: opened, filled in, and watched."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from playwright.sync_api import (
+    Browser,
+    BrowserContext,
+    ConsoleMessage,
+    Page,
+    Request,
+    expect,
+    sync_playwright,
+)
+
+BROWSERS: Final = ("chromium", "chromium-browser", "google-chrome")
+"""Programs that will do, the first one that is here."""
+WIDE: Final = (1280, 720)
+LISTEN: Final = """
+const ask = window.fetch;
+window.streams = [];
+window.fetch = async (...request) => {
+  const response = await ask(...request);
+  const stream = { text: "", ended: false };
+  if (String(request[0]).endsWith("/v1/chat/completions")) window.streams.push(stream);
+  response.clone().text().then((text) => Object.assign(stream, { text, ended: true }), () => {});
+  return response;
+};
+"""
+"""Keeps what the server sends: the browser's own record of a stream is gone when it was read."""
+PATIENCE: Final = 10_000
+"""Milliseconds that anything may take before a test gives up: nothing is timed by it."""
+
+
+@contextmanager
+def launched() -> Iterator[Browser]:
+    """The machine's own browser while the block runs; none is downloaded."""
+    expect.set_options(timeout=PATIENCE)
+    program = next(path for name in BROWSERS if (path := shutil.which(name)))
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=program)
+        try:
+            yield browser
+        finally:
+            browser.close()
+
+
+def new_context(
+    browser: Browser, size: tuple[int, int] = WIDE, theme: str = "light"
+) -> BrowserContext:
+    """A browser without a past: no cache, no storage."""
+    width, height = size
+    context = browser.new_context(
+        viewport={"width": width, "height": height},
+        color_scheme="dark" if theme == "dark" else "light",
+        permissions=["clipboard-read", "clipboard-write"],
+    )
+    context.set_default_timeout(PATIENCE)
+    context.add_init_script(LISTEN)
+    return context
+
+
+@dataclass
+class Watch:
+    """What a page did that it may not do: written down while it is used."""
+
+    origin: str
+    wrong: list[str] = field(default_factory=list)
+
+    def follow(self, page: Page) -> None:
+        page.on("console", self._console)
+        page.on("pageerror", lambda error: self.wrong.append(f"not caught: {error}"))
+        page.on("request", self._request)
+
+    def _console(self, message: ConsoleMessage) -> None:
+        # That a request was refused is said by the browser; tests of refusals know.
+        if message.type in ("error", "warning") and "Failed to load resource" not in message.text:
+            self.wrong.append(f"console: {message.text}")
+
+    def _request(self, request: Request) -> None:
+        if not request.url.startswith((self.origin + "/", "data:", f"blob:{self.origin}/")):
+            self.wrong.append(f"asked {request.url}")
+
+
+def open_page(context: BrowserContext, url: str) -> Page:
+    """The page at ``url``, its editor loaded and its model known."""
+    page = context.new_page()
+    page.goto(url)
+    expect(page.locator(".cm-content")).to_be_visible()
+    expect(page.locator("#model")).not_to_have_value("")
+    return page
+
+
+# --- The request ---
+
+
+def write_schema(page: Page, schema: object) -> None:
+    """Puts ``schema`` in place of the one in the editor, as a paste does."""
+    text = schema if isinstance(schema, str) else json.dumps(schema, indent=2)
+    page.evaluate("text => navigator.clipboard.writeText(text)", text)
+    page.locator(".cm-content").click()
+    page.keyboard.press("ControlOrMeta+A")
+    page.keyboard.press("ControlOrMeta+V")
+
+
+def write_regex(page: Page, regex: str) -> None:
+    page.get_by_role("radio", name="Regex").check()
+    page.get_by_label("Regular expression").fill(regex)
+
+
+def ask(page: Page, prompt: str) -> None:
+    page.get_by_label("Prompt", exact=True).fill(prompt)
+
+
+def press(page: Page, button: str) -> None:
+    page.get_by_role("button", name=button, exact=True).click()
+
+
+# --- The answer ---
+
+
+def run(page: Page) -> dict[str, Any]:
+    """Presses Run and waits for the end. What the server said of it: the stream's last usage."""
+    page.evaluate("window.streams = []")
+    press(page, "Run")
+    expect(page.locator(".state")).to_have_class("state done")
+    page.wait_for_function("streams.every((stream) => stream.ended)")
+    usage: dict[str, Any] = page.evaluate(
+        """streams[0].text.split("\\n\\n")
+           .filter((event) => event.startsWith("data: {"))
+           .map((event) => JSON.parse(event.slice(6)).usage)
+           .findLast((usage) => usage)"""
+    )
+    return usage
+
+
+def answer(page: Page, lane: str = "answer") -> str:
+    """The text that is seen."""
+    return page.locator(f"#{lane}").evaluate("place => place.textContent")  # type: ignore[no-any-return]
+
+
+def colours(page: Page, lane: str = "answer") -> Counter[str]:
+    """Tokens by the origin whose colour they have."""
+    names = page.locator(f"#{lane} .token").evaluate_all(
+        "tokens => tokens.map(token => token.className.replace('token ', ''))"
+    )
+    return Counter(names)
+
+
+def legend(page: Page) -> Counter[str]:
+    """The counts beside the colours, of the first lane."""
+    pairs = (
+        page.locator(".lane")
+        .first.locator("[data-source]")
+        .evaluate_all("cells => cells.map(cell => [cell.dataset.source, Number(cell.textContent)])")
+    )
+    return +Counter(dict(pairs))

@@ -1,0 +1,115 @@
+"""The schema's editor: errors at their place, completion, and schemas of any size."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.browser.pages import press, run, write_schema
+from tests.browser.tasks import longest_task
+
+MOST = 200.0
+"""Milliseconds of the processor that a task of the page may take at a time."""
+
+
+def large(properties: int) -> dict[str, object]:
+    return {
+        "type": "object",
+        "properties": {
+            f"property_{number}": {"type": "string", "maxLength": 20, "description": f"{number}"}
+            for number in range(properties)
+        },
+    }
+
+
+def shown(page: Page) -> str:
+    """What stands in the editor's window."""
+    return "\n".join(page.locator(".cm-line").all_inner_texts())
+
+
+def test_what_the_server_refuses_is_marked_at_its_line_and_led_to(page: Page) -> None:
+    fields = {f"field_{number}": {"type": "string"} for number in range(40)}
+    fields["a/b"] = {"type": "nonsense"}
+    write_schema(page, {"type": "object", "properties": fields})
+    press(page, "Run")
+    alert = page.get_by_role("alert")
+    expect(alert).to_contain_text("type must be the name of a type")
+    page.locator(".cm-content").press("ControlOrMeta+Home")
+    marked = page.locator(".cm-line:has(.cm-lintRange-error)")
+    expect(marked).to_have_count(0)  # it is far below
+    alert.get_by_role("button", name="Show /properties/a~1b/type").click()
+    expect(marked).to_contain_text('"type": "nonsense"')
+    expect(marked).to_be_in_viewport()
+    assert page.evaluate("getSelection().toString()") == '"type": "nonsense"'
+    marked.locator(".cm-lintRange-error").hover()
+    expect(page.locator(".cm-tooltip-lint")).to_contain_text("type must be the name of a type")
+
+
+def test_a_mark_goes_when_the_schema_is_mended(page: Page) -> None:
+    write_schema(page, {"type": "nonsense"})
+    press(page, "Run")
+    expect(page.locator(".cm-lintRange-error")).to_have_count(1)
+    write_schema(page, {"type": "boolean"})
+    expect(page.locator(".cm-lintRange-error")).to_have_count(0)
+    run(page)
+    expect(page.get_by_role("alert")).to_have_count(0)
+
+
+def test_what_is_no_json_is_marked_and_not_sent(page: Page) -> None:
+    write_schema(page, '{\n  "type": "object",\n  "properties": {"a" {}}\n}')
+    expect(page.locator(".cm-line:has(.cm-lintPoint-error)")).to_contain_text('"a" {}')
+    expect(page.get_by_role("button", name="Run", exact=True)).to_be_disabled()
+    expect(page.get_by_text("The schema is no JSON yet.")).to_be_visible()
+
+
+def test_keywords_and_their_values_are_completed(page: Page) -> None:
+    write_schema(page, "{}")
+    page.locator(".cm-content").click()
+    page.keyboard.press("ArrowLeft")
+    page.keyboard.type('"addi')
+    options = page.locator(".cm-tooltip-autocomplete li")
+    expect(options.filter(has_text="additionalProperties")).to_be_visible()
+    page.wait_for_timeout(100)  # the editor takes no choice right after the list has opened
+    page.keyboard.press("Enter")
+    expect(page.locator(".cm-line").first).to_contain_text('"additionalProperties":')
+    write_schema(page, '{"type": }')
+    page.keyboard.press("ArrowLeft")
+    page.keyboard.press("Control+Space")
+    expect(options.filter(has_text="integer")).to_be_visible()
+
+
+def test_format_lays_out_and_keeps_every_digit(page: Page) -> None:
+    write_schema(page, '{"type":"number","maximum":123456789012345678901234567890.5}')
+    press(page, "Format")
+    expect(page.locator(".cm-line")).to_have_count(4)
+    assert "123456789012345678901234567890.5" in shown(page)
+
+
+def test_undo_brings_back_what_was_typed_over(page: Page) -> None:
+    before = shown(page)
+    page.locator(".cm-content").click()
+    page.keyboard.press("ControlOrMeta+A")
+    page.keyboard.type("x")
+    assert shown(page) == "x"
+    page.keyboard.press("ControlOrMeta+Z")
+    assert shown(page) == before
+
+
+@pytest.mark.parametrize("indent", [None, 2], ids=["one line", "many lines"])
+def test_a_schema_of_5000_properties_does_not_freeze_the_page(
+    page: Page, indent: int | None
+) -> None:
+    with longest_task(page) as longest:
+        write_schema(page, json.dumps(large(5000), indent=indent))
+        expect(page.locator(".cm-line").filter(has_text="property_4999")).to_be_visible()
+        page.keyboard.press("ControlOrMeta+Home")
+        expect(page.locator(".cm-line").filter(has_text='"property_0"')).to_be_visible()
+        page.keyboard.press("ArrowRight")
+        page.keyboard.type(" ")
+        press(page, "Format")
+        run(page)
+        page.get_by_role("tab", name="Code").click()
+        expect(page.get_by_role("tabpanel", name="Code")).to_contain_text("property_0")
+    assert longest.milliseconds < MOST, longest

@@ -1,0 +1,408 @@
+"""The graph of the page: its files, its search, its camera, and what a walk lights up."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import tempfile
+from collections import Counter
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from app.__main__ import main
+from app.core.graphs import GraphOptions, GraphSpec
+from app.core.specs import JsonSchema
+from app.explain.picture import draw_graph
+from tests.page.toolchain import need_packages, node
+
+MARKUP = '<b onload="x">&amp;\\ \x00"'
+
+
+def state(number: int, x: float, y: float, **others: Any) -> dict[str, Any]:
+    told = {"note": "", "accepting": False, "repeats": "", "rule": None, "pointer": None}
+    return {"id": f"s{number}", "label": str(number), "x": x, "y": y} | told | others
+
+
+def way(number: int, source: str, target: str | None, **others: Any) -> dict[str, Any]:
+    told = {"kind": "byte", "choice": "", "leap": "", "pointer": None, "open": None}
+    return {"id": f"w{number}", "source": source, "target": target} | told | others
+
+
+def box(x: float, y: float, source: str, target: str | None, *ways: str, more: int = 0) -> Any:
+    size = {"width": 340.0, "height": 19.0 * (len(ways) + bool(more)) + 8}
+    return {"x": x, "y": y, "source": source, "target": target, "ways": ways, "more": more} | size
+
+
+def route(number: int, end: str, *points: tuple[float, float], back: bool = False) -> Any:
+    return {"box": number, "end": end, "points": points, "back": back}
+
+
+GRAPH: dict[str, Any] = {
+    "whole": False,
+    "width": 400.0,
+    "height": 500.0,
+    "forced_share": 0.5,
+    "states": [
+        state(0, 100, 13, note="start"),
+        state(1, 100, 150, note="any number of times", repeats="any number of times"),
+        state(2, 100, 300, note="end", accepting=True, pointer="/properties/last"),
+    ],
+    "ways": [
+        way(0, "s0", "s1", kind="start", leap='{"a":·"'),
+        way(1, "s1", "s2", kind="text", choice=MARKUP, leap='",·"b":·1', pointer="/properties/a"),
+        way(2, "s1", "s1", kind="class", choice="[a-f]"),
+        way(3, "s1", "s1", choice="x", leap="yz"),
+        way(4, "s2", None, kind="fold", choice="object", open="/properties/last"),
+        way(5, "s1", "s1", choice="q"),
+    ],
+    "boxes": [
+        box(100, 80, "s0", "s1", "w0"),
+        box(60, 225, "s1", "s2", "w1"),
+        box(300, 225, "s1", "s1", "w2", "w3", more=1),
+        box(100, 400, "s2", None, "w4"),
+    ],
+    "routes": [
+        route(0, "in", (100, 26), (100, 59)),
+        route(0, "out", (100, 94), (100, 130)),
+        route(1, "in", (100, 163), (60, 204)),
+        route(1, "out", (60, 239), (100, 280)),
+        route(2, "in", (100, 163), (300, 185)),
+        route(2, "out", (300, 190), (100, 170), back=True),
+        route(3, "in", (100, 313), (100, 379)),
+    ],
+}
+
+
+def called(*calls: tuple[Any, ...]) -> list[Any]:
+    """What each call to the page's own logic gives."""
+    need_packages()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "calls.json"
+        path.write_text(json.dumps(calls))
+        given: list[Any] = json.loads(node(Path(__file__).parent / "graph.mjs", path, folder))
+    return given
+
+
+def test_the_svg_file_has_every_state_and_drawn_way_by_its_id_and_its_texts_as_text() -> None:
+    [text] = called(("svgText", GRAPH, MARKUP, ".picture .x > .y { fill: red }"))
+    root = ElementTree.fromstring(text)
+    inside = list(root.iter())
+    ids = {each.get("id") for each in inside} - {None}
+    assert ids >= {"s0", "s1", "s2", "w0", "w1", "w2", "w3", "w4"}
+    assert not ids & {"w5"}  # it has no line
+    assert {each.tag.rpartition("}")[2] for each in inside} == {
+        *("svg", "title", "style", "g", "rect", "circle", "path", "text", "tspan")
+    }
+    spoken = MARKUP.replace("\x00", "\ufffd")
+    texts = [each.text for each in inside]
+    assert spoken in texts
+    assert texts.count("... and 1 more") == 1
+    [title] = [each.text for each in root if each.tag.endswith("title")]
+    assert title == spoken
+    assert ".x > .y" in "".join(each.text or "" for each in inside if each.tag.endswith("style"))
+    assert not any(name.startswith("on") for each in inside for name in each.attrib)
+
+
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "maxLength": 40},
+        "status": {"enum": ["active", "on hold", "closed"]},
+        "tags": {"type": "array", "items": {"enum": ["a", "b"]}},
+        "size": {"enum": list(range(30))},
+        "next": {"anyOf": [{"$ref": "#"}, {"type": "null"}]},
+    },
+    "required": ["name", "status", "next"],
+}
+
+
+def written(svg: str) -> dict[str, list[tuple[str, float, float]]]:
+    """By id of a state or way: its texts, each with its place in the drawing."""
+    found: dict[str, list[tuple[str, float, float]]] = {}
+    for group in ElementTree.fromstring(svg).iter("{http://www.w3.org/2000/svg}g"):
+        name = group.get("id", "")
+        for text in (
+            group.iter("{http://www.w3.org/2000/svg}text") if name[:1] in ("s", "w") else ()
+        ):
+            y = float(text.get("y", ""))
+            for part in [*text] or [text]:
+                found.setdefault(name, []).append((part.text or "", float(part.get("x", "")), y))
+    return found
+
+
+def test_the_page_draws_what_the_command_line_draws(tmp_path: Path) -> None:
+    schema, picture = tmp_path / "schema.json", tmp_path / "picture.svg"
+    schema.write_text(json.dumps(SCHEMA))
+    assert main(["explain", "--schema", str(schema), "--svg", str(picture)]) == 0
+    graph = json.loads(
+        draw_graph(GraphSpec(JsonSchema(SCHEMA, close_objects=True), GraphOptions()))
+    )
+    [text] = called(("svgText", graph, "", ""))
+    theirs, ours = written(picture.read_text()), written(text)
+    assert len(theirs) > 30
+    assert ours.keys() == theirs.keys()
+    for name, texts in theirs.items():
+        assert [each for each, _, _ in ours[name]] == [each for each, _, _ in texts], name
+        for (_, x, y), (_, own_x, own_y) in zip(texts, ours[name], strict=True):
+            assert (own_x, own_y) == pytest.approx((x, y), abs=0.2), name
+
+
+def numbers(shape: Any) -> tuple[list[float], list[float]]:
+    """Places across and down that a shape reaches, but for its texts."""
+    told = shape["attributes"]
+    across: list[float] = []
+    down: list[float] = []
+    for each in shape.get("inside", ()):
+        for all_of_them, found in zip((across, down), numbers(each), strict=True):
+            all_of_them += found
+    if shape["tag"] == "rect":
+        across += [told["x"], told["x"] + told["width"]]
+        down += [told["y"], told["y"] + told["height"]]
+    if shape["tag"] == "circle":
+        across += [told["cx"] - told["r"], told["cx"] + told["r"]]
+        down += [told["cy"] - told["r"], told["cy"] + told["r"]]
+    if shape["tag"] == "path" and told["class"] == "line":
+        places = [float(each) for each in re.findall(r"-?[\d.]+", told["d"])]
+        across += places[::2]
+        down += places[1::2]
+    return across, down
+
+
+def test_every_part_stays_in_the_rectangle_by_which_it_is_known_to_be_in_sight() -> None:
+    [layers] = called(("layers", GRAPH))
+    assert [len(items) for items in layers] == [
+        len(GRAPH[name]) for name in ("routes", "boxes", "states")
+    ]
+    for item in (each for items in layers for each in items):
+        across, down = numbers(item["shape"])
+        assert item["left"] <= min(across) < max(across) <= item["right"] or len({*across}) == 1
+        assert item["top"] <= min(down) < max(down) <= item["bottom"]
+
+
+def test_an_outline_has_a_rectangle_for_each_box_and_each_run_of_a_line() -> None:
+    [paths] = called(("outlinesOf", GRAPH))
+    parts = {each["attributes"]["class"]: each["attributes"]["d"].count("M") for each in paths}
+    assert parts == {
+        **{"line": 7, "frame": 4, "rim": 3},
+        **{"run leap": 3, "run text": 1, "run class": 1, "run byte": 1, "run fold": 1},
+    }
+
+
+def test_the_graphviz_text_has_a_node_for_each_state_and_an_edge_for_each_way() -> None:
+    [text] = called(("dotText", GRAPH, 'a "b" \\'))
+    string = r'"((?:[^"\\]|\\.)*)"'
+
+    def read(quoted: str) -> str:
+        return re.sub(r"\\(.)", lambda found: found[1], quoted)
+
+    head, *lines, last, end = text.split("\n")
+    found = re.fullmatch(rf"digraph {string} {{", head)
+    assert found is not None
+    assert read(found[1]) == 'a "b" \\'
+    assert (last, end) == ("}", "")
+    edges = [re.match(rf"  {string} -> {string} \[id={string}, label={string}", x) for x in lines]
+    told = {found[3]: (found[1], found[2], read(found[4])) for found in edges if found}
+    assert told == {
+        "w0": ("s0", "s1", 'leap {"a":·"'),
+        "w1": ("s1", "s2", MARKUP + ', then leap ",·"b":·1'),
+        "w2": ("s1", "s1", "[a-f]"),
+        "w3": ("s1", "s1", "x, then leap yz"),
+        "w4": ("s2", "w4.cut", "folded: object"),
+        "w5": ("s1", "s1", "q"),
+    }
+    nodes = [re.match(rf"  {string} \[label={string}(, shape=doublecircle)?", x) for x in lines]
+    circles = {found[1]: bool(found[3]) for found in nodes if found}
+    assert circles == {"s0": False, "s1": False, "s2": True, "w4.cut": False}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "found"),
+    [
+        ('"B": 1', ["w1"]),  # blanks as they are typed, letters of either case
+        ("xy", ["w3"]),  # from a choice on into its leap
+        ("q", ["w5"]),  # also where the picture has no line for it
+        ("last", ["s2"]),  # a pointer
+        ("/properties/", ["w1", "s2"]),  # from the top
+        ("start", ["s0"]),
+        ("  ", []),
+        ("nowhere", []),
+    ],
+)
+def test_a_search_finds_ways_and_states_by_what_is_written_there(
+    wanted: str, found: list[str]
+) -> None:
+    assert called(("search", GRAPH, wanted)) == [found]
+
+
+def test_each_way_has_the_place_of_its_line() -> None:
+    ids = ["w2", "w3", "w5", "s1", "w9"]
+    tops = [225 - (19 * 3 + 8) / 2 + 4 + 19 * (line + 0.5) for line in range(3)]
+    places = called(*(("place", GRAPH, each) for each in ids))
+    assert [place and (place["x"], place["y"]) for place in places] == [
+        *((300, top) for top in tops),
+        (100, 150),
+        None,
+    ]
+
+
+WINDOW = {"width": 600.0, "height": 400.0}
+IN_PLACE = {"x": 0, "y": 0, "scale": 1}
+MARGIN = 16
+READABLE = 0.8
+
+
+def windows(count: int) -> list[tuple[Any, Any, Any]]:
+    """Cameras, drawings and windows of all sizes."""
+    draw = random.Random(5)
+    return [
+        (
+            {
+                "x": draw.uniform(-9e3, 9e3),
+                "y": draw.uniform(-9e3, 9e3),
+                "scale": 2 ** draw.uniform(-5, 2),
+            },
+            {"width": draw.uniform(20, 9000), "height": draw.uniform(20, 90_000)},
+            {"width": draw.uniform(200, 1500), "height": draw.uniform(150, 900)},
+        )
+        for _ in range(count)
+    ]
+
+
+def seen(camera: Any, x: float, y: float) -> tuple[float, float]:
+    return x * camera["scale"] + camera["x"], y * camera["scale"] + camera["y"]
+
+
+def test_what_is_zoomed_keeps_the_point_under_the_pointer() -> None:
+    cases = windows(50)
+    draw = random.Random(6)
+    points = [(draw.uniform(0, 800), draw.uniform(0, 600)) for _ in cases]
+    factors = [2 ** draw.uniform(-3, 3) for _ in cases]
+    given = zip(cases, points, factors, strict=True)
+    after = called(*(("zoomed", each[0], factor, *at) for each, at, factor in given))
+    for (before, _, _), (x, y), now, factor in zip(cases, points, after, factors, strict=True):
+        under = ((x - before["x"]) / before["scale"], (y - before["y"]) / before["scale"])
+        assert seen(now, *under) == pytest.approx((x, y), abs=1e-6)
+        assert 0.0005 <= now["scale"] <= 4
+        if 0.0005 < now["scale"] < 4:
+            assert now["scale"] == pytest.approx(before["scale"] * factor)
+
+
+def test_all_of_a_drawing_fits_into_the_window_and_is_not_blown_up() -> None:
+    cases = windows(50)
+    fits = called(*(("fit", drawing, window) for _, drawing, window in cases))
+    for camera, (_, drawing, window) in zip(fits, cases, strict=True):
+        left, top = seen(camera, 0, 0)
+        right, bottom = seen(camera, drawing["width"], drawing["height"])
+        assert camera["scale"] <= 1
+        if camera["scale"] > 0.0005:
+            assert min(left, top) >= MARGIN - 1e-6
+            assert right <= window["width"] - MARGIN + 1e-6
+            assert bottom <= window["height"] - MARGIN + 1e-6
+
+
+def test_a_place_is_shown_in_the_window_and_large_enough_to_be_read() -> None:
+    cases = windows(50)
+    shown = called(
+        *(("showing", at, d, w, d["width"] / 3, d["height"] / 2) for at, d, w in cases),
+        ("showing", IN_PLACE, WINDOW, WINDOW, 300, 200),
+    )
+    for camera, (_, drawing, window) in zip(shown, cases, strict=False):
+        x, y = seen(camera, drawing["width"] / 3, drawing["height"] / 2)
+        assert 0 < x < window["width"]
+        assert 0 < y < window["height"]
+        assert camera["scale"] >= READABLE
+    assert shown[-1] == IN_PLACE  # it was in sight
+
+
+def test_the_first_look_is_at_the_start_and_can_be_read() -> None:
+    cases = [(drawing, window) for _, drawing, window in windows(50)]
+    looks = called(*(("opening", d, w, {"x": d["width"] / 2, "y": 13}) for d, w in cases))
+    for camera, (drawing, window) in zip(looks, cases, strict=True):
+        x, y = seen(camera, drawing["width"] / 2, 13)
+        assert 0 < x < window["width"]
+        assert 0 < y < window["height"]
+        assert camera["scale"] >= READABLE
+
+
+def test_a_drawing_cannot_be_lost_from_the_window() -> None:
+    cases = windows(50)
+    kept = called(*(("kept", *case) for case in cases))
+    for camera, (before, drawing, window) in zip(kept, cases, strict=True):
+        left, top = seen(camera, 0, 0)
+        right, bottom = seen(camera, drawing["width"], drawing["height"])
+        assert camera["scale"] == before["scale"]
+        assert right >= 40
+        assert bottom >= 40
+        assert left <= window["width"] - 40
+        assert top <= window["height"] - 40
+
+
+def test_a_walk_counts_its_ways_and_says_only_what_changed_since_the_last_one() -> None:
+    taken = ["w0", "w2", "w3", "w3", "w2", "w1"]
+
+    def walk(kept: int, count: int) -> dict[str, Any]:
+        steps = [
+            {"way": way, "start": 5 * at, "leap": None if at % 2 else 5 * at + 2, "end": 5 * at + 5}
+            for at, way in enumerate(taken[:count])
+        ]
+        last = {"at": "s2" if count == len(taken) else "s1", "complete": count == len(taken)}
+        return {"steps": steps[kept:], "kept": kept, "accepted": 5 * count} | last
+
+    told = called(("walks", GRAPH, [walk(0, 1), walk(1, 4), walk(3, 6), walk(0, 1)], 30))[0]
+    sources = {"w0": "s0", "w1": "s1", "w2": "s1", "w3": "s1"}
+    for passed, count in zip(told, [1, 4, 6, 1], strict=True):
+        ways = taken[:count]
+        assert passed["visits"] == Counter(ways) + Counter(sources[each] for each in ways)
+        assert passed["fresh"] == list(dict.fromkeys(reversed(ways[-3:])))
+        assert passed["walked"] == 5 * count
+        assert passed["leapt"] == 3 * len(ways[::2])
+        assert passed["left"] == (5 * count if count < 6 else None)
+        assert passed["complete"] == (count == 6)
+    assert set(told[0]["changed"]) == {"s0", "w0", "s1"}
+    assert set(told[1]["changed"]) == {"w0", "w2", "w3", "s1"}
+    assert set(told[2]["changed"]) == {"w1", "w2", "w3", "s1", "s2"}
+    assert set(told[3]["changed"]) == {"w0", "w1", "w2", "w3", "s1", "s2"}
+
+
+def test_a_step_on_a_way_that_is_not_drawn_is_left_out() -> None:
+    step = {"way": "w77", "start": 0, "leap": 1, "end": 5}
+    walk = {"steps": [step], "kept": 0, "at": "s1", "complete": False, "accepted": 5}
+    [[passed]] = called(("walks", GRAPH, [walk], 5))
+    assert (passed["visits"], passed["leapt"], passed["at"]) == ({}, 0, "s1")
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "offset"),
+    [
+        ("abc", {"position": 2}, 2),
+        ("\U0001f600bc", {"position": 1}, 2),
+        ("start: x\n  y \U0001f600 z", {"line": 2, "column": 7}, 16),
+        ("start: x\ny", {"line": 2, "column": None}, 9),
+        ("a", {"line": 9, "column": 9}, 1),
+        ("a", {}, 0),
+    ],
+)
+def test_a_place_that_the_server_names_is_found_in_the_text_field(
+    text: str, place: dict[str, Any], offset: int
+) -> None:
+    assert called(("offsetOf", text, place)) == [offset]
+
+
+@pytest.mark.parametrize(
+    ("pointer", "there"),
+    [
+        ("", True),
+        ("/a~1b/0/~0", True),
+        ("/a~1b/1", False),
+        ("/a~1b/0/~0/x", False),
+        ("/toString", False),
+    ],
+)
+def test_a_fold_is_kept_open_only_where_its_pointer_leads_somewhere(
+    pointer: str, there: bool
+) -> None:
+    assert called(("resolves", {"a/b": [{"~": 1}]}, pointer)) == [there]
