@@ -163,6 +163,8 @@ def _load(
         adapters=adapters,
         compilations=compilations,
         leader=leader,
+        seen=prepared.seen,
+        eyes=None if prepared.seen is None or loaded.eyes is None else loaded.eyes.prompts,
         description=RunnerDescription(
             architecture=type(model).__name__,
             device=device.type,

@@ -162,3 +162,13 @@ def test_only_a_tab_in_sight_asks_the_server(page: Page) -> None:
     assert scrapes(10) == 0
     tab(page, "Operations")
     assert scrapes(4) >= 1
+    for state, some in (("hidden", False), ("visible", True)):
+        page.evaluate(
+            """state => {
+              const get = () => state;
+              Object.defineProperty(document, "visibilityState", { get, configurable: true });
+              document.dispatchEvent(new Event("visibilitychange"));
+            }""",
+            state,
+        )
+        assert bool(scrapes(6)) is some

@@ -338,11 +338,15 @@ async def test_huge_prompts_wait_for_one_another_and_others_do_not() -> None:
 
         bench.tokenizer.encode_prompt = slow  # type: ignore[method-assign]
         huge = [
-            asyncio.create_task(bench.service.tokenize(TextPrompt("x" * 200_000)))
+            asyncio.create_task(
+                bench.service.tokenize(TextPrompt("x" * 200_000), bench.admission.enter())
+            )
             for _ in range(40)
         ]
         await until(lambda: bool(running))
-        tokens = await asyncio.wait_for(bench.service.tokenize(TextPrompt("x" * 5000)), 10)
+        tokens = await asyncio.wait_for(
+            bench.service.tokenize(TextPrompt("x" * 5000), bench.admission.enter()), 10
+        )
         assert len(tokens) > 4999
         assert len(running) == 1
         gate.set()

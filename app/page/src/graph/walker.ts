@@ -1,6 +1,6 @@
 /** Asks the server which ways of the graph the answer has taken, while it streams and after. */
 
-import { effect, signal, type Signal } from "@preact/signals";
+import { computed, effect, signal, type ReadonlySignal } from "@preact/signals";
 
 import { apiFetch } from "../server/access";
 import { answerNumber, currentAnswerText } from "../state";
@@ -11,7 +11,10 @@ import type { Step, Walk } from "./wire";
 /** Milliseconds from one question to the next. */
 const BETWEEN = 200;
 
-export const passed: Signal<Passed> = signal(NOTHING_PASSED);
+const walked = signal<{ constraint: Registered; passed: Passed } | null>(null);
+
+/** What the answer has passed of the graph that is drawn: another graph has other ids. */
+export const passed: ReadonlySignal<Passed> = computed(() => (walked.value?.constraint === registered.value && walked.value?.passed) || NOTHING_PASSED);
 
 /** What the next question goes on from. */
 let last: { constraint: Registered; answer: number; steps: readonly Step[]; state: string } | null = null;
@@ -27,7 +30,7 @@ effect(() => {
   void answerNumber.value;
   const text = currentAnswerText.value;
   if (registered.value === null || text === "") {
-    passed.value = NOTHING_PASSED;
+    walked.value = null;
     return;
   }
   schedule();
@@ -54,7 +57,7 @@ async function ask(): Promise<void> {
   if (walk && answer === answerNumber.peek() && constraint === registered.peek()) {
     const steps = stepsAfter(before?.steps ?? [], walk);
     last = { constraint, answer, steps, state: walk.state };
-    passed.value = passedBy(walk, steps, constraint.index, [...text].length);
+    walked.value = { constraint, passed: passedBy(walk, steps, constraint.index, [...text].length) };
   }
   if (changedMeanwhile) schedule();
 }

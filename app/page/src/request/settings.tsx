@@ -5,7 +5,7 @@ import type { Signal } from "@preact/signals";
 import { confidenceWanted, maxTokens, model, seed, serverModels, temperature } from "../state";
 
 export function Settings() {
-  const names = serverModels.value ?? [];
+  const names = serverModels.value?.map(({ id }) => id) ?? [];
   return (
     <div class="settings">
       <div class="field wide">
