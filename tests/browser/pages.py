@@ -130,7 +130,7 @@ def run(page: Page) -> dict[str, Any]:
     """Presses Run and waits for the end. What the server said of it: the stream's last usage."""
     page.evaluate("window.streams = []")
     press(page, "Run")
-    expect(page.locator(".state")).to_have_class("state done")
+    expect(page.locator(".answer-tools .state")).to_have_class("state done")
     page.wait_for_function("streams.every((stream) => stream.ended)")
     usage: dict[str, Any] = page.evaluate(
         """streams[0].text.split("\\n\\n")

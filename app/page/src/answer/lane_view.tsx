@@ -14,14 +14,14 @@ import "./lane.css";
 export function LaneView({ lane, id, title, longest }: { lane: Lane; id: string; title: string; longest: number }) {
   const { counts } = lane.figures.value;
   return (
-    <section class="lane" aria-label={title}>
+    <div class="lane" role="group" aria-label={title}>
       <Headline lane={lane} />
       <OriginBar counts={counts} />
       <Legend counts={counts} />
       <AnswerText lane={lane} id={id} title={title} />
       <Passes lane={lane} longest={longest} />
       <Times lane={lane} />
-    </section>
+    </div>
   );
 }
 
