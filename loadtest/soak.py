@@ -32,7 +32,7 @@ from app.core.progress import telling
 from app.core.specs import JsonSchema
 from app.demo import MODEL_PATH
 from app.serving.compiling.cache import ConstraintCache
-from app.serving.compiling.pool import CompileLimits, CompilePool
+from app.serving.workers.pool import WorkerLimits, WorkerPool
 from app.terminal.screen import open_screen
 from app.text import Vocabulary as TextVocabulary
 from loadtest.faults.watch import resident
@@ -83,11 +83,11 @@ async def soak(arguments: argparse.Namespace) -> None:
     tokenizer = json.loads(datasets.tokenizer_json(arguments.tokenizer))
     vocabulary = TextVocabulary.from_json(tokenizer, arguments.eos)
     compiler = Compiler(vocabulary)
-    pool = CompilePool("app.constraint:compile_program", workers=2, limits=CompileLimits())
+    pool = WorkerPool("app.constraint:compile_program", workers=2, limits=WorkerLimits())
     await pool.start()
 
     async def compile(spec: ConstraintSpec, tenant: str) -> Constraint:
-        return compiler.link(await pool.compile(spec, tenant))
+        return compiler.link(await pool.work(spec, tenant))
 
     cache = ConstraintCache(
         compile,

@@ -26,6 +26,7 @@ from app.answer.spans import Quotable, SpanReader
 from app.answer.tools import ToolUse
 from app.core.composite import Composite
 from app.core.constraint import ConstraintSpec
+from app.core.images import PromptImages
 from app.core.request import JsonLocator, ThinkingBudget
 from app.core.specs import Choice, Grammar, JsonObject, JsonSchema, Regex
 from app.core.text import RenderedPrompt
@@ -52,6 +53,8 @@ class AnswerPlan:
     reasoning: ReasoningUse
     told_schema: bool | None = None
     """Whether the prompt tells the content's schema; False: it was left out for its length."""
+    images: PromptImages | None = None
+    """What is seen in places of the prompt."""
 
     @classmethod
     def of(
@@ -92,7 +95,14 @@ class AnswerPlan:
             open_ended,
             reasoning,
             told_schema,
+            prompt.images,
         )
+
+    @property
+    def image_tokens(self) -> int:
+        """Tokens of the prompt that stand for images."""
+        seen = () if self.images is None else self.images.images
+        return sum(each.image.num_tokens for each in seen)
 
     def thinking_budget(self, max_tokens: int) -> ThinkingBudget | None:
         """Tokens that are kept for what follows the reasoning, where that is constrained."""

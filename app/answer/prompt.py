@@ -12,6 +12,7 @@ from app.answer.formats.chat import ChatFormat
 from app.answer.formats.plain import PLAIN
 from app.answer.formats.reasoning import ReasoningFormat
 from app.answer.formats.spelled import SpelledCalls
+from app.answer.images import ImageSource, as_templates_take_it, results_first
 from app.answer.reasoning import AS_IT_IS, INSTRUCTION, ReasoningUse
 from app.answer.told import Told
 from app.answer.tools import FunctionTool
@@ -40,8 +41,8 @@ class Conversation:
     """Messages for the chat template, whose last one the model answers."""
 
     messages: Sequence[Mapping[str, Any]]
-    """In OpenAI's form: role, content, name, tool_calls, tool_call_id; content as text, and the
-    arguments of calls as objects."""
+    """In OpenAI's form: role, content, name, tool_calls, tool_call_id; content as text with marks
+    for images, and the arguments of calls as objects."""
     tools: Sequence[FunctionTool] = ()
     """What the prompt shows the model; calls are admitted by the constraint alone."""
     template_options: Mapping[str, Any] = field(default_factory=dict)
@@ -51,6 +52,8 @@ class Conversation:
     reasoning: ReasoningUse = AS_IT_IS
     told: Told | None = None
     """What the prompt tells of the answer's schema; None: nothing, nor should it."""
+    images: Sequence[ImageSource] = ()
+    """Those that marks in the messages stand for, in their order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,9 +117,9 @@ def prepare(conversation: Conversation, format: ChatFormat) -> TemplateInput:
 
     Ids become what it accepts. Where it tells of no functions, a system message does; where it
     writes no calls, they are the assistant's text. Where nothing is known of calls, results are the
-    user's text.
+    user's text. Images of results are the user's.
     """
-    messages = [_cleaned(each) for each in conversation.messages]
+    messages = results_first([_cleaned(each) for each in conversation.messages])
     for message in messages:
         _place_reasoning(message, format)
     tools, told = conversation.tools, conversation.told
@@ -130,7 +133,7 @@ def prepare(conversation: Conversation, format: ChatFormat) -> TemplateInput:
         written = _written_out(messages, PLAIN)
         if tools:
             written = _instructed(written, _instructions(tools, PLAIN), format)
-        return TemplateInput(written, None, conversation.template_options)
+        return TemplateInput(_in_form(written, format), None, conversation.template_options)
     _fit_ids(messages, format.tools.ids)
     if isinstance(format.tools, SpelledCalls):  # with other formats the template does it all
         if not format.takes_results:
@@ -143,7 +146,7 @@ def prepare(conversation: Conversation, format: ChatFormat) -> TemplateInput:
     if format.arguments_as_text:
         _write_arguments(messages)
     shown = [_shown(tool) for tool in tools] or None
-    return TemplateInput(messages, shown, conversation.template_options)
+    return TemplateInput(_in_form(messages, format), shown, conversation.template_options)
 
 
 def opening(prompt_tail: str, reasoning: ReasoningFormat) -> Opening:
@@ -191,6 +194,22 @@ def _cleaned(message: Mapping[str, Any]) -> dict[str, Any]:
     if calls:
         cleaned["tool_calls"] = [dict(call) for call in calls]
     return cleaned
+
+
+def _in_form(messages: Sequence[Mapping[str, Any]], format: ChatFormat) -> list[dict[str, Any]]:
+    """``messages`` with their contents as the template takes them."""
+    return [{**each, "content": _content(each["content"], format)} for each in messages]
+
+
+def _content(content: Any, format: ChatFormat) -> Any:
+    if not isinstance(content, str):  # reasoning is in it, and no image
+        return content
+    return as_templates_take_it(
+        content,
+        marker=format.image_marker,
+        takes_text=format.takes_text,
+        takes_images=format.takes_images,
+    )
 
 
 def _place_reasoning(message: dict[str, Any], format: ChatFormat) -> None:

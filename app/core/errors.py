@@ -6,6 +6,7 @@
     │   │   ├── UnknownModel         HTTP 404
     │   │   ├── UnknownSchema        no schema has this id; HTTP 404 where the path names it
     │   │   ├── InvalidAdapter       files of an adapter that cannot be used, or no room for it
+    │   │   ├── InvalidImage         a file that is no image, or more of one than is taken
     │   │   ├── PromptTooLong        the prompt leaves no room in the context
     │   │   └── BudgetTooSmall       no valid answer fits in max_tokens
     │   └── ConstraintError          the schema, pattern or grammar cannot be used
@@ -18,12 +19,14 @@
     │   ├── Draining                 HTTP 503; the server shuts down and takes nothing new
     │   ├── ShutDown                 HTTP 503; the server shut down amid the answer
     │   ├── EngineDied               HTTP 503; the engine's thread ended, and the process follows
-    │   └── CompilerStuck            HTTP 503; no compile worker could do its work
+    │   ├── CompilerStuck            HTTP 503; no compile worker could do its work
+    │   ├── ReaderStuck              HTTP 503; no image worker could do its work
+    │   └── HostUnreachable          HTTP 503; an image could not be fetched from its host
     ├── DeadlineExceeded             HTTP 504, not to be retried as it is
     ├── DeviceFailed                 the device failed amid a step: the engine dies of it
     ├── UnsupportedModel             at start-up: this model cannot be served exactly
     ├── RejectedToken                a token outside the mask was pushed into a constraint
-    └── WorkPending                  a mask takes more work than one call may do; call again
+    └── WorkPending                  work takes more than one call may do; call again
 
 The status codes themselves are assigned in one place, ``app.http.errors``.
 """
@@ -34,9 +37,9 @@ import copy
 from collections.abc import Mapping
 from typing import Literal, Self
 
-Overload = Literal["queue_full", "queue_tokens_full", "wait_too_long", "bodies_full"]
-"""Why a request finds no room: too many answers or tokens wait, it would start too late, or too
-many bytes are being read."""
+Overload = Literal["queue_full", "queue_tokens_full", "wait_too_long", "bodies_full", "images_full"]
+"""Why a request finds no room: too many answers or tokens wait, it would start too late, too many
+bytes are being read, or images take too much memory."""
 
 
 Role = Literal["prompt", "max_tokens", "constraint"]
@@ -106,14 +109,38 @@ class InvalidAdapter(InvalidRequest):
     code = "invalid_adapter"
 
 
+class InvalidImage(InvalidRequest):
+    """An image cannot be read, or is more than is taken.
+
+    Where it is read nobody knows its place in the request: ``at`` tells it.
+    """
+
+    code = "invalid_image"
+
+    def at(self, param: str) -> InvalidImage:
+        """The same of the image that is the field ``param``."""
+        return InvalidImage(f"{param}: {self.message}", param=param)
+
+
 class PromptTooLong(InvalidRequest):
     """The prompt alone, or the prompt and the tokens asked for, exceed the context."""
 
     code = "context_length_exceeded"
 
-    def __init__(self, *, prompt_tokens: int, room: int, max_tokens: int | None = None) -> None:
-        """All in tokens. ``room`` is for both; None: the prompt leaves none for any answer."""
+    def __init__(
+        self,
+        *,
+        prompt_tokens: int,
+        room: int,
+        max_tokens: int | None = None,
+        image_tokens: int = 0,
+    ) -> None:
+        """All in tokens. ``room`` is for both; None: the prompt leaves none for any answer.
+
+        ``image_tokens``: those of the prompt that stand for images.
+        """
         self.prompt_tokens = prompt_tokens
+        self.image_tokens = image_tokens
         self.room = room
         self.max_tokens = max_tokens
         role: Role = "prompt" if max_tokens is None else "max_tokens"
@@ -121,14 +148,15 @@ class PromptTooLong(InvalidRequest):
 
     def _message(self, field: str) -> str:
         prompt, room = self.prompt_tokens, self.room
+        said, shorten = f"the prompt has {prompt} tokens", "shorten the prompt"
+        if self.image_tokens:
+            said += f", {self.image_tokens} of them its images'"
+            shorten += ", send fewer or smaller images"
         if self.max_tokens is None:
-            return (
-                f"the prompt has {prompt} tokens and the context has room for {room}, answer "
-                "included; shorten the prompt"
-            )
+            return f"{said} and the context has room for {room}, answer included; {shorten}"
         return (
-            f"the prompt has {prompt} tokens and {field} is {self.max_tokens}, together "
-            f"{prompt + self.max_tokens}, but the context has room for {room}; shorten the prompt "
+            f"{said} and {field} is {self.max_tokens}, together "
+            f"{prompt + self.max_tokens}, but the context has room for {room}; {shorten} "
             f"or lower {field} to at most {room - prompt}"
         )
 
@@ -257,6 +285,18 @@ class CompilerStuck(Unavailable):
     code = "compiler_stuck"
 
 
+class ReaderStuck(Unavailable):
+    """The same of an image."""
+
+    code = "image_reader_stuck"
+
+
+class HostUnreachable(Unavailable):
+    """An image could not be fetched: its host is not found, does not answer, or fails."""
+
+    code = "image_host_unreachable"
+
+
 class EngineDied(Unavailable):
     """The engine's thread ended on an error; nothing can be generated until a restart."""
 
@@ -276,7 +316,14 @@ class UnsupportedModel(LeapjsonError):
 
 
 class WorkPending(LeapjsonError):
-    """A mask takes more work than one call may do. What was done is kept: the same call goes on."""
+    """Work takes more than one call may do. What was done is kept: the same call goes on.
+
+    ``learned``: whether anything was, so that the next call will get farther.
+    """
+
+    def __init__(self, *, learned: bool = False) -> None:
+        super().__init__("more work than one call may do")
+        self.learned = learned
 
 
 class RejectedToken(LeapjsonError):

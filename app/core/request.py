@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from app.core.constraint import Constraint
+from app.core.images import PromptImages
 
 OnBudget = Literal["finish", "truncate"]
 """Near ``max_tokens``: finish the answer within it (law 2), or cut it as OpenAI does."""
@@ -91,6 +92,8 @@ class EngineRequest:
     """Unique among live engine requests."""
     prompt: Sequence[int]
     max_tokens: int
+    images: PromptImages | None = None
+    """What is seen in places of the prompt, which has been expanded; None: it is text alone."""
     sampling: SamplingParams = field(default_factory=SamplingParams)
     seed: int = 0
     """64-bit key of the counter-based random numbers."""

@@ -22,7 +22,21 @@ from numpy.typing import NDArray
 
 from app.core.cache import CacheGroup, StateSlots
 from app.core.constraint import Mask
+from app.core.images import PromptImage
 from app.core.request import SamplingParams
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """What images make of a span."""
+
+    images: Sequence[PromptImage] = ()
+    """Those that have places in the span: features stand there for the tokens' embeddings."""
+    shift: int = 0
+    """How much farther on than they lie the tokens stand for the model. It is below 0 behind images
+    that stand by axis: they take less room there than in the sequence."""
+    axes: NDArray[np.int64] | None = None
+    """Shape [axes, N]: where the first N tokens stand by axis, whatever ``shift`` says."""
 
 
 @dataclass(slots=True)  # not frozen: a step makes hundreds
@@ -48,6 +62,8 @@ class Span:
     save to the slot that it reads. No other span of the step reads or writes what it writes."""
     adapter: int = 0
     """Slot of the adapter that the sequence runs with; 0 is the base model."""
+    sight: Sight | None = None
+    """None: its sequence sees nothing."""
     tree: Sequence[int] = ()
     """Where the tokens are a tree behind the sequence: for each its parent's index in the span, -1
     for one that follows what is computed. Parents come before children; at most 64 tokens. A token

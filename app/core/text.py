@@ -6,6 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from app.core.images import PromptImages
+
+SEAM = "\udffe"
+"""Where it stands in a message no token reaches across it, so that what is on both sides of it is
+not read as the name of a special token. A lone surrogate is in no text that a client sends."""
+
 
 @dataclass(frozen=True, slots=True)
 class RenderedPrompt:
@@ -14,6 +20,8 @@ class RenderedPrompt:
     tokens: Sequence[int]
     tail: str | None = None
     """Of a conversation: the last characters of its text tell whether it opens the reasoning."""
+    images: PromptImages | None = None
+    """What is seen in places of it; None: it is text alone."""
 
 
 class Tokenizer(Protocol):

@@ -20,6 +20,7 @@ from app.engine.drafts.prediction import Prediction
 from app.engine.drafts.statistics import DraftStatistics
 from app.engine.leap import Change, Leap
 from app.engine.origins import DRAFTED, HELD, LEAPT, SAMPLED, TokenSources, ToldTokens
+from app.engine.sights import PromptSight
 from app.engine.stop_tokens import Edit, StopTokens
 from app.engine.stopping import StopFinder
 from app.engine.thinking import Thinking
@@ -53,6 +54,8 @@ class Sequence:
     """None where the whole budget may be spent."""
     tokens: list[int] = field(init=False)
     answer_start: int = field(init=False)
+    sight: PromptSight | None = field(init=False)
+    """None: its prompt is text alone."""
     draft: Draft = NO_DRAFT
     computed: int = 0
     launched: int = 0
@@ -105,6 +108,8 @@ class Sequence:
         request = self.request
         self.tokens = list(request.prompt)
         self.answer_start = len(self.tokens)
+        images = request.images
+        self.sight = None if images is None else PromptSight(request.prompt, images)
         self.finishes_in_budget = self.state is not None and request.on_budget == "finish"
         self.has_penalties = request.sampling.has_penalties
         seed = request.seed & 0xFFFF_FFFF_FFFF_FFFF
@@ -124,9 +129,17 @@ class Sequence:
         return len(self.tokens) + len(self.draft.tokens) - self.launched
 
     @property
+    def identities(self) -> Seq[int]:
+        """The tokens as prefixes know them: in the places of images others than the prompt's."""
+        if self.sight is None:
+            return self.tokens
+        return [*self.sight.identities, *self.tokens[self.answer_start :]]
+
+    @property
     def basis(self) -> Seq[int]:
-        """The tokens that are needed next: a choice that is scored may stand before the last."""
-        return self.tokens if self.scoring is None else self.tokens[: self.scoring.base]
+        """The identities that are needed next: a choice that is scored may stand before the
+        last."""
+        return self.identities if self.scoring is None else self.identities[: self.scoring.base]
 
     def fits(self, granted: int) -> bool:
         """Whether so many tokens can be computed next."""

@@ -44,7 +44,7 @@ class StateKeeper:
         kept.start(self._pool, prefix[-1] if prefix else None, start)
         self._promised += 1
         if blocks.share_prefixes:
-            found = blocks.cached(sequence.tokens, sequence.request.scope)
+            found = blocks.cached(sequence.identities, sequence.request.scope)
             for border in (found, (sequence.answer_start - 1) // size * size):
                 if border > start:
                     kept.want(border)
@@ -159,7 +159,7 @@ class StateKeeper:
         ``found`` tokens of it were matched. One that has yet to compute what both begin with is
         made to save where they part.
         """
-        size, tokens = self._blocks.block_size, sequence.tokens
+        size, tokens = self._blocks.block_size, sequence.identities
         end = found + size
         if not self._blocks.share_prefixes or end >= len(tokens):
             return False
@@ -168,10 +168,11 @@ class StateKeeper:
             most = min(other.answer_start, len(tokens) - 1)
             if other.request.scope != sequence.request.scope or other.computed >= most:
                 continue
-            if other.tokens[:end] != tokens[:end]:
+            others = other.identities
+            if others[:end] != tokens[:end]:
                 continue
             border = end
-            while border + size <= most and _agree(other.tokens, tokens, border, border + size):
+            while border + size <= most and _agree(others, tokens, border, border + size):
                 border += size
             if border > other.launched:
                 other.states.want(border)

@@ -11,6 +11,7 @@ from pydantic import Field
 from app.answer.formats import ChatFormat
 from app.answer.tools import MOST_CALLS
 from app.http.middleware.auth import ApiKeys
+from app.http.requests.images import ImageRules
 
 Whitespace = Annotated[str, Field(pattern=r"^(spaced|compact|flexible|indent:([0-9]|1[0-6]))$")]
 """Where white space stands in answers that are JSON: see ``app.constraint.json.whitespace``."""
@@ -39,6 +40,8 @@ class ApiConfig:
     """Depth of arrays and objects in a request body."""
     max_n: int = 16
     max_messages: int = 1024
+    images: ImageRules | None = None
+    """None: the model has no eyes."""
     unknown_fields: UnknownFields = "ignore"
     """What is done about fields of requests that are not acted on and change no answer."""
     max_tool_calls: int = MOST_CALLS

@@ -160,7 +160,7 @@ class _Tokens:
     async def tokenize(self, call: _TokenizeCall, timeline: Timeline, ticket: Ticket) -> Response:
         """``token_strs`` are the texts of the tokens, each by itself; null if not asked for."""
         tokens = await self._service.tokenize(
-            call.prompt, add_special_tokens=call.add_special_tokens
+            call.prompt, ticket, add_special_tokens=call.add_special_tokens
         )
         return await self._answer(
             timeline, tokens, lambda: self._tokenized(tokens, strings=call.strings)

@@ -63,6 +63,10 @@ class ModelConfig:
     quantize: QuantizeName | None = None
     """Round the weights of linear layers to so many bits at load, a scale for each 32 inputs; on
     the CPU alone. None: as they are."""
+    images: bool = True
+    """Keep what of a model sees, where it does; False: it is served as text."""
+    image_cache_bytes: int = 1 << 28
+    """Memory for what the tower made of the images seen last."""
     random_weights: bool = False
     """Make weights up from the configuration (same every time); for benchmarks and tests."""
     threads: int | None = None

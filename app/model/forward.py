@@ -57,12 +57,13 @@ class RaggedForward:
             self._states.scan.begin(step)
         return self.compute(
             self._to_device(step.token_ids).unsqueeze(0),
-            self._to_device(step.positions).unsqueeze(0),
+            self.told_positions(step),
             self._to_device(step.logits_rows),
         )
 
     def compute(self, token_ids: Tensor, positions: Tensor, logits_rows: Tensor | int) -> Tensor:
-        """The bare pass for the step the attention has begun; ids and positions are [1, T].
+        """The bare pass for the step the attention has begun; ids are [1, T], positions too, or by
+        axis [axes, 1, T].
 
         ``logits_rows`` 0 gives logits for all T rows.
         """
@@ -76,6 +77,12 @@ class RaggedForward:
             self._route.target = None
             if states is not None:
                 states.route.target = None
+
+    def told_positions(self, step: StepArrays) -> Tensor:
+        """Where the model is told that tokens stand: [1, T], or by axis [axes, 1, T]."""
+        turned = None if step.sight is None else step.sight.turned
+        positions = step.positions if turned is None else turned
+        return self._to_device(positions).unsqueeze(-2)
 
     def _to_device(self, values: Ints) -> Tensor:
         return torch.from_numpy(values).to(self.device, non_blocking=True)

@@ -18,6 +18,7 @@ from itertools import chain
 import numpy as np
 from numpy.typing import NDArray
 
+from app.core.images import PreparedImage, PromptImage
 from app.core.step import Span, StepPlan
 from app.core.tree import ancestors
 
@@ -61,6 +62,32 @@ class StateArrays:
 
 
 @dataclass(frozen=True, slots=True)
+class SeenRows:
+    """Consecutive rows of a step that have features of an image."""
+
+    image: PreparedImage
+    first: int
+    """Which of the image's features is the first row's."""
+    row: int
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class StepSight:
+    """What images make of a step."""
+
+    seen: tuple[SeenRows, ...]
+    turned: Ints | None
+    """Shape [T], or [axes, T]: where the model is told that tokens stand; None: at their
+    positions."""
+
+    @property
+    def shows(self) -> bool:
+        """Whether the step has features in it, or positions by axis."""
+        return bool(self.seen) or (self.turned is not None and self.turned.ndim > 1)
+
+
+@dataclass(frozen=True, slots=True)
 class StepArrays:
     """One ragged batch in host memory; T tokens, R rows that need logits."""
 
@@ -82,6 +109,8 @@ class StepArrays:
     ancestors: Ints | None = None
     """Shape [T]: of a tree's token, bit j says that it sees token j of its span; 0 for all others.
     None: no span is a tree."""
+    sight: StepSight | None = None
+    """None: nobody sees anything."""
 
     def ancestors_of(self, span: SpanLayout) -> Ints | None:
         """Those of the tokens of ``span``; None where it is no tree."""
@@ -136,7 +165,39 @@ def lay_out(plan: StepPlan, block_size: int) -> StepArrays:
         adapters=np.repeat(np.array(adapters), lengths) if any(adapters) else None,
         states=_states(spans, np.append(rows, total)),
         ancestors=seen,
+        sight=_sight(spans, first_rows, positions),
     )
+
+
+def _sight(spans: Sequence[Span], rows: Sequence[int], positions: Ints) -> StepSight | None:
+    sights = [span.sight for span in spans]
+    if not any(sights):
+        return None
+    turned, seen = positions.copy(), list[SeenRows]()
+    for span, row, sight in zip(spans, rows, sights, strict=True):
+        if sight is None:
+            continue
+        turned[..., row : row + len(span.tokens)] += sight.shift
+        if sight.axes is not None:
+            if turned.ndim == 1:
+                turned = np.repeat(turned[None], len(sight.axes), axis=0)
+            turned[:, row : row + sight.axes.shape[1]] = sight.axes
+        for image in sight.images:
+            seen += _rows_of(image, span, row)
+    is_turned = turned.ndim > 1 or not np.array_equal(turned, positions)
+    return StepSight(tuple(seen), turned if is_turned else None)
+
+
+def _rows_of(image: PromptImage, span: Span, row: int) -> list[SeenRows]:
+    """Where ``image`` is in a span whose first row is ``row``."""
+    start, end = span.start, span.start + len(span.tokens)
+    found, before = list[SeenRows](), 0
+    for place, length in image.places:
+        low, high = max(start, place), min(end, place + length)
+        if low < high:
+            found.append(SeenRows(image.image, before + low - place, row + low - start, high - low))
+        before += length
+    return found
 
 
 def depths_of(ancestors: Ints) -> Ints:

@@ -9,7 +9,7 @@ import torch
 from transformers import PreTrainedModel
 
 from app.core.progress import SILENCE, Progress
-from app.model.checkpoints.loading import load_model
+from app.model.checkpoints.loading import language_part, load_whole
 from app.model.config import ModelConfig
 from app.model.cpu.attention import CpuAttention
 from app.model.cpu.scan import CpuScan
@@ -25,6 +25,8 @@ from app.model.layers.recurrent import RecurrentRoute
 from app.model.layers.sparse import run_densely
 from app.model.parallel.group import Group
 from app.model.state_storage import StateStorage
+from app.model.vision.opening import Eyes, open_eyes
+from app.model.vision.tower import can_see
 
 if TYPE_CHECKING:
     from app.model.cuda.attention import TritonAttention
@@ -39,6 +41,8 @@ class LoadedModel:
     recurrent: RecurrentRoute
     shapes: dict[int, LayerShape]
     """By layer with attention. Shapes of states: ``recurrent.shapes``."""
+    eyes: Eyes | None = None
+    """None: it is served as text."""
 
     @property
     def device(self) -> torch.device:
@@ -96,7 +100,15 @@ def load(
 ) -> LoadedModel:
     """With a ``group`` this rank's share. Raises ``UnsupportedModel`` for what cannot be loaded, or
     has layers of another kind."""
-    model = load_model(config, device, dtype, group, progress)
+    whole = load_whole(config, device, dtype, group, progress)
+    eyes = None
+    if config.images and group is None and can_see(whole):
+        with progress.stage("looking at a picture"):
+            eyes = open_eyes(whole, config.model)
+    apart = () if eyes is None else eyes.tower.parts
+    model = language_part(whole, device, group, apart)
+    if eyes is not None:
+        eyes.tower.to(device)
     route, recurrent = AttentionRoute(), RecurrentRoute(model)
     run_densely(model, route)
     route_own_attention(model, route)
@@ -104,4 +116,4 @@ def load(
     route_own_recurrence(model, recurrent)
     give_positions(model)
     shapes = keep_latents(model, route, probe_layers(model, route, recurrent))
-    return LoadedModel(model, route, recurrent, shapes)
+    return LoadedModel(model, route, recurrent, shapes, eyes)

@@ -41,6 +41,8 @@ from app.model.self_check import (
 )
 from app.model.state_storage import allocate_states
 from app.model.tree_check import follows_trees
+from app.model.vision.features import SeenEmbeddings
+from app.model.vision.opening import blocks_for, look
 
 _BLOCK_SIZE = 16
 
@@ -54,6 +56,8 @@ class Prepared:
     quantized: str = ""
     trees: bool = False
     """Whether spans may be trees."""
+    seen: SeenEmbeddings | None = None
+    """The way of images into the model; None: it is served as text."""
 
 
 def prepare(
@@ -85,12 +89,24 @@ def prepare(
     if config.batch_invariant and loaded.device.type == "cpu":
         require_invariance(model)
     model.set_attn_implementation(loaded.route.name)
-    forward = _forward_over_new(loaded, config, case, block_size)
+    forward = _forward_over_new(loaded, config, block_size, case.blocks)
     check_ragged_step(model, forward, case, block_size, expected, noise)
     if not loaded.recurrent.shapes:
         prepared = replace(prepared, trees=follows_trees(forward, case, block_size, expected))
+    if loaded.eyes is not None:
+        seen = look(
+            model,
+            loaded.eyes,
+            _forward_over_new(loaded, config, block_size, blocks_for(loaded.eyes, block_size)),
+            block_size=block_size,
+            groups=len({shape.window for shape in loaded.shapes.values()}),
+            states=bool(loaded.recurrent.shapes),
+            rounded=config.quantize is not None,
+            cache_bytes=config.image_cache_bytes,
+        )
+        prepared = replace(prepared, seen=seen)
     if config.kv_cache_dtype == "fp8":
-        forward = _forward_over_new(loaded.in_fp8(), config, case, block_size)
+        forward = _forward_over_new(loaded.in_fp8(), config, block_size, case.blocks)
         check_rounded_cache(forward, case, block_size, expected)
     if adapters is not None and config.adapters is not None:
         adapters.attach(lambda: forward.run(lay_out(case.steps[0], block_size)))
@@ -101,14 +117,14 @@ def prepare(
 
 
 def _forward_over_new(
-    loaded: LoadedModel, config: ModelConfig, case: CheckCase, block_size: int
+    loaded: LoadedModel, config: ModelConfig, block_size: int, blocks: int
 ) -> RaggedForward:
-    """A pass over a cache that holds ``case``."""
+    """A pass over a cache of so many blocks."""
     storage = allocate(
-        loaded.shapes, num_blocks=case.blocks, block_size=block_size, device=loaded.device
+        loaded.shapes, num_blocks=blocks, block_size=block_size, device=loaded.device
     )
     states = allocate_states(loaded.recurrent.shapes, CHECKED_SLOTS, loaded.device)
-    return loaded.forward_over(storage, states, case.blocks * block_size, config)
+    return loaded.forward_over(storage, states, blocks * block_size, config)
 
 
 def _fuse_or_pack(

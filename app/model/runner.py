@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from app.core.cache import StateSlots
+from app.core.images import Eyes, SightCounts
 from app.core.step import Draw, PendingDraws, StepPlan, StepResult
 from app.model.adapters.slots import AdapterSlots
 from app.model.failures import naming_failures
@@ -20,6 +21,7 @@ from app.model.inputs import StepArrays, lay_out
 from app.model.kv_storage import KvStorage
 from app.model.sampling import Sampler
 from app.model.state_storage import StateStorage
+from app.model.vision.features import SeenEmbeddings
 
 if TYPE_CHECKING:
     from app.model.cuda.compilations import KernelCompilations
@@ -91,11 +93,16 @@ class TorchRunner:
         description: RunnerDescription,
         compilations: KernelCompilations | None,
         leader: Leader | None = None,
+        seen: SeenEmbeddings | None = None,
+        eyes: Eyes | None = None,
     ) -> None:
+        """``seen`` and ``eyes`` are of a model that sees."""
         self._forward = forward
         self._graphs = graphs
         self._compilations = compilations
         self._leader = leader
+        self._seen = seen
+        self.eyes = eyes
         self._sampler = sampler
         self.adapters = adapters
         self.description = description
@@ -130,9 +137,21 @@ class TorchRunner:
 
     def compute(self, step: StepArrays, drawn: Tensor | None) -> Tensor:
         """The logits of a laid-out step; ``drawn`` as in ``CudaSteps.run``."""
+        if step.sight is None:
+            return self._run(step, drawn)
+        assert self._seen is not None, "an image for a model that is served as text"
+        with self._seen.of_step(step):
+            return self._run(step, drawn)
+
+    def _run(self, step: StepArrays, drawn: Tensor | None) -> Tensor:
         if self._graphs is None:
             return self._forward.run(step)
         return self._graphs.run(step, drawn)
+
+    @property
+    def sight_counts(self) -> SightCounts | None:
+        """None: the model is served as text."""
+        return None if self._seen is None else self._seen.counts
 
     @torch.inference_mode()
     def sample(self, draws: Sequence[Draw | None]) -> PendingDraws:

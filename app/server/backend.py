@@ -14,6 +14,7 @@ from app.answer.formats import ChatFormat, detect
 from app.core.adapters import Adapter
 from app.core.constraint import Constraint, ConstraintSpec, Vocabulary
 from app.core.events import StepObserver
+from app.core.images import Eyes, SightCounts
 from app.core.progress import SILENCE, Progress
 from app.core.text import Tokenizer
 from app.core.verbatim import Document
@@ -42,18 +43,26 @@ class Backend:
     """From texts to what fills the holes of constraints; whether pieces are made of words."""
     max_sequence_tokens: int
     fingerprint: str
+    eyes: Eyes | None = None
+    """What expands prompts with images; None: the model is served as text."""
+    sight_counts: Callable[[], SightCounts | None] = lambda: None
+    """What the vision tower has done; None where there is none."""
     adapter_slots: Slots | None = None
     """Room for adapters; None: there are none."""
     adapters: Sequence[Adapter] = ()
     """Those that were loaded with the model."""
     kernel_compilations: Callable[[], int] = lambda: 0
+    """How many GPU kernels were compiled while serving."""
     weight_bytes: Mapping[str, int] = field(default_factory=dict)
     """Memory of the model's weights, by the name of their type."""
-    """How many GPU kernels were compiled while serving."""
     compile_arguments: tuple[Any, ...] = ()
     """What ``compile_target`` gets after each specification."""
     warm_up: ConstraintSpec | None = None
     """What a new compile worker compiles first."""
+    image_target: str = "app.serving.images.preparing:prepare_image"
+    """``module:function`` from an ``ImageJob`` to a ``PreparedImage``, run in the image workers."""
+    image_model: str = ""
+    """What it gets after each job: what the model is loaded from."""
     watch: Callable[[Callable[[str], None]], None] = lambda on_loss: None
     """Calls what it is given once, from any thread, with the reason, when the engine's steps cannot
     end any more although none may say so."""
@@ -91,6 +100,7 @@ def _load(settings: Settings, observer: StepObserver, progress: Progress) -> Bac
     chat_format = replace(
         detect(tokenizer.chat_template, tokenizer.special_tokens),
         takes_system=tokenizer.takes_system,
+        takes_text=tokenizer.takes_text,
         reads_schemas=tokenizer.reads_schemas,
     )
     tokenizer.make_writable(chat_format.markers())
@@ -109,6 +119,10 @@ def _load(settings: Settings, observer: StepObserver, progress: Progress) -> Bac
     weights = weights_identity(settings.model)
     with progress.stage("trying masks"):
         link = Compiler(vocabulary).link
+    if runner.eyes is not None:
+        marker = runner.eyes.marker
+        takes_images = tokenizer.takes_images(marker)
+        chat_format = replace(chat_format, image_marker=marker, takes_images=takes_images)
     arithmetic = description.arithmetic
     identity = f"{version('leapjson')} {settings.served_model} {arithmetic} {weights}"
     return Backend(
@@ -121,6 +135,8 @@ def _load(settings: Settings, observer: StepObserver, progress: Progress) -> Bac
         read_document=read_document,
         max_sequence_tokens=engine.max_sequence_tokens,
         fingerprint="fp_" + hashlib.blake2b(identity.encode(), digest_size=5).hexdigest(),
+        eyes=runner.eyes,
+        sight_counts=lambda: runner.sight_counts,
         adapter_slots=slots,
         adapters=[] if slots is None else _loaded(settings, slots.identities),
         kernel_compilations=lambda: runner.kernel_compilations,
@@ -129,6 +145,7 @@ def _load(settings: Settings, observer: StepObserver, progress: Progress) -> Bac
         watch=runner.watch,
         close=runner.close,
         warm_up=everyday_schema(),
+        image_model=settings.model,
         switch_seconds=OVERLAPPED_SECONDS if device.type == "cuda" else SERIAL_SECONDS,
     )
 

@@ -26,16 +26,17 @@ from app.server.backend import Backend
 from app.server.preload import Preload, warm
 from app.server.readings import readings
 from app.server.settings import Settings
+from app.server.sight import sight_of
 from app.serving.adapters import Adapters
 from app.serving.admission import Admission
 from app.serving.compiling.bindings import Bindings
 from app.serving.compiling.cache import ConstraintCache
 from app.serving.compiling.graphs import Graphs
-from app.serving.compiling.pool import CompilePool
 from app.serving.compiling.schema_registry import SchemaRegistry
 from app.serving.compiling.validation import Validation
 from app.serving.service import GenerationService, ServiceConfig
 from app.serving.worker import EngineWorker
+from app.serving.workers.pool import WorkerPool
 from app.telemetry.collector import open_traces
 from app.telemetry.edge import install_telemetry
 from app.telemetry.metrics import Metrics
@@ -99,10 +100,11 @@ def assemble(
         running=settings.max_running,
         max_queue_tokens=settings.max_queue_tokens,
         max_body_bytes=settings.max_bodies_bytes,
+        max_image_bytes=settings.max_images_bytes,
         tenant_share=settings.tenant_share,
         request_seconds=settings.request_seconds,
     )
-    pool = CompilePool(
+    pool = WorkerPool(
         backend.compile_target,
         *backend.compile_arguments,
         workers=settings.compile_workers,
@@ -111,7 +113,7 @@ def assemble(
     )
 
     async def compile(spec: ConstraintSpec, tenant: str) -> Constraint:
-        return backend.link(await pool.compile(spec, tenant))
+        return backend.link(await pool.work(spec, tenant))
 
     async def explain(spec: JsonSchema, tenant: str) -> bytes:
         seconds = min(EXPLAIN_SECONDS, settings.compile_seconds)
@@ -143,6 +145,8 @@ def assemble(
         max_characters=settings.max_verbatim_characters,
     )
     validation = Validation(check)
+    sight = sight_of(settings, backend, metrics)
+    intakes = () if sight is None else (sight.intake,)
     service = GenerationService(
         ServiceConfig(
             max_sequence_tokens=backend.max_sequence_tokens,
@@ -166,6 +170,7 @@ def assemble(
             loaded=backend.adapters,
             folder=settings.adapter_folder,
         ),
+        sight=sight,
         observer=metrics,
         status_of=status_of,
         clock=clock,
@@ -177,7 +182,7 @@ def assemble(
         max_bytes=settings.schema_registry_bytes,
     )
     graphs = Graphs(draw=draw, walk=walk)
-    metrics.watch(readings(backend, constraints, bindings, worker, admission, pool))
+    metrics.watch(readings(backend, constraints, bindings, worker, admission, pool, sight))
 
     traces = open_traces(settings.otlp_endpoint, model=settings.served_model)
 
@@ -186,10 +191,13 @@ def assemble(
         async with contextlib.AsyncExitStack() as closing:  # the last that started closes first
             if traces is not None:
                 closing.push_async_callback(traces.close)
-            for part in (pool, constraints, bindings, validation, schemas, graphs):
+            for part in (pool, *intakes, constraints, bindings, validation, schemas, graphs):
                 closing.push_async_callback(part.close)
             with progress.stage("starting the processes that compile schemas"):
                 await pool.start()
+            for intake in intakes:
+                with progress.stage("starting the processes that read images"):
+                    await intake.start()
             if preloads:
                 with progress.stage("compiling the types to preload", len(preloads)) as stage:
                     for number, preload in enumerate(preloads):
@@ -241,7 +249,8 @@ def _api_config(settings: Settings, backend: Backend) -> ApiConfig:
         fingerprint=backend.fingerprint,
         created=int(time.time()),
         has_adapters=backend.adapter_slots is not None,
-        max_body_bytes=settings.max_body_bytes,
+        max_body_bytes=settings.body_bytes(sees=backend.eyes is not None),
+        images=None if backend.eyes is None else settings.image_rules(),
         max_nesting=settings.max_body_nesting,
         max_n=min(settings.max_n, _places(settings)),
         max_messages=settings.max_messages,

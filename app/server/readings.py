@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from functools import partial
 
+from app.core.images import SightCounts
 from app.server.backend import Backend
 from app.serving.admission import Admission
 from app.serving.compiling.bindings import Bindings
 from app.serving.compiling.cache import ConstraintCache
-from app.serving.compiling.pool import CompilePool
+from app.serving.service import Sight
 from app.serving.worker import EngineWorker
+from app.serving.workers.pool import WorkerPool
 from app.telemetry.metrics import Reading
 
 
@@ -19,7 +21,8 @@ def readings(
     bindings: Bindings,
     worker: EngineWorker,
     admission: Admission,
-    pool: CompilePool,
+    pool: WorkerPool,
+    sight: Sight | None,
 ) -> list[Reading]:
     engine = backend.engine
     return [
@@ -62,9 +65,37 @@ def readings(
         Reading("kernel_compilations_total",
                 "GPU kernels compiled while serving: everybody waited. Should be 0.",
                 backend.kernel_compilations),
+        *_of_images(backend, admission, sight),
         *[
             Reading("model_weight_bytes", "Memory of the model's weights, by their type.",
                     partial(float, size), {"dtype": dtype})
             for dtype, size in backend.weight_bytes.items()
         ],
+    ]  # fmt: skip
+
+
+def _of_images(backend: Backend, admission: Admission, sight: Sight | None) -> list[Reading]:
+    """None for a model that is served as text."""
+    if sight is None:
+        return []
+
+    def counts() -> SightCounts:
+        found = backend.sight_counts()
+        assert found is not None, "a model that sees counts what it sees"
+        return found
+
+    return [
+        Reading("images_seen_total", "Images that the vision tower was run for.",
+                lambda: counts().computed),
+        Reading("image_cache_hits_total", "Times that a step found what an image looks like.",
+                lambda: counts().found),
+        Reading("image_tower_seconds_total",
+                "Spent in the vision tower; on a GPU until it was launched.",
+                lambda: counts().seconds),
+        Reading("image_cache_bytes", "Memory of what the images seen last look like.",
+                lambda: counts().kept_bytes),
+        Reading("image_bytes", "Images of the requests that are served, as sent and prepared.",
+                lambda: admission.image_bytes),
+        Reading("image_worker_restarts_total", "Image workers that had to be replaced.",
+                lambda: sight.intake.restarts),
     ]  # fmt: skip

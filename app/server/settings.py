@@ -13,9 +13,10 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from app.answer.tools import MOST_CALLS
 from app.constraint.limits import Limits
 from app.core.model_name import gguf_stem, is_gguf
-from app.demo import MODEL_PATH
+from app.demo import MODELS
 from app.engine.config import EngineConfig
 from app.http.config import UnknownFields, Whitespace
+from app.http.requests.images import ImageRules
 from app.model.config import (
     AdaptersConfig,
     DeviceName,
@@ -25,13 +26,27 @@ from app.model.config import (
     QuantizeName,
 )
 from app.serving.adapters import NAME
-from app.serving.compiling.pool import CompileLimits
-from app.serving.compiling.worker_process import PATIENCE
+from app.serving.images.jobs import ReadingLimits
+from app.serving.images.urls import is_host_pattern
 from app.serving.service import UNSAID_TOKENS
 from app.serving.worker import STALL_SECONDS
+from app.serving.workers.pool import WorkerLimits
+from app.serving.workers.worker_process import PATIENCE
 from app.telemetry.logs import LogFormat
 
 MIB = 1 << 20
+
+TEXT_BODY_BYTES = 4 * MIB
+IMAGE_BODY_BYTES = 32 * MIB
+"""Room for the largest image in base64, or for a few photographs."""
+
+_USUAL_IMAGE_TOKENS = 4096
+"""3.2 megapixels for models that count a token for 28 x 28 pixels."""
+
+_IMAGE_MEMORY = 1024 * MIB
+_PIXEL_BYTES = 24
+"""What a worker may take for an image: itself, and for each pixel of the largest two copies with
+transparency, two without and the model's own."""
 
 _PREFILL_SHARE = 8
 """Of a step that computes so many spare tokens of a prompt, reading the weights is a ninth."""
@@ -57,8 +72,9 @@ class Settings(BaseSettings):
         use_attribute_docstrings=True,
     )
 
-    model: str = str(MODEL_PATH)
-    """Model folder, Hugging Face name or GGUF file; the embedded demo by default."""
+    model: str = str(MODELS["demo"])
+    """Model folder, Hugging Face name or GGUF file; demo and demo-vision are the embedded ones, of
+    which demo is the default."""
     served_model_name: str | None = None
     """Name that requests give; by default the model's own."""
     host: str = "127.0.0.1"
@@ -89,6 +105,11 @@ class Settings(BaseSettings):
     """Type that keys and values are kept in: auto is the model's, fp8 half of that, on CUDA."""
     kv_block_size: Count = 16
     """Tokens in a cache block."""
+
+    images: bool = True
+    """Keep what of a model sees, where it does; false serves it as text, in less memory."""
+    image_cache_bytes: Bytes = 256 * MIB
+    """Memory for what the vision tower made of the images seen last, in bytes."""
 
     adapters: Annotated[tuple[str, ...], NoDecode] = ()
     """LoRA adapters in peft's format, each as name=folder or name=Hugging Face name, with commas
@@ -185,11 +206,41 @@ class Settings(BaseSettings):
     preload: Annotated[tuple[str, ...], NoDecode] = ()
     """Python types (module:Type) compiled at start-up; commas between several."""
 
-    max_body_bytes: Bytes = 4 * MIB
-    """Size of a request body."""
+    max_body_bytes: Annotated[
+        Bytes | None,
+        Field(
+            description=f"Size of a request body; by default {TEXT_BODY_BYTES // MIB} MiB, or "
+            f"{IMAGE_BODY_BYTES // MIB} MiB where the model sees images."
+        ),
+    ] = None
     max_bodies_bytes: Annotated[Bytes, Field(validate_default=True)] = 256 * MIB
     """Size of all request bodies together that are being read; of it, as of max_queue,
     tenant_share leaves others a rest above."""
+    max_images: Count = 16
+    """Images of one request. See docs/images.md."""
+    max_image_bytes: Bytes = 20 * MIB
+    """Size of the file of one image."""
+    max_image_pixels: Count = 50_000_000
+    """Pixels of one image, as its file has them."""
+    max_image_tokens: Count | None = None
+    """Tokens that one image may count for, to which larger ones are scaled down; by default 4096,
+    or three quarters of the context if that is less."""
+    max_images_bytes: Bytes = 1024 * MIB
+    """Memory for the images of all requests that are served, as they were sent and as the model
+    takes them, in bytes; of it, as of max_queue, tenant_share leaves others a rest above."""
+    image_workers: Count = 2
+    """Processes that read images, where the model sees them."""
+    image_seconds: Annotated[
+        Seconds,
+        Field(
+            description="Processor time for reading one image, in seconds; "
+            f"a request waits {PATIENCE} times as long at most."
+        ),
+    ] = 10.0
+    allowed_image_hosts: Annotated[tuple[str, ...], NoDecode] = ()
+    """Hosts that images are fetched from where a request gives a URL, with commas between:
+    images.example.com, or *.example.com for all below. By default none: images come in the request.
+    See docs/security.md."""
     max_body_nesting: Annotated[int, Field(ge=1, le=190)] = 100
     """Depth of a request body's JSON."""
     max_n: Count = 16
@@ -229,7 +280,14 @@ class Settings(BaseSettings):
     """Collector that traces go to, by OTLP over HTTP: http://collector:4318. By default what
     OTEL_EXPORTER_OTLP_ENDPOINT says. Needs leapjson[otel]."""
 
-    @field_validator("preload", "api_keys", "cors_origins", "adapters", mode="before")
+    @field_validator("model")
+    @classmethod
+    def _is_a_place(cls, model: str) -> str:
+        return str(MODELS.get(model, model))
+
+    @field_validator(
+        "preload", "api_keys", "cors_origins", "adapters", "allowed_image_hosts", mode="before"
+    )
     @classmethod
     def _split_at_commas(cls, value: str | Iterable[str] | None) -> tuple[str, ...] | None:
         if value is None:
@@ -266,7 +324,7 @@ class Settings(BaseSettings):
     @field_validator("max_bodies_bytes")
     @classmethod
     def _have_room_for_one(cls, size: int, settings: ValidationInfo) -> int:
-        if size < settings.data.get("max_body_bytes", 0):
+        if size < (settings.data.get("max_body_bytes") or 0):
             raise ValueError(f"{size} is less than max_body_bytes, the size of one body")
         return size
 
@@ -279,17 +337,29 @@ class Settings(BaseSettings):
                 raise ValueError(f"{origin!r} is not an origin, like https://example.com:8443")
         return origins
 
+    @field_validator("allowed_image_hosts")
+    @classmethod
+    def _are_hosts(cls, hosts: tuple[str, ...]) -> tuple[str, ...]:
+        for host in hosts:
+            if not is_host_pattern(host):
+                raise ValueError(
+                    f"{host!r} is no host name in small letters, like images.example.com or "
+                    "*.example.com"
+                )
+        return hosts
+
     @property
     def served_model(self) -> str:
         """The name that requests give."""
         if self.served_model_name is not None:
             return self.served_model_name
-        if self.model == str(MODEL_PATH):
-            return "leapjson-demo"
+        for name, folder in MODELS.items():
+            if self.model == str(folder):
+                return f"leapjson-{name}"
         if is_gguf(self.model):
             return gguf_stem(self.model)
-        folder = Path(self.model)
-        return folder.resolve().name if folder.is_dir() else self.model
+        place = Path(self.model)
+        return place.resolve().name if place.is_dir() else self.model
 
     @property
     def set_for_cuda(self) -> list[str]:
@@ -330,6 +400,8 @@ class Settings(BaseSettings):
             vocab_size=vocabulary_size,
             dequantize=self.dequantize,
             quantize=self.quantize,
+            images=self.images,
+            image_cache_bytes=self.image_cache_bytes,
             random_weights=self.random_weights,
             tensor_parallel=self.tensor_parallel,
             threads=self.cpu_threads,
@@ -351,8 +423,34 @@ class Settings(BaseSettings):
             leap=self.leap,
         )
 
-    def compile_limits(self) -> CompileLimits:
-        return CompileLimits(seconds=self.compile_seconds, memory_bytes=self.compile_memory_bytes)
+    def body_bytes(self, *, sees: bool) -> int:
+        """Of one request; ``sees``: whether the model has eyes."""
+        usual = IMAGE_BODY_BYTES if sees else TEXT_BODY_BYTES
+        return self.max_body_bytes or min(usual, self.max_bodies_bytes)
+
+    def image_rules(self) -> ImageRules:
+        return ImageRules(
+            hosts=frozenset(self.allowed_image_hosts),
+            max_images=self.max_images,
+            max_bytes=self.max_image_bytes,
+        )
+
+    def reading_limits(self) -> ReadingLimits:
+        return ReadingLimits(max_bytes=self.max_image_bytes, max_pixels=self.max_image_pixels)
+
+    def image_limits(self) -> WorkerLimits:
+        """Of the workers that read images, which hold several copies of one."""
+        memory = _IMAGE_MEMORY + self.max_image_bytes * 4 + self.max_image_pixels * _PIXEL_BYTES
+        return WorkerLimits(
+            seconds=self.image_seconds, memory_bytes=memory, answer_bytes=self.max_images_bytes
+        )
+
+    def image_tokens(self, context: int) -> int:
+        """What one image may count for where prompt and answer may have ``context``."""
+        return self.max_image_tokens or min(_USUAL_IMAGE_TOKENS, context * 3 // 4)
+
+    def compile_limits(self) -> WorkerLimits:
+        return WorkerLimits(seconds=self.compile_seconds, memory_bytes=self.compile_memory_bytes)
 
     def constraint_limits(self) -> Limits:
         return Limits(

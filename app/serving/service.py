@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,15 +16,18 @@ from app.answer.spans import Quotable
 from app.core.constraint import Constraint
 from app.core.errors import EngineDied, InvalidRequest, LeapjsonError, PromptTooLong
 from app.core.events import RequestObserver
+from app.core.images import Eyes, PreparedImage
 from app.core.relaxation import Relaxation
 from app.core.request import ChoiceOptions, EngineRequest
 from app.core.text import RenderedPrompt, Tokenizer
+from app.core.verbatim import Passage, passages_of
 from app.serving.adapters import Adapters
 from app.serving.admission import Admission, Ticket
 from app.serving.compiling.bindings import Bindings
 from app.serving.compiling.cache import ConstraintCache
 from app.serving.compiling.validation import Validation
 from app.serving.generation import Generation
+from app.serving.images.intake import ImageIntake
 from app.serving.request import GenerationRequest
 from app.serving.timeline import Timeline
 from app.serving.worker import DEATH_NOTICE, RETRY_SECONDS, EngineWorker
@@ -38,6 +40,14 @@ LONG_PROMPT = 4096
 
 HUGE_PROMPT = 1 << 17
 """Characters from which prompts wait for one another, so that the threads stay free for others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """What a server has whose model sees."""
+
+    eyes: Eyes
+    intake: ImageIntake
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +84,7 @@ class GenerationService:
         validation: Validation,
         tokenizer: Tokenizer,
         adapters: Adapters,
+        sight: Sight | None = None,
         observer: RequestObserver,
         status_of: Callable[[LeapjsonError], int],
         clock: Callable[[], float],
@@ -88,6 +99,7 @@ class GenerationService:
         self.tokenizer = tokenizer
         """The model's own, for text that is not generated."""
         self.adapters = adapters
+        self._sight = sight
         self._observer = observer
         self._status_of = status_of
         self._clock = clock
@@ -107,9 +119,13 @@ class GenerationService:
         """Start a request's clock."""
         return Timeline(endpoint, self._observer, self._clock)
 
-    async def tokenize(self, prompt: Prompt, *, add_special_tokens: bool = True) -> Sequence[int]:
-        """The tokens that a request with this prompt would have. Raises ``InvalidRequest``."""
-        return (await self._render(prompt, add_special_tokens)).tokens
+    async def tokenize(
+        self, prompt: Prompt, ticket: Ticket, *, add_special_tokens: bool = True
+    ) -> Sequence[int]:
+        """The tokens that a request with this prompt would have. Raises ``LeapjsonError``."""
+        async with ticket.deadline().holds("the prompt was not read"):
+            images = await self._prepared(prompt, ticket)
+            return (await self._render(prompt, images, add_special_tokens)).tokens
 
     async def open(
         self, request: GenerationRequest, timeline: Timeline, ticket: Ticket
@@ -143,7 +159,10 @@ class GenerationService:
         tenant, deadline = ticket.tenant, ticket.deadline(request.timeout)
         ticket.take(request.n * len(request.prompts))
         async with deadline.holds("the request was not even in the engine's queue"):
-            plans = [await self._plan(request, prompt) for prompt in request.prompts]
+            plans = []
+            for prompt in request.prompts:
+                images = await self._prepared(prompt, ticket)
+                plans.append(await self._plan(request, prompt, images))
             for plan in plans:
                 self._check_choices(request, plan)
             room = request.n * sum(self._room(request, plan) for plan in plans)
@@ -199,18 +218,30 @@ class GenerationService:
         """A constraint whose holes are filled with the texts of the prompt, and these."""
         scope = "" if self._config.tenants_share else tenant
         texts = passages(prompt)
+        if isinstance(prompt, Conversation) and prompt.images:
+            _check_text(constraint, texts)
         bound = await self._bindings.bind(constraint, texts, scope)
         return bound.constraint, Quotable(texts, bound.documents)
 
-    async def _plan(self, request: GenerationRequest, prompt: Prompt) -> AnswerPlan:
-        rendered = await self._render(prompt)
+    async def _prepared(self, prompt: Prompt, ticket: Ticket) -> Sequence[PreparedImage]:
+        """The images of a prompt. Raises ``LeapjsonError``."""
+        if not isinstance(prompt, Conversation) or not prompt.images:
+            return ()
+        assert self._sight is not None, "images are refused where the model has no eyes"
+        return await self._sight.intake.prepare(prompt.images, ticket)
+
+    async def _plan(
+        self, request: GenerationRequest, prompt: Prompt, images: Sequence[PreparedImage]
+    ) -> AnswerPlan:
+        rendered = await self._render(prompt, images)
         told = prompt.told if isinstance(prompt, Conversation) else None
         if told is not None and told.schema and not told.asked:
             room = self._config.max_sequence_tokens
             answer = request.max_tokens or min(UNSAID_TOKENS, room // 2)
             if len(rendered.tokens) + answer > room:
                 assert isinstance(prompt, Conversation)
-                return await self._plan(request, replace(prompt, told=replace(told, schema="")))
+                untold = replace(prompt, told=replace(told, schema=""))
+                return await self._plan(request, untold, images)
         return AnswerPlan.of(
             rendered,
             request.content,
@@ -220,13 +251,24 @@ class GenerationService:
             None if told is None else bool(told.schema),
         )
 
-    async def _render(self, prompt: Prompt, add_special_tokens: bool = True) -> RenderedPrompt:
-        """In tokens; long prompts are tokenized on a thread, huge ones one at a time."""
-        work = functools.partial(
-            render, prompt, self.tokenizer, self._config.chat_format, add_special_tokens
-        )
+    async def _render(
+        self,
+        prompt: Prompt,
+        images: Sequence[PreparedImage] = (),
+        add_special_tokens: bool = True,
+    ) -> RenderedPrompt:
+        """In tokens; long prompts, and those with images, are tokenized on a thread, huge ones one
+        at a time."""
+
+        def work() -> RenderedPrompt:
+            rendered = render(prompt, self.tokenizer, self._config.chat_format, add_special_tokens)
+            if not images or self._sight is None:
+                return rendered
+            expanded = self._sight.eyes.expand(rendered.tokens, images)
+            return replace(rendered, tokens=expanded.tokens, images=expanded.images)
+
         length = text_length(prompt, HUGE_PROMPT)
-        if length < LONG_PROMPT:
+        if length < LONG_PROMPT and not images:
             return work()
         if length < HUGE_PROMPT:
             return await asyncio.to_thread(work)
@@ -248,6 +290,7 @@ class GenerationService:
             request_id=f"{request.request_id}-{index}",
             prompt=plan.prompt,
             max_tokens=max_tokens,
+            images=plan.images,
             sampling=request.sampling,
             seed=seed % 2**64,
             constraint=constraint,
@@ -314,11 +357,18 @@ class GenerationService:
         if prompt_tokens == 0:
             raise InvalidRequest("the prompt is empty", role="prompt")
         if left < 1:
-            raise PromptTooLong(prompt_tokens=prompt_tokens, room=room)
+            raise PromptTooLong(
+                prompt_tokens=prompt_tokens, room=room, image_tokens=plan.image_tokens
+            )
         if asked is None:
             return min(left, self._config.default_max_tokens or left)
         if asked > left:
-            raise PromptTooLong(prompt_tokens=prompt_tokens, room=room, max_tokens=asked)
+            raise PromptTooLong(
+                prompt_tokens=prompt_tokens,
+                room=room,
+                max_tokens=asked,
+                image_tokens=plan.image_tokens,
+            )
         return asked
 
     def _check_bias(self, logit_bias: Mapping[int, float]) -> None:
@@ -329,3 +379,15 @@ class GenerationService:
                     f"{self._config.vocabulary_size - 1}",
                     param="logit_bias",
                 )
+
+
+def _check_text(constraint: Constraint, texts: Sequence[Passage]) -> None:
+    """Raises ``InvalidRequest`` where values have to stand in what is images alone."""
+    for hole in constraint.holes:
+        if not any(passage.text for passage in passages_of(hole.source, texts)):
+            raise InvalidRequest(
+                f"x-verbatim at {hole.pointer or 'the root'} asks for a piece of {hole.source}, "
+                "which has no text: it is images alone, and x-verbatim does not apply to them; "
+                "leave it out, or send the text as well",
+                role="constraint",
+            )

@@ -98,6 +98,9 @@ _HISTOGRAMS: dict[str, tuple[Sequence[float], str, *tuple[str, ...]]] = {
     "schema_compile_seconds": (
         _LATENCY, "Compiling a constraint, waiting for a worker included.", "kind", "result",
     ),
+    "image_prepare_seconds": (
+        _LATENCY, "Preparing an image, fetching and waiting for a worker included.", "result",
+    ),
     "time_to_first_token_seconds": (_LATENCY, "From arrival to the first chunk."),
     "e2e_request_latency_seconds": (_LATENCY, "From arrival to the last chunk."),
     "request_queue_time_seconds": (_LATENCY, "From arrival until a step took the request up."),
@@ -270,6 +273,9 @@ class Metrics:
 
     def observe_compile(self, kind: str, result: str, seconds: float) -> None:
         self._histograms["schema_compile_seconds"].labels(kind, result).observe(seconds)
+
+    def observe_image(self, result: str, seconds: float) -> None:
+        self._histograms["image_prepare_seconds"].labels(result).observe(seconds)
 
     def describe(self, model: str) -> None:
         """Report what runs here. Call once."""

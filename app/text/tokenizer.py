@@ -13,7 +13,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from app.core.errors import InvalidRequest, UnsupportedModel
 from app.core.model_name import is_gguf
-from app.core.text import RenderedPrompt
+from app.core.text import SEAM, RenderedPrompt
 from app.text.gguf_tokenizer import gguf_tokenizer
 from app.text.vocabulary import tokenizer_json
 
@@ -76,14 +76,36 @@ class HfTokenizer:
         return self.hf.init_kwargs.get("reads_schemas") is not False
 
     @property
+    def takes_text(self) -> bool:
+        """Whether the chat template writes a content that is a text, and not a list of parts.
+
+        Also where it writes neither: there is none, or it refuses what it is tried with.
+        """
+        text, parts = "a message", [{"type": "text", "text": "a message"}]
+        return self._writes("user", text) == 1 or self._writes("user", parts) != 1
+
+    @property
     def takes_system(self) -> bool:
         """Whether the chat template writes what a system message says."""
         mark = "a system message"
-        messages = [{"role": "system", "content": mark}, {"role": "user", "content": "x"}]
+        content = mark if self.takes_text else [{"type": "text", "text": mark}]
+        return self._writes("system", content, mark) > 0
+
+    def takes_images(self, marker: str) -> bool:
+        """Whether the chat template writes ``marker`` for a part of a message that is an image."""
+        content = [{"type": "image"}, {"type": "text", "text": "a message"}]
+        return self._writes("user", content) == self._writes("user", content, marker) == 1
+
+    def _writes(self, role: str, content: Any, mark: str = "a message") -> int:
+        """How often it writes ``mark`` for such a message."""
+        user = "x" if isinstance(content, str) else [{"type": "text", "text": "x"}]
+        messages = [{"role": role, "content": content}]
+        if role != "user":
+            messages.append({"role": "user", "content": user})
         try:
-            return mark in str(self.hf.apply_chat_template(messages, tokenize=False))
+            return str(self.hf.apply_chat_template(messages, tokenize=False)).count(mark)
         except Exception:  # a template may raise anything; what it refuses, requests are told
-            return False
+            return 0
 
     def make_writable(self, marks: Collection[str]) -> None:
         """Let answers hold the special tokens that are spelled as one of ``marks``.
@@ -164,7 +186,9 @@ class HfTokenizer:
             raise InvalidRequest(
                 f"the model's chat template refuses these messages: {error}", param="messages"
             ) from error
-        return RenderedPrompt(self.encode_prompt(str(text)), str(text)[-_TAIL:])
+        pieces = str(text).split(SEAM)
+        tokens = [token for piece in pieces for token in self.encode_prompt(piece)]
+        return RenderedPrompt(tokens, "".join(pieces)[-_TAIL:])
 
     def _encode_plain(self, text: str) -> list[int]:
         if not self._sentinel_ids:

@@ -71,7 +71,7 @@ def compile_workers(pid: int) -> list[int]:
     workers = []
     for child in sorted(children):
         command = Path(f"/proc/{child}/cmdline")
-        if command.exists() and b"compiling.worker_process" in command.read_bytes():
+        if command.exists() and b"workers.worker_process" in command.read_bytes():
             workers.append(child)
     return workers
 

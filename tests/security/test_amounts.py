@@ -138,7 +138,7 @@ def test_the_server_imports_no_cache_of_pickles() -> None:
     """CVE-2025-69872: diskcache, which outlines brings in, reads pickles from a folder."""
     code = (
         "import sys, app.server.serve, app.constraint, app.engine; "
-        "import app.serving.compiling.worker_process; "
+        "import app.serving.workers.worker_process; "
         "sys.exit('diskcache' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

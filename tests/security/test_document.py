@@ -19,14 +19,14 @@ from app.http.completions.wire import CompletionRequest
 from app.http.connection import ConnectionLimits
 from app.server.settings import Settings
 from app.serving.compiling.cache import ConstraintCache
-from app.serving.compiling.pool import CompileLimits
 from app.serving.compiling.schema_registry import SchemaRegistry
+from app.serving.workers.pool import WorkerLimits
 
 ROOT = Path(__file__).parents[2]
 DOCUMENT = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
 CLASSES: tuple[Any, ...] = (
     ChatCompletionRequest,
-    CompileLimits,
+    WorkerLimits,
     CompletionRequest,
     ConnectionLimits,
     ConstraintCache,

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from app.serving.compiling.fair_pool import FairPool
+from app.serving.workers.fair_pool import FairPool
 
 
 async def acquired(pool: FairPool[str], tenants: str) -> list[asyncio.Task[str]]:

@@ -22,8 +22,8 @@ from app.core.errors import (
     UnsupportedSchema,
 )
 from app.core.specs import JsonSchema
-from app.serving.compiling.pool import CompileLimits, CompilePool
 from app.serving.compiling.schema_registry import RegisteredSchema, SchemaRegistry
+from app.serving.workers.pool import WorkerLimits, WorkerPool
 from tests.serving.fakes import Bench, until
 
 EXPLAIN = "app.explain.report:explain_schema"
@@ -171,8 +171,8 @@ def _workers_find_the_tests(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("_workers_find_the_tests")
 async def test_the_report_comes_from_a_worker_bounded_in_time_and_size() -> None:
-    limits = CompileLimits(seconds=60, memory_bytes=1 << 30)
-    pool = CompilePool("tests.serving.compile_targets:compile", workers=1, limits=limits)
+    limits = WorkerLimits(seconds=60, memory_bytes=1 << 30)
+    pool = WorkerPool("tests.serving.compile_targets:compile", workers=1, limits=limits)
     await pool.start()
     try:
         names = {f"p{number}": {"type": "string", "description": "x"} for number in range(300)}
@@ -203,7 +203,7 @@ async def test_a_client_that_leaves_while_its_schema_is_explained_costs_no_worke
     tmp_path: Path,
 ) -> None:
     target = "tests.serving.compile_targets:wait_for_file"
-    pool = CompilePool(target, workers=1, limits=CompileLimits(seconds=60))
+    pool = WorkerPool(target, workers=1, limits=WorkerLimits(seconds=60))
     await pool.start()
     bench = Bench()
     began: list[JsonSchema] = []
@@ -236,14 +236,14 @@ async def test_a_client_that_leaves_while_its_schema_is_explained_costs_no_worke
 
 @pytest.mark.usefixtures("_workers_find_the_tests")
 async def test_a_job_that_does_not_exist_is_our_mistake_and_costs_no_worker() -> None:
-    pool = CompilePool(
-        "tests.serving.compile_targets:compile", workers=1, limits=CompileLimits(seconds=60)
+    pool = WorkerPool(
+        "tests.serving.compile_targets:compile", workers=1, limits=WorkerLimits(seconds=60)
     )
     await pool.start()
     try:
         with pytest.raises(LeapjsonError, match="a fault of the server"):
             await pool.run("tests.serving.compile_targets:missing", spec(1), seconds=60)
         with pytest.raises(LeapjsonError):
-            await pool.compile(spec(1))  # of another kind than this compiler takes
+            await pool.work(spec(1))  # of another kind than this compiler takes
     finally:
         await pool.close()

@@ -66,6 +66,12 @@ class ChatFormat:
     """Whether the template takes results of calls that are the text of their messages."""
     takes_system: bool = True
     """Whether the template writes what a system message says."""
+    takes_text: bool = True
+    """Whether a message's content may be a text; else the template wants a list of parts."""
+    image_marker: str = ""
+    """What stands in a prompt for an image; "": the model has no eyes."""
+    takes_images: bool = False
+    """Whether the template writes it for a part of a message that is an image."""
     reads_schemas: bool = True
     """Whether the model was taught to read JSON Schema in its prompt."""
     arguments_as_text: bool = False

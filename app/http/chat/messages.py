@@ -7,6 +7,7 @@ from typing import Any
 
 from app.core.errors import InvalidRequest
 from app.http.chat.wire import CustomToolCall, Message, ToolCall
+from app.http.requests.images import ImageReader
 from app.http.requests.messages import (
     joined_text,
     template_call,
@@ -16,15 +17,18 @@ from app.http.requests.messages import (
 from app.http.requests.wire import missing
 
 
-def template_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
-    """In the chat template's terms. Raises ``InvalidRequest`` that names the message."""
+def template_messages(messages: Sequence[Message], images: ImageReader) -> list[dict[str, Any]]:
+    """In the chat template's terms, with marks for what ``images`` collects.
+
+    Raises ``InvalidRequest`` that names the message.
+    """
     called: set[str] = set()
     rendered = []
     for number, message in enumerate(messages):
         param = f"messages[{number}]"
         _check(message, param, called)
         called.update(call.id for call in message.tool_calls or ())
-        rendered.append(_template_message(message, param))
+        rendered.append(_template_message(message, param, images))
     return rendered
 
 
@@ -55,12 +59,12 @@ def _check(message: Message, param: str, called: set[str]) -> None:
         )
 
 
-def _template_message(message: Message, param: str) -> dict[str, Any]:
-    content = message.content
-    rendered: dict[str, Any] = {
-        "role": template_role(message.role),
-        "content": message.refusal if content is None else joined_text(content, f"{param}.content"),
-    }
+def _template_message(message: Message, param: str, images: ImageReader) -> dict[str, Any]:
+    content = message.refusal
+    if message.content is not None:
+        imageless = None if message.role == "user" else message.role
+        content = joined_text(message.content, f"{param}.content", images, role=imageless)
+    rendered: dict[str, Any] = {"role": template_role(message.role), "content": content}
     for field in ("name", "tool_call_id"):
         value = getattr(message, field)
         if value is not None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from app.answer.images import without_images
 from app.answer.prompt import Conversation
 from app.answer.tools import FunctionTool
 from app.core.constraint import Vocabulary
@@ -26,6 +27,7 @@ from app.http.models import ServedModels
 from app.http.requests.constraints import ConstraintReader, JsonSchemaResponse
 from app.http.requests.generation import generation_request, token_limit
 from app.http.requests.ignored import Ignored
+from app.http.requests.images import ImageReader
 from app.http.requests.messages import check_message_count
 from app.http.requests.reasoning import ReasoningFields, asked_reasoning
 from app.http.requests.template_options import template_options
@@ -91,7 +93,8 @@ def read_conversation(
 ) -> tuple[Conversation, list[FunctionTool]]:
     """What the prompt shows, and all tools of the request. Raises ``InvalidRequest``."""
     check_message_count(wire.messages, config.max_messages)
-    messages = template_messages(wire.messages)
+    images = ImageReader(config.images)
+    messages = template_messages(wire.messages, images)
     leave_out_others(wire.tools, ignored)
     tools = function_tools(
         (f"tools[{number}].{tool.type}", tool.definition)
@@ -101,11 +104,22 @@ def read_conversation(
     options = template_options(wire.chat_template_kwargs, config)
     asked = asked_reasoning(_reasoning(wire), config, effort=wire.reasoning_effort)
     passages = [
-        Passage(f"messages[{number}]", message["content"] or "", message["role"] == "user")
+        Passage(
+            f"messages[{number}]",
+            without_images(message["content"] or ""),
+            message["role"] == "user",
+        )
         for number, message in enumerate(messages)
     ]
-    shown = tools if show_tools else ()
-    return Conversation(messages, shown, options | asked.options, passages, asked.use), tools
+    conversation = Conversation(
+        messages,
+        tools if show_tools else (),
+        options | asked.options,
+        passages,
+        asked.use,
+        images=images.sources,
+    )
+    return conversation, tools
 
 
 def _reasoning(wire: ConversationFields) -> ReasoningFields | None:

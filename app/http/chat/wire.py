@@ -7,9 +7,11 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Discriminator, Field, Tag
 
+from app.answer.images import ImageSource
 from app.core.specs import Grammar, Regex
 from app.http.requests.constraints import ConstraintFields
 from app.http.requests.generation import ChoiceFields, GenerationFields
+from app.http.requests.images import Detail, ImagePart, ImageRules, source_of_url
 from app.http.requests.messages import RefusalPart, TextPart
 from app.http.requests.reasoning import ReasoningFields
 from app.http.requests.tools import AnyInput, CustomDefinition, FunctionDefinition, InputGrammar
@@ -41,11 +43,33 @@ class ChatRefusal(RefusalPart):
     has_notes = True
 
 
+class ChatImageUrl(Wire):
+    has_notes = True
+
+    url: str
+    detail: Detail | None = None
+
+
+class ChatImage(ImagePart):
+    type: Literal["image_url"]
+    image_url: str | ChatImageUrl
+    detail: Detail | None = None
+    """Where ``image_url`` is the URL itself."""
+
+    def located(self, param: str, rules: ImageRules) -> ImageSource:
+        match self.image_url:
+            case ChatImageUrl(url=url, detail=detail):
+                return source_of_url(url, detail, param, f"{param}.image_url.url", rules)
+            case url:
+                return source_of_url(url, self.detail, param, f"{param}.image_url", rules)
+
+
 Part = Annotated[
     Annotated[ChatText, Tag("text")]
+    | Annotated[ChatImage, Tag("image_url")]
     | Annotated[ChatRefusal, Tag("refusal")]
     | Annotated[Other, Tag("other")],
-    Discriminator(type_among("text", "refusal")),
+    Discriminator(type_among("text", "image_url", "refusal")),
 ]
 
 

@@ -11,38 +11,45 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from app.answer.images import appended, without_images
 from app.core.errors import InvalidRequest
 from app.core.verbatim import Passage
 from app.http.messages.wire import (
     AnyBlock,
+    ContentBlock,
     DocumentBlock,
+    ImageBlock,
     Message,
     OtherBlock,
     PlainText,
     SearchResultBlock,
     TextBlock,
-    TextualBlock,
     ThinkingBlock,
     ToolResultBlock,
     ToolUseBlock,
 )
+from app.http.requests.images import ImageReader, unsupported_type
 from app.http.requests.wire import refusal
 
 _BETWEEN = "\n"
 """Between blocks of text."""
+_TEXTS = "text, document, search_result, thinking, tool_use and tool_result"
+"""Types of blocks that are taken whether the model has eyes or not."""
 _OMITTED = ("redacted_thinking",)
 """Blocks of answers that were sent back, and have nothing to be read in them."""
 
 
 def template_messages(
-    system: str | Sequence[TextBlock] | None, messages: Sequence[Message]
+    system: str | Sequence[TextBlock] | None, messages: Sequence[Message], images: ImageReader
 ) -> tuple[list[dict[str, Any]], list[Passage]]:
     """In the chat template's terms, and the texts as this API calls them.
 
+    ``images`` collects those that marks stand for.
+
     Raises ``InvalidRequest`` that names the block.
     """
-    conversation, passages = _Conversation(), []
-    if text := system if isinstance(system, str) else _texts(system or (), "system"):
+    conversation, passages = _Conversation(images), []
+    if text := system if isinstance(system, str) else _BETWEEN.join([t.text for t in system or ()]):
         conversation.say("system", text)
     for number, message in enumerate(messages):
         param = f"messages[{number}]"
@@ -57,7 +64,7 @@ def template_messages(
                 conversation.add(message.role, block, f"{param}.content[{index}]")
                 for index, block in enumerate(content)
             ]
-        text = _BETWEEN.join([each for each in said if each])
+        text = _BETWEEN.join([each for each in map(without_images, said) if each])
         passages.append(Passage(param, text, message.role == "user"))
     if messages[-1].role == "assistant":
         raise InvalidRequest(
@@ -69,14 +76,15 @@ def template_messages(
 
 
 class _Conversation:
-    def __init__(self) -> None:
+    def __init__(self, images: ImageReader) -> None:
         self.messages: list[dict[str, Any]] = []
+        self._images = images
         self._called: set[str] = set()
 
     def say(self, role: str, text: str) -> None:
         message = self._open(role)
         before = message.get("content")
-        message["content"] = f"{before}{_BETWEEN}{text}" if before else text
+        message["content"] = appended(before, text) if before else text
 
     def add(self, role: str, block: AnyBlock, param: str) -> str:
         """Returns the text that is said, which thoughts, calls and results are not."""
@@ -85,6 +93,9 @@ class _Conversation:
                 raise refusal(param, f"a block of the type {block.type!r} is the assistant's")
             case ToolResultBlock() if role != "user":
                 raise refusal(param, "a block of the type 'tool_result' is the user's")
+            case ImageBlock() if role != "user":
+                self._mark(block, param)
+                raise refusal(param, "a block of the type 'image' is the user's")
             case ThinkingBlock(thinking=text):
                 message = self._open(role)
                 before = message.get("reasoning_content")
@@ -99,7 +110,7 @@ class _Conversation:
             case OtherBlock(type=type) if role == "assistant" and type in _OMITTED:
                 self._open(role)
             case _:
-                text = _text(block, param)
+                text = self._text(block, param)
                 self.say(role, text)
                 return text
         return ""
@@ -117,30 +128,30 @@ class _Conversation:
                 param=f"{param}.tool_use_id",
             )
         content = block.content
-        text = content if isinstance(content, str) else _texts(content or (), f"{param}.content")
+        text = content if isinstance(content, str) else ""
+        for number, each in enumerate(content if isinstance(content, list) else ()):
+            added = self._text(each, f"{param}.content[{number}]")
+            text = appended(text, added) if number else added
         if block.is_error:
             text = f"Error: {text}"
         message = {"role": "tool", "content": text, "tool_call_id": block.tool_use_id}
         self.messages.append(message)
 
+    def _text(self, block: AnyBlock | ContentBlock, param: str) -> str:
+        match block:
+            case TextBlock(text=text):
+                return text
+            case ImageBlock():
+                return self._mark(block, param)
+            case DocumentBlock(source=PlainText(data=data), title=title, context=context):
+                return _BETWEEN.join([each for each in (title, context, data) if each])
+            case DocumentBlock(source=source):
+                reason = f"documents of the type {source.type!r} are not supported; send their text"
+                raise refusal(f"{param}.source", reason)
+            case SearchResultBlock(source=origin, title=title, content=content):
+                return _BETWEEN.join([title, origin, *[each.text for each in content]])
+        takes = self._images.taken(_TEXTS, "image")
+        raise unsupported_type(param, block.type, "blocks", takes)
 
-def _texts(blocks: Sequence[TextualBlock], param: str) -> str:
-    return _BETWEEN.join([_text(each, f"{param}[{i}]") for i, each in enumerate(blocks)])
-
-
-def _text(block: AnyBlock | TextualBlock, param: str) -> str:
-    match block:
-        case TextBlock(text=text):
-            return text
-        case DocumentBlock(source=PlainText(data=data), title=title, context=context):
-            return _BETWEEN.join([each for each in (title, context, data) if each])
-        case DocumentBlock(source=source):
-            reason = f"documents of the type {source.type!r} are not supported; send their text"
-            raise refusal(f"{param}.source", reason)
-        case SearchResultBlock(source=origin, title=title, content=content):
-            return _BETWEEN.join([title, origin, *[each.text for each in content]])
-    reason = (
-        f"blocks of the type {block.type!r} are not supported; this server takes text, document, "
-        "search_result, thinking, tool_use and tool_result"
-    )
-    raise refusal(param, reason)
+    def _mark(self, block: ImageBlock, param: str) -> str:
+        return self._images.mark(block, param, kind="blocks", takes=_TEXTS)

@@ -28,6 +28,7 @@ from app.http.messages.wire import (
 from app.http.models import ServedModels
 from app.http.requests.generation import generation_request, token_limit
 from app.http.requests.ignored import Ignored
+from app.http.requests.images import ImageReader
 from app.http.requests.messages import check_message_count
 from app.http.requests.reasoning import (
     Asked,
@@ -84,10 +85,13 @@ def read_conversation(
     check_message_count(wire.messages, config.max_messages)
     tools = _tools(wire, ignored)
     shown = () if isinstance(wire.tool_choice, NoTool) else tools
-    messages, passages = template_messages(wire.system, wire.messages)
+    images = ImageReader(config.images)
+    messages, passages = template_messages(wire.system, wire.messages, images)
     reasoning = _reasoning(wire, config)
     note = told(wire.schema_in_prompt, _content(wire, config)[0], config, by_format=True)
-    conversation = Conversation(messages, shown, reasoning.options, passages, reasoning.use, note)
+    conversation = Conversation(
+        messages, shown, reasoning.options, passages, reasoning.use, note, images.sources
+    )
     return conversation, tools
 
 

@@ -49,7 +49,7 @@ def messages_router(
         return read_conversation(wire, ignored, config)[0]
 
     async def count(prompt: Conversation, timeline: Timeline, ticket: Ticket) -> Response:
-        tokens = await service.tokenize(prompt)
+        tokens = await service.tokenize(prompt, ticket)
         timeline.end(status=200, finish_reason="stop")
         return Response(to_json({"input_tokens": len(tokens)}), media_type="application/json")
 

@@ -10,7 +10,15 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Discriminator, Field, Tag
 
+from app.answer.images import ImageSource
 from app.http.requests.generation import ChoiceFields, GenerationFields, SchemaInPrompt
+from app.http.requests.images import (
+    ImagePart,
+    ImageRules,
+    not_kept,
+    source_of_base64,
+    source_of_url,
+)
 from app.http.requests.unserved import MESSAGES, NO_EFFECT
 from app.http.requests.wire import Body, Count, Other, TokenLimit, Unserved, Wire, type_among
 
@@ -67,25 +75,56 @@ class ToolUseBlock(Block):
     input: dict[str, Any]
 
 
+class Base64Image(Wire):
+    type: Literal["base64"]
+    media_type: str
+    data: str
+
+
+class UrlImage(Wire):
+    type: Literal["url"]
+    url: str
+
+
+class ImageBlock(ImagePart):
+    type: Literal["image"]
+    source: Annotated[
+        Annotated[Base64Image, Tag("base64")]
+        | Annotated[UrlImage, Tag("url")]
+        | Annotated[OtherSource, Tag("other")],
+        Discriminator(type_among("base64", "url")),
+    ]
+
+    def located(self, param: str, rules: ImageRules) -> ImageSource:
+        field = f"{param}.source"
+        match self.source:
+            case Base64Image(media_type=media_type, data=data):
+                return source_of_base64(data, media_type, False, param, f"{field}.data", rules)
+            case UrlImage(url=url):
+                return source_of_url(url, None, param, f"{field}.url", rules)
+        raise not_kept(field)
+
+
 class OtherBlock(Other):
-    """An image, what a tool of Anthropic's own server left, or thinking that nobody can read."""
+    """What a tool of Anthropic's own server left, or thinking that nobody can read."""
 
 
-_TEXTS = ("text", "document", "search_result")
+_CONTENTS = ("text", "document", "search_result", "image")
 
-TextualBlock = Annotated[
+ContentBlock = Annotated[
     Annotated[TextBlock, Tag("text")]
     | Annotated[DocumentBlock, Tag("document")]
     | Annotated[SearchResultBlock, Tag("search_result")]
+    | Annotated[ImageBlock, Tag("image")]
     | Annotated[OtherBlock, Tag("other")],
-    Discriminator(type_among(*_TEXTS)),
+    Discriminator(type_among(*_CONTENTS)),
 ]
 
 
 class ToolResultBlock(Block):
     type: Literal["tool_result"]
     tool_use_id: str
-    content: str | Annotated[list[TextualBlock], Field(fail_fast=True)] | None = None
+    content: str | Annotated[list[ContentBlock], Field(fail_fast=True)] | None = None
     is_error: bool | None = None
 
 
@@ -93,11 +132,12 @@ AnyBlock = Annotated[
     Annotated[TextBlock, Tag("text")]
     | Annotated[DocumentBlock, Tag("document")]
     | Annotated[SearchResultBlock, Tag("search_result")]
+    | Annotated[ImageBlock, Tag("image")]
     | Annotated[ThinkingBlock, Tag("thinking")]
     | Annotated[ToolUseBlock, Tag("tool_use")]
     | Annotated[ToolResultBlock, Tag("tool_result")]
     | Annotated[OtherBlock, Tag("other")],
-    Discriminator(type_among(*_TEXTS, "thinking", "tool_use", "tool_result")),
+    Discriminator(type_among(*_CONTENTS, "thinking", "tool_use", "tool_result")),
 ]
 
 

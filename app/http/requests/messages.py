@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from app.answer.custom import custom_arguments
+from app.answer.images import appended
 from app.core.errors import InvalidRequest
 from app.http.requests.fields import parsed
+from app.http.requests.images import ImagePart, ImageReader, unsupported_type
 from app.http.requests.wire import Other, Wire, refusal
 
 
@@ -33,17 +35,39 @@ def check_message_count(messages: Sequence[object], most: int) -> None:
         )
 
 
-def joined_text(content: str | Sequence[TextPart | RefusalPart | Other], param: str) -> str:
-    """The text of all parts. Raises ``InvalidRequest`` for one that has none, an image say."""
+Part = TextPart | RefusalPart | ImagePart | Other
+
+
+def joined_text(
+    content: str | Sequence[Part], param: str, images: ImageReader, *, role: str | None = None
+) -> str:
+    """The text of all parts, with marks where images stand (``app.answer.images``).
+
+    Raises ``InvalidRequest`` for a part that is neither. ``role``: of a message that has no images,
+    as its API has it; None: it may have some.
+    """
     if isinstance(content, str):
         return content
-    texts = []
+    joined: str | None = None
     for number, part in enumerate(content):
-        if isinstance(part, Other):
-            reason = f"parts of the type {part.type!r} are not supported; this server takes text"
-            raise refusal(f"{param}[{number}]", reason)
-        texts.append(part.text if isinstance(part, TextPart) else part.refusal)
-    return "\n".join(texts)
+        text = _content_of(part, f"{param}[{number}]", images, role)
+        joined = text if joined is None else appended(joined, text)
+    return joined or ""
+
+
+def _content_of(part: Part, param: str, images: ImageReader, role: str | None) -> str:
+    match part:
+        case TextPart(text=text):
+            return text
+        case RefusalPart(refusal=text):
+            return text
+        case ImagePart():
+            mark = images.mark(part, param, takes="text")
+            if role is not None:
+                reason = f"messages of the role {role!r} have no images; send it in the user's"
+                raise refusal(param, reason)
+            return mark
+    raise unsupported_type(param, part.type, "parts", images.taken("text", "images"))
 
 
 def template_role(role: str) -> str:

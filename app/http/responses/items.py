@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from app.answer.images import without_images
 from app.core.errors import InvalidRequest
 from app.core.verbatim import Passage
+from app.http.requests.images import ImageReader
 from app.http.requests.messages import (
     joined_text,
     template_call,
@@ -20,18 +22,21 @@ from app.http.responses.wire import (
     FunctionCallOutput,
     Item,
     Message,
+    Part,
     Reasoning,
 )
 
 
 def template_messages(
-    instructions: str | None, input: str | Sequence[Item]
+    instructions: str | None, input: str | Sequence[Item], images: ImageReader
 ) -> tuple[list[dict[str, Any]], list[Passage]]:
     """In the chat template's terms, and the texts as this API calls them.
 
+    ``images`` collects those that marks stand for.
+
     Raises ``InvalidRequest`` that names the item.
     """
-    conversation = _Conversation()
+    conversation = _Conversation(images)
     if isinstance(input, str):
         conversation.add(Message(role="user", content=input), "input")
     else:
@@ -62,7 +67,8 @@ class _Conversation:
     reasoning  message  function_call  function_call  |  function_call_output  |  message
     """
 
-    def __init__(self) -> None:
+    def __init__(self, images: ImageReader) -> None:
+        self._images = images
         self.messages: list[dict[str, Any]] = []
         self.passages: list[Passage] = []
         self._called: set[str] = set()
@@ -74,7 +80,7 @@ class _Conversation:
             case Reasoning():
                 self._add_reasoning(item, param)
             case Message(role="assistant"):
-                text = joined_text(item.content, f"{param}.content")
+                text = self._text(item.content, f"{param}.content", role="assistant")
                 self.passages.append(Passage(param, text, by_user=False))
                 self._add_answer(text)
             case FunctionCall():
@@ -83,13 +89,18 @@ class _Conversation:
             case CustomToolCall():
                 self._add_call(template_custom_call(item.call_id, item.name, item.input))
             case Message(role=role):
-                text = joined_text(item.content, f"{param}.content")
-                self.passages.append(Passage(param, text, by_user=role == "user"))
+                imageless = None if role == "user" else role
+                text = self._text(item.content, f"{param}.content", role=imageless)
+                said = without_images(text)
+                self.passages.append(Passage(param, said, by_user=role == "user"))
                 self._append(template_role(role), content=text)
             case FunctionCallOutput():
                 self._add_output(item, param)
             case Other(type=type):
                 raise _unsupported_item(type, param)
+
+    def _text(self, content: str | Sequence[Part], param: str, role: str | None = None) -> str:
+        return joined_text(content, param, self._images, role=role)
 
     def _append(self, role: str, **fields: Any) -> None:
         self.messages.append({"role": role, **fields})
@@ -135,8 +146,8 @@ class _Conversation:
                 f"{param}: no call before this item has the call_id {item.call_id!r}",
                 param=f"{param}.call_id",
             )
-        text = joined_text(item.output, f"{param}.output")
-        self.passages.append(Passage(param, text, by_user=False))
+        text = self._text(item.output, f"{param}.output")
+        self.passages.append(Passage(param, without_images(text), by_user=False))
         self._append("tool", content=text, tool_call_id=item.call_id)
 
 

@@ -20,6 +20,7 @@ from app.http.requests.constraints import (
 )
 from app.http.requests.generation import generation_request, token_limit
 from app.http.requests.ignored import Ignored
+from app.http.requests.images import ImageReader
 from app.http.requests.reasoning import asked_reasoning
 from app.http.requests.template_options import template_options
 from app.http.requests.told import told
@@ -65,7 +66,8 @@ def responses_call(
     # Clients set either of the two (langchain-openai sends top_logprobs alone).
     logprobs = LOGPROBS in (wire.include or ()) or bool(wire.top_logprobs)
     limit, max_tokens = token_limit(wire, "max_output_tokens")
-    messages, passages = template_messages(wire.instructions, wire.input)
+    images = ImageReader(config.images)
+    messages, passages = template_messages(wire.instructions, wire.input, images)
     conversation = Conversation(
         messages,
         () if choice.mode == "none" else tools,
@@ -73,6 +75,7 @@ def responses_call(
         passages,
         reasoning.use,
         _told(wire, content.spec, config),
+        images.sources,
     )
     request = generation_request(
         wire,

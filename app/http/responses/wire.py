@@ -7,6 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Discriminator, Field, Tag
 
+from app.answer.images import ImageSource
 from app.core.specs import Grammar, Regex
 from app.http.config import Whitespace
 from app.http.requests.constraints import (
@@ -19,11 +20,21 @@ from app.http.requests.constraints import (
     TextResponse,
 )
 from app.http.requests.generation import ChoiceFields, GenerationFields
+from app.http.requests.images import Detail, ImagePart, ImageRules, not_kept, source_of_url
 from app.http.requests.messages import RefusalPart, TextPart
 from app.http.requests.reasoning import ReasoningFields
 from app.http.requests.tools import AnyInput, CustomDefinition, FunctionDefinition, InputGrammar
 from app.http.requests.unserved import NO_EFFECT, RESPONSES, left_out, refused
-from app.http.requests.wire import Count, Name, Other, TokenLimit, Unserved, Wire, type_among
+from app.http.requests.wire import (
+    Count,
+    Name,
+    Other,
+    TokenLimit,
+    Unserved,
+    Wire,
+    missing,
+    type_among,
+)
 
 
 class InputText(TextPart):
@@ -40,12 +51,27 @@ class OutputText(TextPart):
     logprobs: list[Any] | None = None
 
 
+class InputImage(ImagePart):
+    type: Literal["input_image"]
+    image_url: str | None = None
+    file_id: str | None = None
+    detail: Detail | None = None
+
+    def located(self, param: str, rules: ImageRules) -> ImageSource:
+        if self.file_id is not None:
+            raise not_kept(f"{param}.file_id")
+        if self.image_url is None:
+            raise missing(f"{param}.image_url")
+        return source_of_url(self.image_url, self.detail, param, f"{param}.image_url", rules)
+
+
 Part = Annotated[
     Annotated[InputText, Tag("input_text")]
+    | Annotated[InputImage, Tag("input_image")]
     | Annotated[OutputText, Tag("output_text")]
     | Annotated[RefusalPart, Tag("refusal")]
     | Annotated[Other, Tag("other")],
-    Discriminator(type_among("input_text", "output_text", "refusal")),
+    Discriminator(type_among("input_text", "input_image", "output_text", "refusal")),
 ]
 
 Status = Literal["in_progress", "completed", "incomplete"]

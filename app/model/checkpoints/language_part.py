@@ -8,6 +8,7 @@ written by, and what text does not pass through is taken out of it again.
 from __future__ import annotations
 
 import logging
+from collections.abc import Container
 from typing import Any
 
 import torch
@@ -74,13 +75,13 @@ def auto_class(config: PretrainedConfig) -> Any:
 
 
 @torch.inference_mode()
-def keep_language_part(model: PreTrainedModel) -> PreTrainedModel:
+def keep_language_part(model: PreTrainedModel, apart: Container[nn.Module] = ()) -> PreTrainedModel:
     """What of ``model`` reads and writes text: itself, or a model within it that does so alone.
 
     Two tokens are passed through it, and parts none of whose modules was called are taken out and
-    named in the log. A model whose configuration has no parts is left as it is. Where the whole
-    wants an image or a sound with every text, the language model that it hands it to is all that is
-    kept. Raises ``UnsupportedModel`` where there is none.
+    named in the log, but those that run ``apart``. A model whose configuration has no parts is left
+    as it is. Where the whole wants an image or a sound with every text, the language model that it
+    hands it to is all that is kept. Raises ``UnsupportedModel`` where there is none.
     """
     if model.config.get_text_config() is model.config:
         return model
@@ -99,6 +100,8 @@ def keep_language_part(model: PreTrainedModel) -> PreTrainedModel:
             setattr(parent, name, part)
         return model
     for _, name, part in left_out:
+        if part in apart:
+            continue
         weights = sum(weight.numel() for weight in part.parameters())
         _log.info("served as text: %s (%d weights) is left out", name, weights)
     return model

@@ -6,10 +6,11 @@ import contextlib
 import copy
 import logging
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from typing import Any
 
 import torch
+from torch import nn
 from transformers import (
     AutoConfig,
     GenerationConfig,
@@ -58,7 +59,36 @@ def load_model(
     group: Group | None = None,
     progress: Progress = SILENCE,
 ) -> PreTrainedModel:
-    """Read or make up the weights and put the model on ``device``, ready for inference.
+    """``load_whole``, and of that what reads and writes text."""
+    return language_part(load_whole(config, device, dtype, group, progress), device, group)
+
+
+def language_part(
+    model: PreTrainedModel,
+    device: torch.device,
+    group: Group | None = None,
+    apart: Container[nn.Module] = (),
+) -> PreTrainedModel:
+    """What of a whole model reads and writes text; with a ``group`` this rank's share of it.
+
+    Parts that run ``apart`` are taken out, and not said to be gone.
+    """
+    model = keep_language_part(model, apart)
+    if group is not None:
+        share(model, group)
+    if model.device != device:  # some quantised models refuse to be moved, even to where they are
+        model.to(device)  # type: ignore[arg-type]
+    return model
+
+
+def load_whole(
+    config: ModelConfig,
+    device: torch.device,
+    dtype: torch.dtype,
+    group: Group | None = None,
+    progress: Progress = SILENCE,
+) -> PreTrainedModel:
+    """Read or make up the weights of a model with all its parts, ready for inference.
 
     Reads safetensors and GGUF and never runs code that comes with a model. Host memory: on the CPU
     the weights are pages of their files where they are stored in ``dtype``, else one copy of them;
@@ -100,11 +130,6 @@ def load_model(
         raise UnsupportedModel(f"cannot load {config.model}: {error}") from error
     model.requires_grad_(False).eval()
     remove_batch_effects(model, config.max_model_len)
-    model = keep_language_part(model)
-    if group is not None:
-        share(model, group)
-    if model.device != device:  # some quantised models refuse to be moved, even to where they are
-        model.to(device)  # type: ignore[arg-type]
     return model
 
 

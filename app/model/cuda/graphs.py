@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol
 
@@ -232,6 +232,9 @@ class CudaSteps:
             return self._run_eagerly(step, drawn)
         bucket, works = fitting
         captured = self._captured[bucket]
+        if step.sight is not None and step.sight.turned is not None:
+            # Without trees nothing but the model reads them.
+            step = replace(step, positions=step.sight.turned)
         self._load(captured, step, works, drawn)
         captured.graph.replay()
         return self._logits[: len(step.logits_rows)]
@@ -239,9 +242,10 @@ class CudaSteps:
     def find_bucket(self, step: StepArrays) -> tuple[Bucket, list[Work]] | None:
         """The bucket whose graph a step is replayed from, and its lists; None: it fits in none.
 
-        Graphs know nothing of trees.
+        Graphs know nothing of trees, of features of images, and of positions by axis.
         """
-        if step.ancestors is not None:
+        sight = step.sight
+        if step.ancestors is not None or (sight is not None and sight.shows):
             return None
         bucket = choose_bucket(self._buckets, len(step.token_ids), len(step.logits_rows))
         if bucket is None:
@@ -264,7 +268,10 @@ class CudaSteps:
         device_step = self.attention.step
         if drawn is not None:
             put_drawn(device_step, drawn)
-        return self._compute(device_step)
+        if step.sight is None or step.sight.turned is None:
+            return self._compute(device_step)
+        positions = self._forward.told_positions(step)
+        return self._forward.compute(device_step.token_ids, positions, device_step.logits_rows)
 
     def _compute(self, step: DeviceStep) -> Tensor:
         return self._forward.compute(step.token_ids, step.positions, step.logits_rows)

@@ -20,6 +20,9 @@ LONGEST_RETRY = 120
 BODY_RETRY = 1
 """Seconds. Most bodies are read in less."""
 
+IMAGE_RETRY = 5
+"""Seconds. They are held for as long as answers run."""
+
 HORIZON = 30
 """Seconds up to which retries are spread. Not all refused requests come back, so the spreading
 alone sends none further away."""
@@ -43,6 +46,7 @@ class Ticket:
         """Answers that no longer wait."""
         self.tokens = 0
         self.body_bytes = 0
+        self.image_bytes = 0
         self.left = False
         self._admission = admission
 
@@ -76,6 +80,14 @@ class Ticket:
             yield lambda size: self._admission._keep(self, size)
         finally:
             self._admission._forget_body(self)
+
+    def hold_images(self, size: int) -> None:
+        """Hold so many bytes of images more, until it leaves.
+
+        Raises ``InvalidRequest`` where one request may not have as many, and ``QueueFull`` where
+        others leave no room for them.
+        """
+        self._admission._hold_images(self, size)
 
     def take(self, answers: int) -> None:
         """Take places for so many answers. Called once; raises ``QueueFull`` or ``Draining``."""
@@ -113,8 +125,9 @@ class Admission:
     ``capacity`` counts answers, not requests: a request with n choices takes n places. ``running``
     of them run at a time. ``max_queue_tokens`` bounds the tokens of those that wait; a request
     that finds none waiting is not held to it. ``max_body_bytes`` bounds the bodies that are being
-    read. One tenant alone can take all of each, several together somewhat more, see
-    ``TenantQuota``. Used on the event loop's thread alone.
+    read, ``max_image_bytes`` the images of the requests that are served. One tenant alone can take
+    all of each, several together somewhat more, see ``TenantQuota``. Used on the event loop's
+    thread alone.
     """
 
     def __init__(
@@ -126,6 +139,7 @@ class Admission:
         running: int = 0,
         max_queue_tokens: int | None = None,
         max_body_bytes: int = 256 << 20,
+        max_image_bytes: int = 1 << 30,
         tenant_share: float = 1.0,
         request_seconds: float = 3600.0,
         window_seconds: float = 30.0,
@@ -143,6 +157,7 @@ class Admission:
         self._tokens = TenantQuota(max_queue_tokens or sys.maxsize, tenant_share)
         """Of the answers that wait."""
         self._bodies = TenantQuota(max_body_bytes, tenant_share)
+        self._images = TenantQuota(max_image_bytes, tenant_share)
         self._waiting: dict[str, int] = {}
         """Answers that wait, by tenant."""
         self._rate = DrainRate(clock, window_seconds)
@@ -162,6 +177,11 @@ class Admission:
     def body_bytes(self) -> int:
         """Bytes of the bodies that are being read."""
         return self._bodies.used
+
+    @property
+    def image_bytes(self) -> int:
+        """Bytes of the images that requests hold."""
+        return self._images.used
 
     def enter(self, tenant: str = "", *, queues: bool = True) -> Ticket:
         """A ticket for a request that arrives now. It holds nothing yet.
@@ -196,6 +216,24 @@ class Admission:
     def _forget_body(self, ticket: Ticket) -> None:
         self._bodies.give(ticket.tenant, ticket.body_bytes)
         ticket.body_bytes = 0
+
+    def _hold_images(self, ticket: Ticket, size: int) -> None:
+        total, most = ticket.image_bytes + size, self._images.alone
+        if total > most:
+            raise InvalidRequest(
+                f"the images of this request take {total} bytes and the limit is {most}; send "
+                "fewer or smaller ones",
+                role="prompt",
+            )
+        if self._images.missing(ticket.tenant, size) > 0:
+            self._refuse(
+                f"the images of the requests that are served take {self.image_bytes} bytes and the "
+                f"limit is {most}; retry later",
+                IMAGE_RETRY,
+                "images_full",
+            )
+        self._images.take(ticket.tenant, size)
+        ticket.image_bytes += size
 
     def _check(self, tenant: str, size: int) -> None:
         if self.draining:
@@ -244,6 +282,8 @@ class Admission:
 
     def _leave(self, ticket: Ticket) -> None:
         self._forget_body(ticket)
+        self._images.give(ticket.tenant, ticket.image_bytes)
+        ticket.image_bytes = 0
         if not ticket.answers:
             return
         left_tokens = ticket.waiting_tokens

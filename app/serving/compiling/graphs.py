@@ -10,8 +10,8 @@ from collections.abc import Awaitable, Callable
 from app.core.errors import ConstraintTooComplex
 from app.core.graphs import GraphOptions, GraphSpec, WalkSpec
 from app.serving.admission import Ticket
-from app.serving.compiling.fair_pool import FairPool
 from app.serving.compiling.schema_registry import RegisteredSchema
+from app.serving.workers.fair_pool import FairPool
 
 Draw = Callable[[GraphSpec, str], Awaitable[bytes]]
 """From a graph and the tenant that asks to its picture as JSON; raises ``ConstraintError``."""

@@ -1,8 +1,8 @@
-"""Processes that compile constraints, so that a bad schema costs its own request alone.
+"""Processes that compile constraints or read images, so that a bad one costs its request alone.
 
 A worker is an ordinary child of the event loop (``asyncio`` subprocess) rather than one of
 ``multiprocessing``: it can be awaited with a time limit and killed without a thread, and it
-imports the compiler and nothing of the server's main module.
+imports what it runs and nothing of the server's main module.
 """
 
 from __future__ import annotations
@@ -14,20 +14,32 @@ import os
 import pickle
 import signal
 import sys
+from collections.abc import Callable, Sized
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-from app.core.constraint import ConstraintSpec
-from app.core.errors import CompilerStuck, ConstraintTooComplex, LeapjsonError, RequestError
-from app.serving.compiling.fair_pool import FairPool
-from app.serving.compiling.unpickling import load_paced
-from app.serving.compiling.worker_process import LENGTH, OUT_OF_MEMORY, OUT_OF_TIME, PATIENCE, Job
+from app.core.errors import (
+    CompilerStuck,
+    ConstraintTooComplex,
+    LeapjsonError,
+    RequestError,
+    Unavailable,
+)
+from app.serving.workers.fair_pool import FairPool
+from app.serving.workers.unpickling import load_paced
+from app.serving.workers.worker_process import LENGTH, OUT_OF_MEMORY, OUT_OF_TIME, PATIENCE, Job
 
 logger = logging.getLogger(__name__)
 
 _BIG_ANSWER = 1 << 15
 """Bytes from which a worker's answer is read on a thread: less takes under a millisecond."""
+
+_WRITTEN = 1 << 18
+"""Bytes of a job that are written at a time, so that the event loop never copies many."""
+
+_BIG_JOB = 1 << 18
+"""Characters of an argument from which a job is written on a thread: an image may have millions."""
 
 KILLED = -signal.SIGKILL
 """Exit status: somebody has killed the process, the kernel for lack of memory if nobody else."""
@@ -37,17 +49,32 @@ STUCK_RETRY = 5
 
 
 @dataclass(frozen=True, slots=True)
-class CompileLimits:
-    """Bounds on one compilation; passing one is the request's ``ConstraintTooComplex``."""
+class WorkerLimits:
+    """Bounds on one job; passing one is an error of its request."""
 
     seconds: float = 10.0
     """Processor time. Waiting for it ends after ``PATIENCE`` times as long in any case."""
     memory_bytes: int = 1 << 30
     """Memory a worker may map beyond what its imports have mapped."""
-    program_bytes: int = 64 << 20
-    """Size of the compiled program on its way back."""
+    answer_bytes: int = 64 << 20
+    """Size of what comes back, a compiled program say."""
     start_seconds: float = 60.0
-    """How long a new worker may take to import the compiler."""
+    """How long a new worker may take to import what it runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """How the requests are told whose jobs fail."""
+
+    exceeded: Callable[[str], RequestError]
+    """A limit was passed, which is told: ``time: more than 10 s``."""
+    stuck: Callable[..., Unavailable]
+    """The job could not be done although nothing is wrong with it."""
+    undone: str
+    """What then was not done."""
+
+
+COMPILING = Trouble(ConstraintTooComplex, CompilerStuck, "the schema could not be compiled")
 
 
 class _WorkerEnded(Exception):
@@ -65,7 +92,9 @@ _NOT_STARTED = (_WorkerEnded, TimeoutError, OSError, LeapjsonError)
 class _Worker:
     """One child process that does one job at a time."""
 
-    def __init__(self, process: asyncio.subprocess.Process, max_bytes: int) -> None:
+    def __init__(
+        self, process: asyncio.subprocess.Process, max_bytes: int, trouble: Trouble
+    ) -> None:
         """``max_bytes``: the largest answer that is taken from it."""
         assert process.stdin is not None
         assert process.stdout is not None
@@ -73,44 +102,48 @@ class _Worker:
         self._stdin = process.stdin
         self._stdout = process.stdout
         self._max_bytes = max_bytes
+        self._trouble = trouble
 
     @classmethod
-    async def start(cls, target: str, limits: CompileLimits, warm_up: Job | None) -> _Worker:
+    async def start(
+        cls, target: str, limits: WorkerLimits, trouble: Trouble, warm_up: bytes | None
+    ) -> _Worker:
         """A worker that has imported ``target`` and done ``warm_up``."""
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-P",
             "-m",
-            "app.serving.compiling.worker_process",
+            "app.serving.workers.worker_process",
             target,
             str(limits.memory_bytes),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             env=_environment(),
         )
-        worker = cls(process, limits.program_bytes)
+        worker = cls(process, limits.answer_bytes, trouble)
         try:
             async with asyncio.timeout(limits.start_seconds):
                 await worker._receive()
             if warm_up is not None:
-                await worker.ask(warm_up)
+                await worker.ask(warm_up, limits.seconds)
         except BaseException:
             await worker.kill()
             raise
         return worker
 
-    async def ask(self, job: Job) -> bytes:
-        """The pickled answer.
+    async def ask(self, job: bytes, seconds: float) -> bytes:
+        """The pickled answer to a pickled job that may take so much processor time.
 
-        Raises ``TimeoutError``, ``_WorkerEnded`` or ``ConstraintTooComplex`` (too long an answer),
-        after which the worker is of no use.
+        Raises ``TimeoutError``, ``_WorkerEnded`` or the pool's error for too long an answer, after
+        which the worker is of no use.
         """
-        message = pickle.dumps(job)
-        async with asyncio.timeout(PATIENCE * job.seconds):
+        async with asyncio.timeout(PATIENCE * seconds):
             if not self._stdin.is_closing():  # uvloop refuses to write to what is closed
                 with contextlib.suppress(ConnectionError):  # reading tells how the process ended
-                    self._stdin.write(LENGTH.pack(len(message)) + message)
-                    await self._stdin.drain()
+                    self._stdin.write(LENGTH.pack(len(job)))
+                    for at in range(0, len(job), _WRITTEN):
+                        self._stdin.write(job[at : at + _WRITTEN])
+                        await self._stdin.drain()
             return await self._receive()
 
     async def kill(self) -> None:
@@ -129,16 +162,16 @@ class _Worker:
         try:
             (length,) = LENGTH.unpack(await self._stdout.readexactly(LENGTH.size))
             if length > self._max_bytes:
-                raise ConstraintTooComplex(
-                    f"compiled it has {length} bytes and the limit is {self._max_bytes}"
+                raise self._trouble.exceeded(
+                    f"what came of it has {length} bytes and the limit is {self._max_bytes}"
                 )
             return await self._stdout.readexactly(length)
         except asyncio.IncompleteReadError:
             raise _WorkerEnded(await self._process.wait()) from None
 
 
-class CompilePool:
-    """``workers`` processes that run ``target`` (``"module:function"``) on specifications.
+class WorkerPool:
+    """``workers`` processes that run ``target`` (``"module:function"``), one job each at a time.
 
     A worker that exceeds a limit or crashes is killed and replaced; its request alone fails. The
     job of one that was killed from outside is given to another, as often as there are workers.
@@ -150,18 +183,26 @@ class CompilePool:
         target: str,
         *arguments: Any,
         workers: int,
-        limits: CompileLimits,
-        warm_up: ConstraintSpec | None = None,
+        limits: WorkerLimits,
+        trouble: Trouble = COMPILING,
+        warm_up: Any = None,
+        kills_for_nobody: bool = True,
     ) -> None:
-        """``arguments``: what ``target`` gets after each specification; they are pickled.
+        """``arguments``: what ``target`` gets after the argument of a job; they are pickled.
 
-        ``warm_up`` is compiled by each new worker before it takes its first job.
+        Each new worker does ``warm_up`` before it takes its first job. ``kills_for_nobody``: a job
+        whose call was cancelled ends its worker; else it is ended, where a new worker costs more.
         """
         self._target = target
         self._arguments = arguments
         self._size = workers
         self._limits = limits
-        self._warm_up = None if warm_up is None else self._job(target, warm_up, limits.seconds)
+        self._trouble = trouble
+        self._kills_for_nobody = kills_for_nobody
+        self._asking: set[asyncio.Task[bytes]] = set()
+        self._warm_up = None
+        if warm_up is not None:
+            self._warm_up = pickle.dumps(self._job(target, warm_up, limits.seconds))
         self._idle: FairPool[_Worker | None] = FairPool()
         """None stands for a worker that could not be started: whoever acquires it tries again."""
         self._workers: set[_Worker] = set()
@@ -176,12 +217,15 @@ class CompilePool:
         try:
             workers = await asyncio.gather(*(self._new_worker() for _ in range(self._size)))
         except _NOT_STARTED as error:
-            raise LeapjsonError(f"the compile workers could not be started: {error}") from error
+            raise LeapjsonError(f"the worker processes could not be started: {error}") from error
         for worker in workers:
             self._idle.release(worker)
 
     async def close(self) -> None:
-        """Kill the workers; compilations that still run fail."""
+        """Kill the workers; jobs that still run fail."""
+        for asking in self._asking:
+            asking.cancel()
+        await asyncio.gather(*self._asking, return_exceptions=True)
         for task in self._replacing:
             task.cancel()
         await asyncio.gather(*self._replacing, return_exceptions=True)
@@ -189,20 +233,20 @@ class CompilePool:
         await asyncio.gather(*(worker.kill() for worker in workers))
         self._reader.shutdown(wait=False, cancel_futures=True)
 
-    async def compile(self, spec: ConstraintSpec, tenant: str = "") -> Any:
-        """``target(spec, *arguments)``. Tenants take turns, by how long theirs took.
+    async def work(self, argument: Any, tenant: str = "") -> Any:
+        """``target(argument, *arguments)``. Tenants take turns, by how long theirs took.
 
-        Raises the ``RequestError`` it raised, or ours for a limit, or ``CompilerStuck``.
-        Cancelling the call while a worker does the job kills the worker.
+        Raises the ``RequestError`` it raised, or an error of ``trouble``.
         """
-        return await self.run(self._target, spec, tenant, seconds=self._limits.seconds)
+        return await self.run(self._target, argument, tenant, seconds=self._limits.seconds)
 
     async def run(self, target: str, argument: Any, tenant: str = "", *, seconds: float) -> Any:
-        """Like ``compile``, with another function, argument and processor time."""
+        """Like ``work``, with another function, argument and processor time."""
         job = self._job(target, argument, seconds)
+        message = await _written(job)
         for dead in range(self._size + 1):
             try:
-                return _result(await self._read(await self._ask(job, tenant)))
+                return self._result(await self._read(await self._ask(message, seconds, tenant)))
             except _WorkerEnded as ended:
                 # Every worker may have been killed while it waited; the job has done that to none.
                 if ended.status != KILLED or dead == self._size:
@@ -212,16 +256,29 @@ class CompilePool:
     def _job(self, target: str, argument: Any, seconds: float) -> Job:
         return Job(target, (argument, *self._arguments), seconds)
 
-    async def _ask(self, job: Job, tenant: str) -> bytes:
+    async def _ask(self, job: bytes, seconds: float, tenant: str) -> bytes:
         worker = await self._acquire(tenant)
+        if self._kills_for_nobody:
+            return await self._ask_worker(worker, job, seconds, tenant)
+        task = asyncio.create_task(self._ask_worker(worker, job, seconds, tenant))
+        self._asking.add(task)
+        task.add_done_callback(self._asked)
+        return await asyncio.shield(task)
+
+    def _asked(self, task: asyncio.Task[bytes]) -> None:
+        self._asking.discard(task)
+        if not task.cancelled():
+            task.exception()  # retrieved, also where nobody waits for it any more
+
+    async def _ask_worker(self, worker: _Worker, job: bytes, seconds: float, tenant: str) -> bytes:
         clock = asyncio.get_running_loop().time
         started, healthy = clock(), False
         try:
-            answer = await worker.ask(job)
+            answer = await worker.ask(job, seconds)
             healthy = True
             return answer
         except TimeoutError:
-            raise _stuck("no processor time was left for it") from None
+            raise self._stuck("no processor time was left for it") from None
         finally:
             self._idle.charge(tenant, clock() - started)
             if healthy:
@@ -241,23 +298,42 @@ class CompilePool:
         try:
             worker = await self._new_worker()
         except _NOT_STARTED as error:
-            logger.error("a compile worker could not be started: %r", error)
-            raise _stuck("no compile worker could be started") from None
+            logger.error("a worker process could not be started: %r", error)
+            raise self._stuck("no worker process could be started") from None
         finally:
             if worker is None:
                 self._idle.release(None)
         return worker
 
-    def _crash(self, ended: _WorkerEnded, job: Job) -> ConstraintTooComplex:
+    def _crash(self, ended: _WorkerEnded, job: Job) -> RequestError:
         if ended.status == OUT_OF_TIME:
-            return ConstraintTooComplex(f"time: more than {job.seconds:g} s")
-        logger.warning("a compile worker ended: %s", ended)
+            return self._trouble.exceeded(f"time: more than {job.seconds:g} s")
+        logger.warning("a worker process ended: %s", ended)
         if ended.status == OUT_OF_MEMORY:
-            return ConstraintTooComplex(f"memory: more than {self._limits.memory_bytes >> 20} MiB")
-        return ConstraintTooComplex("the compiler crashed on it")
+            most = self._limits.memory_bytes >> 20
+            return self._trouble.exceeded(f"memory: more than {most} MiB")
+        return self._trouble.exceeded("the process that worked on it crashed")
+
+    def _stuck(self, why: str) -> Unavailable:
+        message = f"{self._trouble.undone}: {why}; retry later"
+        return self._trouble.stuck(message, retry_after=STUCK_RETRY)
+
+    def _result(self, answer: Any) -> Any:
+        kind, value = answer
+        if kind == "refused":
+            assert isinstance(value, RequestError)
+            raise value
+        if kind == "exceeded":
+            raise self._trouble.exceeded(value)
+        if kind == "failed":
+            # The message may quote the request: only its class is for every log.
+            kind, _, _ = value.partition(":")
+            logger.error("a worker failed: %s", kind, extra={"content": value})
+            raise LeapjsonError(f"{self._trouble.undone}; this is a fault of the server")
+        return value
 
     async def _new_worker(self) -> _Worker:
-        worker = await _Worker.start(self._target, self._limits, self._warm_up)
+        worker = await _Worker.start(self._target, self._limits, self._trouble, self._warm_up)
         self._workers.add(worker)
         return worker
 
@@ -274,7 +350,7 @@ class CompilePool:
         try:
             fresh = await self._new_worker()
         except Exception:
-            logger.exception("a compile worker could not be restarted; the next request tries")
+            logger.exception("a worker process could not be restarted; the next request tries")
         self._idle.release(fresh)
 
 
@@ -284,20 +360,7 @@ def _environment() -> dict[str, str]:
     return kept | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
 
 
-def _stuck(why: str) -> CompilerStuck:
-    return CompilerStuck(
-        f"the schema could not be compiled: {why}; retry later", retry_after=STUCK_RETRY
-    )
-
-
-def _result(answer: Any) -> Any:
-    kind, value = answer
-    if kind == "refused":
-        assert isinstance(value, RequestError)
-        raise value
-    if kind == "failed":
-        # The message may quote the schema: only its class is for every log.
-        kind, _, _ = value.partition(":")
-        logger.error("the compiler failed: %s", kind, extra={"content": value})
-        raise LeapjsonError("the constraint compiler failed; this is a fault of the server")
-    return value
+async def _written(job: Job) -> bytes:
+    """The job as it is sent; one with much text is written on a thread."""
+    big = any(len(each) > _BIG_JOB for each in job.arguments if isinstance(each, Sized))
+    return await asyncio.to_thread(pickle.dumps, job) if big else pickle.dumps(job)

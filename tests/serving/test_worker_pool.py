@@ -21,19 +21,19 @@ from app.core.errors import (
 )
 from app.core.specs import Regex
 from app.serving.compiling.cache import ConstraintCache
-from app.serving.compiling.pool import CompileLimits, CompilePool
+from app.serving.workers.pool import WorkerLimits, WorkerPool
 from tests.serving.fakes import RecordingObserver
 
 TOO_SLOW = (ConstraintTooComplex, CompilerStuck)
 """The second where the machine is too busy for a worker to use up its processor time."""
 TARGET = "tests.serving.compile_targets:compile"
-LIMITS = CompileLimits(seconds=60, memory_bytes=256 << 20, program_bytes=1 << 20)
-IMPATIENT = CompileLimits(seconds=1, memory_bytes=256 << 20)
+LIMITS = WorkerLimits(seconds=60, memory_bytes=256 << 20, answer_bytes=1 << 20)
+IMPATIENT = WorkerLimits(seconds=1, memory_bytes=256 << 20)
 
 
 @asynccontextmanager
-async def started(limits: CompileLimits, workers: int = 2) -> AsyncIterator[CompilePool]:
-    pool = CompilePool(TARGET, workers=workers, limits=limits)
+async def started(limits: WorkerLimits, workers: int = 2) -> AsyncIterator[WorkerPool]:
+    pool = WorkerPool(TARGET, workers=workers, limits=limits)
     await pool.start()
     try:
         yield pool
@@ -47,19 +47,19 @@ def _workers_find_the_tests(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-async def pool() -> AsyncIterator[CompilePool]:
+async def pool() -> AsyncIterator[WorkerPool]:
     async with started(LIMITS) as pool:
         yield pool
 
 
 @pytest.fixture
-async def impatient_pool() -> AsyncIterator[CompilePool]:
+async def impatient_pool() -> AsyncIterator[WorkerPool]:
     async with started(IMPATIENT) as pool:
         yield pool
 
 
-async def compiled(pool: CompilePool, pattern: str) -> Any:
-    return await pool.compile(Regex(pattern))
+async def compiled(pool: WorkerPool, pattern: str) -> Any:
+    return await pool.work(Regex(pattern))
 
 
 async def test_a_newcomers_schema_goes_before_the_rest_of_anothers_many() -> None:
@@ -67,7 +67,7 @@ async def test_a_newcomers_schema_goes_before_the_rest_of_anothers_many() -> Non
         ended: list[str] = []
 
         async def compile(tenant: str, pattern: str) -> None:
-            await pool.compile(Regex(pattern), tenant)
+            await pool.work(Regex(pattern), tenant)
             ended.append(tenant)
 
         many = [asyncio.create_task(compile("many", f"{number}")) for number in range(5)]
@@ -76,14 +76,14 @@ async def test_a_newcomers_schema_goes_before_the_rest_of_anothers_many() -> Non
         assert ended.index("one") <= 2
 
 
-async def test_workers_step_back_and_take_no_core_when_they_wake(pool: CompilePool) -> None:
+async def test_workers_step_back_and_take_no_core_when_they_wake(pool: WorkerPool) -> None:
     niceness, policy = await compiled(pool, "standing")
     assert niceness >= min(os.getpriority(os.PRIO_PROCESS, 0) + 10, 19)
     assert policy == os.SCHED_BATCH
 
 
 async def test_every_worker_is_warm_before_its_first_job() -> None:
-    pool = CompilePool(TARGET, workers=2, limits=LIMITS, warm_up=Regex("warm"))
+    pool = WorkerPool(TARGET, workers=2, limits=LIMITS, warm_up=Regex("warm"))
     await pool.start()
     try:
         assert await asyncio.gather(*(compiled(pool, "warm?") for _ in range(2))) == [True, True]
@@ -103,14 +103,14 @@ async def test_a_worker_knows_no_api_keys(monkeypatch: pytest.MonkeyPatch) -> No
     assert environment["LEAPJSON_OTHER"] == "shared"
 
 
-async def test_a_program_comes_back_from_another_process(pool: CompilePool) -> None:
+async def test_a_program_comes_back_from_another_process(pool: WorkerPool) -> None:
     kind, pattern, process = await compiled(pool, "a+")
     assert (kind, pattern) == ("compiled", "a+")
     assert process != os.getpid()
 
 
 async def test_what_the_pool_was_given_comes_with_each_specification() -> None:
-    pool = CompilePool(TARGET, {"digits": 3}, None, workers=1, limits=LIMITS)
+    pool = WorkerPool(TARGET, {"digits": 3}, None, workers=1, limits=LIMITS)
     await pool.start()
     try:
         assert await compiled(pool, "arguments") == ({"digits": 3}, None)
@@ -119,14 +119,14 @@ async def test_what_the_pool_was_given_comes_with_each_specification() -> None:
         await pool.close()
 
 
-async def test_a_refusal_crosses_the_border_whole(pool: CompilePool) -> None:
+async def test_a_refusal_crosses_the_border_whole(pool: WorkerPool) -> None:
     with pytest.raises(UnsupportedSchema) as caught:
         await compiled(pool, "refuse")
     assert (caught.value.keyword, caught.value.pointer) == ("format", "/a")
 
 
 async def test_a_stuck_worker_is_killed_and_replaced_while_others_go_on(
-    impatient_pool: CompilePool,
+    impatient_pool: WorkerPool,
 ) -> None:
     stuck = asyncio.create_task(compiled(impatient_pool, "hang"))
     await asyncio.sleep(0)
@@ -138,7 +138,7 @@ async def test_a_stuck_worker_is_killed_and_replaced_while_others_go_on(
 
 
 async def test_every_worker_may_be_stuck_and_the_next_request_still_succeeds(
-    impatient_pool: CompilePool,
+    impatient_pool: WorkerPool,
 ) -> None:
     stuck = [asyncio.create_task(compiled(impatient_pool, "hang")) for _ in range(2)]
     await asyncio.sleep(0)
@@ -148,7 +148,7 @@ async def test_every_worker_may_be_stuck_and_the_next_request_still_succeeds(
 
 
 async def test_a_worker_that_was_stopped_is_replaced_and_its_request_may_try_again() -> None:
-    async with started(CompileLimits(seconds=0.1, memory_bytes=256 << 20)) as pool:
+    async with started(WorkerLimits(seconds=0.1, memory_bytes=256 << 20)) as pool:
         with pytest.raises(CompilerStuck) as caught:
             await compiled(pool, "stop")
         assert caught.value.retry_after == 5
@@ -183,14 +183,14 @@ def exists(process: int) -> bool:
 @pytest.mark.parametrize(
     ("pattern", "message"),
     [
-        ("abort", "the compiler crashed"),
+        ("abort", "worked on it crashed"),
         ("hog", "memory: more than 256 MiB"),
         ("deep", "nested too deeply"),
         ("large", "the limit is 1048576"),
     ],
 )
 async def test_a_crash_or_a_limit_fails_its_own_request_only(
-    pool: CompilePool, pattern: str, message: str
+    pool: WorkerPool, pattern: str, message: str
 ) -> None:
     with pytest.raises(ConstraintTooComplex, match=message):
         await compiled(pool, pattern)
@@ -198,17 +198,17 @@ async def test_a_crash_or_a_limit_fails_its_own_request_only(
     assert [result[1] for result in results] == ["a", "b", "c"]
 
 
-async def test_a_bug_of_the_compiler_is_not_blamed_on_the_caller(pool: CompilePool) -> None:
+async def test_a_bug_of_the_compiler_is_not_blamed_on_the_caller(pool: WorkerPool) -> None:
     with pytest.raises(LeapjsonError, match="fault of the server"):
         await compiled(pool, "bug")
     assert (await compiled(pool, "a"))[1] == "a"
 
 
-async def test_what_a_library_prints_does_not_mix_with_the_answers(pool: CompilePool) -> None:
+async def test_what_a_library_prints_does_not_mix_with_the_answers(pool: WorkerPool) -> None:
     assert (await compiled(pool, "chatty"))[1] == "chatty"
 
 
-async def test_a_cancelled_compilation_frees_its_worker(pool: CompilePool) -> None:
+async def test_a_cancelled_compilation_frees_its_worker(pool: WorkerPool) -> None:
     stuck = [asyncio.create_task(compiled(pool, "hang")) for _ in range(2)]
     await asyncio.sleep(0.05)
     for task in stuck:
@@ -227,14 +227,14 @@ async def test_a_worker_that_cannot_start_again_is_no_fault_of_the_schema(
         python.chmod(0o700)
     observer = RecordingObserver()
     async with started(LIMITS, workers=1) as pool:
-        cache: Any = ConstraintCache(pool.compile, max_bytes=1, observer=observer, clock=lambda: 0)
+        cache: Any = ConstraintCache(pool.work, max_bytes=1, observer=observer, clock=lambda: 0)
         process = (await compiled(pool, "a"))[2]
         with monkeypatch.context() as broken:
             broken.setattr(sys, "executable", str(python))
             broken.setattr(pool, "_limits", replace(LIMITS, start_seconds=0.1))
             os.kill(process, signal.SIGKILL)
             for _ in range(2):
-                with pytest.raises(CompilerStuck, match="no compile worker") as caught:
+                with pytest.raises(CompilerStuck, match="no worker process") as caught:
                     await cache.get(Regex("size"))
                 assert caught.value.retry_after == 5
         assert (await cache.get(Regex("size"))).nbytes == 1
@@ -242,7 +242,7 @@ async def test_a_worker_that_cannot_start_again_is_no_fault_of_the_schema(
 
 
 async def test_a_worker_that_cannot_start_fails_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    pool = CompilePool("tests.nowhere:compile", workers=1, limits=LIMITS)
+    pool = WorkerPool("tests.nowhere:compile", workers=1, limits=LIMITS)
     with pytest.raises(LeapjsonError, match="could not be started"):
         await pool.start()
     await pool.close()

@@ -1,6 +1,6 @@
-"""The program of a compile worker: specifications in, compiled programs out.
+"""The program of a worker: jobs in, what came of them out.
 
-Started by ``app.serving.compiling.pool`` as ``python -m`` this module ``MODULE:FUNCTION
+Started by ``app.serving.workers.pool`` as ``python -m`` this module ``MODULE:FUNCTION
 MEMORY_BYTES``; the function is imported before the worker says that it is ready. Messages on
 standard input and output are pickles behind their length (8 bytes, big endian); both ends are
 ours. It ends when its standard input does.
@@ -20,7 +20,7 @@ import sys
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
-from app.core.errors import ConstraintTooComplex, RequestError
+from app.core.errors import RequestError
 
 LENGTH = struct.Struct(">Q")
 NICENESS = 10
@@ -89,7 +89,7 @@ def _answer(job: Job) -> bytes:
     except RequestError as error:
         return pickle.dumps(("refused", error))
     except RecursionError:
-        return pickle.dumps(("refused", ConstraintTooComplex("it is nested too deeply")))
+        return pickle.dumps(("exceeded", "it is nested too deeply"))
     except MemoryError:
         raise
     except Exception as error:

@@ -1,0 +1,146 @@
+"""Images of a prompt: what crosses from where they are prepared to the engine and its runner.
+
+An image is *prepared* in a worker process: resized and cut as the model's tower takes it. In the
+prompt one *placeholder* token stands for it, until the prompt is *expanded*: the placeholder gives
+way to as many as the image has features, among what separates its rows::
+
+    rendered   a b [IMG] c                        tokens of the chat template
+    expanded   a b [IMG] [IMG] | [IMG] [IMG] c    tokens that the engine runs
+                   |--(2, 2)-| |--(5, 2)-|        places: runs of (start, length)
+
+The engine computes tokens as ever. In the places of an image the runner puts its features where
+the embeddings of tokens would be.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+ImageDetail = Literal["auto", "low", "high"]
+"""How much of an image the model is to see. ``low``: no more than 512 pixels a side. ``auto`` and
+``high``: as much as the model and the limits take."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PreparedImage:
+    """An image as the model's tower takes it. Made in a worker process, and pickled from there."""
+
+    digest: bytes
+    """32 bytes: ``digest_of`` what follows. Images of one digest look the same to the model."""
+    expansion: Sequence[int]
+    """Tokens that stand for it in the prompt: placeholders, and what separates its rows."""
+    inputs: Mapping[str, NDArray[Any]]
+    """What the model's ``get_image_features`` takes, by name: ``pixel_values`` and the like, with a
+    first dimension of one image, or of its patches."""
+
+    @property
+    def num_tokens(self) -> int:
+        """What it counts for in the prompt."""
+        return len(self.expansion)
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of the inputs."""
+        return sum(array.nbytes for array in self.inputs.values())
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PromptImage:
+    """A prepared image, and where in a prompt it is seen."""
+
+    image: PreparedImage
+    places: Sequence[tuple[int, int]]
+    """Runs of its placeholders in the expanded prompt: start and length, ascending. The features
+    of the image lie there in order."""
+
+    @property
+    def start(self) -> int:
+        return self.places[0][0]
+
+    @property
+    def end(self) -> int:
+        """The position behind its last placeholder."""
+        start, length = self.places[-1]
+        return start + length
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PromptImages:
+    """All images of one prompt."""
+
+    images: Sequence[PromptImage]
+    """In the order of the prompt; the same image may be there twice."""
+    positions: NDArray[np.int64] | None = None
+    """Shape [axes, tokens of the prompt]: where each token stands by time, height and width, for
+    models that tell these apart (M-RoPE; Wang et al., 2024). What follows goes on behind the
+    largest of them, on all axes alike. None: tokens stand where they stand."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ExpandedPrompt:
+    """A prompt whose images have their places."""
+
+    tokens: Sequence[int]
+    images: PromptImages
+
+
+class ImageProcessor(Protocol):
+    """Prepares images of one model. It knows the model's files but its weights; one thread uses it.
+
+    ``app.model.vision.load_image_processor`` makes it, in a worker process, from what the model
+    is loaded from.
+    """
+
+    def prepare(self, image: Any, detail: ImageDetail, max_tokens: int) -> PreparedImage:
+        """Resize and cut ``image``, a ``PIL.Image.Image`` of mode RGB.
+
+        Where it would count for more than ``max_tokens`` it is made smaller first. Raises
+        ``InvalidRequest`` where no size of it counts for so few. Costs processor time by pixels.
+        """
+
+
+class Eyes(Protocol):
+    """What the server knows of the tower of a model that sees. Any thread may call it."""
+
+    @property
+    def placeholder(self) -> int:
+        """The token that the chat template writes once for each image."""
+
+    @property
+    def marker(self) -> str:
+        """The same as text, for prompts that are text; text of clients must not hold it."""
+
+    def expand(self, tokens: Sequence[int], images: Sequence[PreparedImage]) -> ExpandedPrompt:
+        """Put each image in the place of its placeholder, in order. Costs O(tokens).
+
+        Raises ``InvalidRequest`` unless there are as many placeholders as images.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class SightCounts:
+    """What a tower has done since the server began, and what is kept of it."""
+
+    computed: int
+    """Images that the tower was run for."""
+    found: int
+    """Times that a step found the features of an image among those kept."""
+    seconds: float
+    """Spent in the tower; on an accelerator until it was launched."""
+    kept_bytes: int
+
+
+def digest_of(expansion: Sequence[int], inputs: Mapping[str, NDArray[Any]]) -> bytes:
+    """What stands for a prepared image in caches: 32 bytes of BLAKE2b, so that no two collide."""
+    digest = hashlib.blake2b(np.asarray(expansion, dtype=np.int64).tobytes(), digest_size=32)
+    for name in sorted(inputs):
+        array = np.ascontiguousarray(inputs[name])
+        digest.update(f"{name} {array.dtype} {array.shape};".encode())
+        digest.update(array.tobytes())
+    return digest.digest()

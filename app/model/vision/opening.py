@@ -1,0 +1,204 @@
+"""Whether a model sees: its tower and image processor, tried together on a picture of noise.
+
+As with text, the oracle is the model as it was loaded: what it says of the picture by its own
+forward pass, in one piece and with eager attention, a ragged step has to say in two.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from app.core.errors import InvalidRequest, UnsupportedModel
+from app.core.images import ExpandedPrompt, PreparedImage
+from app.core.step import LogitsRow, Sight, Span, StepPlan
+from app.model.forward import RaggedForward
+from app.model.inputs import lay_out
+from app.model.self_check import worst_error
+from app.model.vision.eyes import ModelEyes
+from app.model.vision.features import FeatureCache, SeenEmbeddings
+from app.model.vision.processing import load_image_processor
+from app.model.vision.tower import Tower
+
+_log = logging.getLogger(__name__)
+
+_TOLERANCE = {torch.float32: 1e-3, torch.float16: 0.03, torch.bfloat16: 0.1}
+"""Largest relative error of a row of logits, but for what rounding alone makes of them."""
+_TOLERANCE_AT_MOST = 0.5
+_KINDS = ("mm_token_type_ids", "token_type_ids")
+"""What models are told of tokens that stand for images."""
+_NOISE = (72, 56)
+"""Pixels of the picture."""
+_MOST_TOKENS = 1 << 14
+_TRIED = (RuntimeError, ValueError, TypeError, KeyError, AttributeError, IndexError)
+
+
+@dataclass(frozen=True, slots=True)
+class Eyes:
+    """What of a loaded model sees, and the trial that it has to pass."""
+
+    tower: Tower
+    prompts: ModelEyes
+    trial: ExpandedPrompt
+    expected: Tensor
+    """Logits of the trial's last rows: [R, width], float32."""
+    allowed: float
+    """Relative error of a row."""
+    depth: int
+    """Layers behind which features are added."""
+
+
+@torch.inference_mode()
+def open_eyes(model: PreTrainedModel, name: str) -> Eyes | None:
+    """What sees of a whole model that can, as it was loaded; None where that fails, as is logged.
+
+    Costs some passes over a short prompt.
+    """
+    try:
+        processor = load_image_processor(name)
+    except UnsupportedModel as error:
+        _log.info("served as text: %s", error)
+        return None
+    try:
+        tower = Tower(model)
+        prompts = ModelEyes(tower, processor.marker, processor.placeholder)
+        pixels = np.random.default_rng(0).integers(0, 256, (*_NOISE, 3), dtype=np.uint8)
+        image = processor.prepare(Image.fromarray(pixels), "low", _MOST_TOKENS)
+        trial = _trial_of(prompts, image)
+        whole = _Whole(model, trial)
+        expected = whole.logits()
+        if not tower.has_axes and whole.looks_both_ways(expected):
+            _log.info("served as text: the tokens of an image see one another in both directions")
+            return None
+        allowed = _TOLERANCE[model.dtype]
+        if model.dtype != torch.float32:
+            allowed = min(max(allowed, 2 * whole.noise(expected)), _TOLERANCE_AT_MOST)
+        tower.set_attention()
+        return Eyes(tower, prompts, trial, expected, allowed, depth=len(tower.see(image)) - 1)
+    except (InvalidRequest, *_TRIED) as error:
+        _log.warning("served as text: no image could be shown to %s: %s", name, error)
+        return None
+
+
+def _trial_of(prompts: ModelEyes, image: PreparedImage) -> ExpandedPrompt:
+    words = [token for token in range(1, 8) if token != prompts.placeholder]
+    trial = prompts.expand([*words[:3], prompts.placeholder, *words[3:]], [image])
+    if not trial.images.images[0].places:
+        raise ValueError("its processor writes no token that it takes for an image's")
+    return trial
+
+
+class _Whole:
+    """A whole model's own forward pass over the trial."""
+
+    def __init__(self, model: PreTrainedModel, trial: ExpandedPrompt) -> None:
+        (seen,) = trial.images.images
+        self._model = model
+        self._rows = _compared(trial)
+        ids = torch.tensor([list(trial.tokens)], device=model.device)
+        kinds = torch.zeros_like(ids)
+        for start, length in seen.places:
+            kinds[0, start : start + length] = 1
+        given: dict[str, Any] = {"input_ids": ids, **dict.fromkeys(_KINDS, kinds)}
+        for name, array in seen.image.inputs.items():
+            tensor = torch.from_numpy(array).to(model.device)
+            given[name] = tensor.to(model.dtype) if tensor.is_floating_point() else tensor
+        whole: Any = getattr(model, model.base_model_prefix)
+        taken: set[str] = set()
+        for each in (type(model), type(whole)):
+            taken |= inspect.signature(each.forward).parameters.keys()
+        self._given = {name: each for name, each in given.items() if name in taken}
+
+    def logits(self, **others: Tensor) -> Tensor:
+        """Of the trial's last rows: [R, width], float32."""
+        found: Tensor = self._model(use_cache=False, **(self._given | others)).logits[0]
+        return found[-self._rows :].float()
+
+    def looks_both_ways(self, logits: Tensor) -> bool:
+        """Whether tokens of an image see those that come later: what tells them from text then
+        changes ``logits``, though the features are the same."""
+        told = {name: torch.zeros_like(self._given[name]) for name in _KINDS if name in self._given}
+        return bool(told) and not torch.equal(self.logits(**told), logits)
+
+    def noise(self, logits: Tensor) -> float:
+        """How far two of transformers' own attentions are apart."""
+        self._model.set_attn_implementation("sdpa")
+        try:
+            return worst_error(self.logits(), logits)
+        finally:
+            self._model.set_attn_implementation("eager")
+
+
+def _compared(trial: ExpandedPrompt) -> int:
+    """Rows from the image's last token on."""
+    return len(trial.tokens) - trial.images.images[0].end + 1
+
+
+def look(
+    model: PreTrainedModel,
+    eyes: Eyes,
+    forward: RaggedForward,
+    *,
+    block_size: int,
+    groups: int,
+    states: bool,
+    rounded: bool,
+    cache_bytes: int,
+) -> SeenEmbeddings | None:
+    """The way of features into ``model``, as it is served; None where that is not what was loaded.
+
+    ``forward`` has a cache with room for the trial, of so many ``groups``; ``states`` where there
+    are recurrent layers, ``rounded`` where weights are no longer those that were loaded.
+    """
+    features = FeatureCache(eyes.tower, cache_bytes)
+    seen = SeenEmbeddings(model, features, eyes.depth)
+    for plan in _steps(eyes.trial, block_size, groups, states=states):
+        step = lay_out(plan, block_size)
+        with seen.of_step(step):
+            logits = forward.run(step)
+    error = worst_error(logits, eyes.expected)
+    allowed = _TOLERANCE_AT_MOST if rounded else eyes.allowed
+    if error <= allowed:
+        return seen
+    seen.remove()
+    _log.warning(
+        "served as text: with an image a ragged step does not give the logits of this model's own "
+        "forward pass (relative error %.2g, allowed %.2g)",
+        error,
+        allowed,
+    )
+    return None
+
+
+def blocks_for(eyes: Eyes, block_size: int) -> int:
+    return -(len(eyes.trial.tokens) // -block_size)
+
+
+def _steps(trial: ExpandedPrompt, block_size: int, groups: int, *, states: bool) -> list[StepPlan]:
+    """The trial in two steps: the image is cut in the middle."""
+    (seen,) = trial.images.images
+    length, cut = len(trial.tokens), (seen.start + seen.end) // 2
+    table = tuple(range(-(length // -block_size)))
+    positions = trial.images.positions
+    plans = []
+    for start, end in ((0, cut), (cut, length)):
+        axes = None if positions is None else positions[:, start:end]
+        span = Span(
+            trial.tokens[start:end],
+            start,
+            (table,) * groups,
+            state=1 if states and start else 0,
+            saves=[(end - start, 1)] if states else (),
+            sight=Sight((seen,), axes=axes),
+        )
+        rows = range(end - start - _compared(trial), end - start) if end == length else ()
+        plans.append(StepPlan([span], [LogitsRow(0, row) for row in rows]))
+    return plans

@@ -1,0 +1,155 @@
+"""Images as a model's tower takes them, by transformers' processor of that model."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import transformers
+from transformers import (
+    AutoConfig,
+    AutoImageProcessor,
+    AutoTokenizer,
+    PreTrainedTokenizerBase,
+    ProcessorMixin,
+)
+from transformers.models.auto import processing_auto
+
+from app.core.errors import InvalidRequest, UnsupportedModel
+from app.core.images import ImageDetail, PreparedImage, digest_of
+from app.core.model_name import is_gguf
+
+_LOW_PIXELS = 512
+"""Pixels a side that ``low`` leaves an image."""
+_OF_TEXT = frozenset({"input_ids", "attention_mask", "token_type_ids", "mm_token_type_ids"})
+_LOAD_ERRORS = (OSError, ValueError, ImportError, KeyError, TypeError, AttributeError)
+
+
+class HfImageProcessor:
+    """See ``app.core.images.ImageProcessor``."""
+
+    def __init__(self, processor: Any) -> None:
+        self.whole = processor
+        """transformers' own, of images alone."""
+        self.marker: str = processor.image_token
+        """What stands for an image in a prompt before it is expanded."""
+        self.placeholder = int(processor.tokenizer.convert_tokens_to_ids(self.marker))
+        """The same as a token."""
+
+    def prepare(self, image: Any, detail: ImageDetail, max_tokens: int) -> PreparedImage:
+        if detail == "low":
+            image = image.copy()
+            image.thumbnail((_LOW_PIXELS, _LOW_PIXELS))
+        fewest = None
+        while True:
+            prepared = self._prepared(image)
+            found = prepared.num_tokens
+            if found <= max_tokens:
+                return prepared
+            smaller = _scaled(image.size, math.sqrt(max_tokens / found))
+            if found == fewest or smaller == image.size:
+                raise InvalidRequest(
+                    f"an image of {image.size[0]} x {image.size[1]} pixels counts for {found} "
+                    f"tokens and the limit is {max_tokens}"
+                )
+            fewest, image = found, image.resize(smaller)
+
+    def _prepared(self, image: Any) -> PreparedImage:
+        found = self.whole(
+            images=[image], text=[self.marker], return_tensors="pt", add_special_tokens=False
+        )
+        expansion = tuple(found["input_ids"][0].tolist())
+        inputs = {name: each.numpy() for name, each in found.items() if name not in _OF_TEXT}
+        return PreparedImage(digest_of(expansion, inputs), expansion, inputs)
+
+
+def load_image_processor(model: str) -> HfImageProcessor:
+    """What prepares images for ``model``: a folder or a name on the Hub. Reads no weights.
+
+    Raises ``UnsupportedModel`` where there is none to be had. Costs seconds and the memory of torch
+    and transformers.
+    """
+    if is_gguf(model):
+        raise UnsupportedModel(f"{model} has no image processor: GGUF files are text alone")
+    try:
+        kind = AutoConfig.from_pretrained(model, trust_remote_code=False).model_type
+        tokenizer = AutoTokenizer.from_pretrained(model, trust_remote_code=False)
+        processor = _make(model, _class_for(kind), tokenizer)
+        found = HfImageProcessor(processor)
+    except _LOAD_ERRORS as error:
+        raise UnsupportedModel(f"cannot load the image processor of {model}: {error}") from error
+    return found
+
+
+def _class_for(kind: str) -> type[ProcessorMixin]:
+    names: Mapping[str, str] = vars(processing_auto)["PROCESSOR_MAPPING_NAMES"]
+    name = names[kind]
+    found: Any = getattr(transformers, name)
+    if getattr(found, "is_dummy", False):  # its module wants torchvision
+        found = _WITHOUT_TORCHVISION[name]
+    return _of_images_alone(found)
+
+
+def _of_images_alone(kind: type[ProcessorMixin]) -> type[ProcessorMixin]:
+    """``kind`` without what it has for video and sound: that wants libraries that are not here."""
+    return type(
+        kind.__name__,
+        (kind,),
+        {"get_attributes": classmethod(lambda _: ["image_processor", "tokenizer"])},
+    )
+
+
+def _make(model: str, kind: Any, tokenizer: PreTrainedTokenizerBase) -> Any:
+    parts = {
+        "image_processor": AutoImageProcessor.from_pretrained(model, trust_remote_code=False),
+        "tokenizer": tokenizer,
+    }
+    settings, _ = kind.get_processor_dict(model)
+    (whole,) = kind.__bases__
+    names: Sequence[str] = whole.get_attributes()
+    return kind.from_args_and_dict([parts.get(name) for name in names], settings)
+
+
+def _scaled(size: tuple[int, int], factor: float) -> tuple[int, int]:
+    width, height = (max(1, int(side * factor)) for side in size)
+    return width, height
+
+
+class _RowsProcessor(ProcessorMixin):
+    """Pixtral's, of Mistral 3: rows of placeholders, each but the last with a mark behind it."""
+
+    def __init__(
+        self,
+        image_processor: Any = None,
+        tokenizer: Any = None,
+        patch_size: int = 16,
+        spatial_merge_size: int = 1,
+        chat_template: str | None = None,
+        image_token: str = "[IMG]",
+        image_break_token: str = "[IMG_BREAK]",
+        image_end_token: str = "[IMG_END]",
+        **_: Any,
+    ) -> None:
+        super().__init__(image_processor, tokenizer, chat_template=chat_template)  # type: ignore[no-untyped-call]
+        self.image_token = image_token
+        self.image_token_id = tokenizer.convert_tokens_to_ids(image_token)
+        self._patch = patch_size * spatial_merge_size
+        self._marks = image_break_token, image_end_token
+
+    def _process_images(self, images: Any, **options: Any) -> Any:
+        options["patch_size"] = self._patch
+        return super()._process_images(images, **options)
+
+    def replace_image_token(self, image_inputs: dict[str, Any], image_idx: int, **_: Any) -> str:
+        height, width = (int(side) for side in image_inputs["image_sizes"][image_idx])
+        between, end = self._marks
+        row = self.image_token * (width // self._patch)
+        return between.join([row] * (height // self._patch)) + end
+
+    @property
+    def model_input_names(self) -> list[str]:
+        return [*super().model_input_names, "image_sizes"]
+
+
+_WITHOUT_TORCHVISION: dict[str, type[ProcessorMixin]] = {"PixtralProcessor": _RowsProcessor}

@@ -1,0 +1,162 @@
+"""What of a model sees: its tower and projector, run by the model's own code.
+
+A model that sees puts features where the embeddings of placeholders would be, and hands all to its
+language model. Here that is a stand-in which takes what it is handed and computes nothing: so
+what an image becomes is what transformers makes of it, in whatever way a model joins the two.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from app.core.images import PreparedImage
+
+_LANGUAGE_MODELS = ("language_model", "text_model")
+
+
+class _Handed(Exception):
+    """Ends a forward pass at the language model, with what that was handed."""
+
+    def __init__(self, embeddings: Tensor, deeper: Sequence[Tensor]) -> None:
+        self.embeddings = embeddings
+        self.deeper = deeper
+
+
+class _StandIn(nn.Module):
+    """In the place of a language model; knows no word, and so embeds all as zeros."""
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        super().__init__()
+        self.config = model.config
+        self.embed_tokens = _Zeros(model.config.get_text_config().hidden_size, model)
+
+    def get_input_embeddings(self) -> nn.Module:
+        return self.embed_tokens
+
+    def forward(self, *_: Any, inputs_embeds: Tensor, **handed: Any) -> None:
+        raise _Handed(inputs_embeds, handed.get("deepstack_visual_embeds") or ())
+
+
+class _Zeros(nn.Module):
+    def __init__(self, width: int, like: PreTrainedModel) -> None:
+        super().__init__()
+        self._width = width
+        self._like = torch.empty(0, dtype=like.dtype, device=like.device)
+
+    def forward(self, token_ids: Tensor) -> Tensor:
+        return self._like.new_zeros(*token_ids.shape, self._width)
+
+
+class Tower:
+    """The parts of a model that see, apart from those that read and write."""
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        """Shares its parameters with ``model``, which may lose these parts afterwards."""
+        whole: Any = getattr(model, model.base_model_prefix, model)
+        self._placeholder = int(model.config.image_token_id)
+        self._device = model.device
+        self._seeing = copy.copy(whole)
+        parts = dict(whole._modules)
+        (name,) = [name for name in _LANGUAGE_MODELS if parts.get(name) is not None]
+        parts[name] = _StandIn(parts[name])
+        vars(self._seeing)["_modules"] = parts
+        _part_configurations(self._seeing)
+        self._taken = frozenset(inspect.signature(type(whole).forward).parameters)
+
+    def set_attention(self) -> None:
+        """Have it run torch's own attention, where it can."""
+        for module in self._seeing.modules():
+            if isinstance(module, PreTrainedModel):
+                module.config._attn_implementation = "sdpa" if module._supports_sdpa else "eager"
+
+    @property
+    def parts(self) -> frozenset[nn.Module]:
+        """Its modules, all that they consist of included."""
+        return frozenset(self._seeing.modules())
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of its weights."""
+        return sum(weight.nbytes for weight in self._seeing.parameters())
+
+    def to(self, device: torch.device) -> None:
+        self._device = device
+        self._seeing.to(device)
+
+    @torch.inference_mode()
+    def see(self, image: PreparedImage) -> Tensor:
+        """The features of an image: [1 + D, placeholders, H].
+
+        The first are those that stand in the places of embeddings; each further one is added to
+        what another of the first D layers gave there (DeepStack; Meng et al., 2024).
+        """
+        ids = torch.tensor([list(image.expansion)], device=self._device)
+        inputs = {
+            name: self._tensor(each) for name, each in image.inputs.items() if name in self._taken
+        }
+        positions = torch.arange(ids.shape[1], device=self._device).unsqueeze(0)
+        try:
+            self._seeing(input_ids=ids, position_ids=positions, use_cache=False, **inputs)
+        except _Handed as handed:
+            shown = handed.embeddings[0][ids[0] == self._placeholder]
+            return torch.stack([shown, *[each.to(shown) for each in handed.deeper]])
+        raise AssertionError("the language model was not called")
+
+    @property
+    def has_axes(self) -> bool:
+        """Whether positions are told apart by time, height and width."""
+        return hasattr(self._seeing, "get_rope_index")
+
+    def positions(
+        self, tokens: Sequence[int], is_image: NDArray[np.int64], images: Sequence[PreparedImage]
+    ) -> NDArray[np.int64]:
+        """By axis where the tokens of a prompt stand: [axes, T]. Any thread may ask.
+
+        ``is_image`` [T] has a 1 for each placeholder.
+        """
+        grids = np.concatenate([image.inputs["image_grid_thw"] for image in images])
+        found, _ = self._seeing.get_rope_index(
+            torch.tensor([list(tokens)]),
+            mm_token_type_ids=torch.from_numpy(is_image).unsqueeze(0),
+            image_grid_thw=torch.from_numpy(grids),
+        )
+        positions: NDArray[np.int64] = found[:, 0].numpy()
+        return positions
+
+    def placed(self, tokens: Sequence[int]) -> NDArray[np.bool_]:
+        """Which tokens of an expansion have features."""
+        placed: NDArray[np.bool_] = np.asarray(tokens) == self._placeholder
+        return placed
+
+    def _tensor(self, array: NDArray[Any]) -> Tensor:
+        tensor = torch.from_numpy(array)
+        if tensor.is_floating_point():
+            return tensor.to(self._device, self._seeing.dtype)
+        return tensor.to(self._device)
+
+
+def can_see(model: PreTrainedModel) -> bool:
+    """Whether a whole model, as it was loaded, has what a ``Tower`` is made of."""
+    whole: Any = getattr(model, model.base_model_prefix, model)
+    parts: Mapping[str, Any] = whole._modules
+    has_language_model = sum(parts.get(name) is not None for name in _LANGUAGE_MODELS) == 1
+    sees = hasattr(model, "get_image_features") and whole is not model
+    return sees and has_language_model and hasattr(model.config, "image_token_id")
+
+
+def _part_configurations(seeing: nn.Module) -> None:
+    """Give it configurations of its own: what the language part is set to is not for the tower."""
+    copies: dict[int, Any] = {}
+    for module in seeing.modules():
+        config = vars(module).get("config")
+        if config is not None:
+            vars(module)["config"] = copies.setdefault(id(config), copy.deepcopy(config))

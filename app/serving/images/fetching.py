@@ -1,0 +1,200 @@
+"""Images from allowed hosts, over https.
+
+Nothing of the environment is heeded (proxies, ``.netrc``), no cookie is kept and no body is
+decompressed. The address that was checked is the one that is connected to, while TLS checks the
+name: what a name server says a second time is never asked for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import h11
+
+from app.core.errors import HostUnreachable, InvalidImage, InvalidRequest
+from app.serving.images.urls import ImageUrl, allowed_url, is_public
+
+RETRY = 5
+"""Seconds after which a host may be asked again."""
+_MOST_REDIRECTS = 3
+_READ = 1 << 16
+_LONGEST_HEAD = 1 << 14
+_REDIRECTS = (301, 302, 303, 307, 308)
+_MOST_AT_ONCE = 16
+"""Fetches that run at a time; others wait for them."""
+_RESOLVERS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class FetchLimits:
+    """Bounds on one image that is fetched."""
+
+    max_bytes: int = 20 << 20
+    seconds: float = 10.0
+    """From its request to its last byte, redirects included."""
+
+
+def addresses_of(host: str) -> Sequence[str]:
+    """What the system's resolver says; it may take as long as that waits for a name server."""
+    found = socket.getaddrinfo(host, 443, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(address[0]) for *_, address in found))
+
+
+class Fetcher:
+    """Fetches the files of images from ``hosts`` alone. Event loop's thread only."""
+
+    def __init__(
+        self,
+        hosts: Collection[str],
+        limits: FetchLimits,
+        *,
+        resolve: Callable[[str], Sequence[str]] = addresses_of,
+        is_public: Callable[[str], bool] = is_public,
+        port: int = 443,
+        context: ssl.SSLContext | None = None,
+    ) -> None:
+        """What is not ``hosts`` or ``limits`` is for tests, which have no Internet."""
+        self._hosts = hosts
+        self._limits = limits
+        self._resolve = resolve
+        self._is_public = is_public
+        self._port = port
+        self._context = ssl.create_default_context() if context is None else context
+        self._free = asyncio.Semaphore(_MOST_AT_ONCE)
+        # Threads of its own: a name server that does not answer keeps those of nobody else.
+        self._resolver = ThreadPoolExecutor(_RESOLVERS, thread_name_prefix="leapjson-names")
+
+    def close(self) -> None:
+        """Look up nothing more."""
+        self._resolver.shutdown(wait=False, cancel_futures=True)
+
+    async def fetch(self, url: str) -> bytes:
+        """The file at ``url``. Raises ``InvalidRequest``, or ``HostUnreachable``."""
+        try:
+            async with asyncio.timeout(self._limits.seconds), self._free:
+                return await self._follow(url)
+        except TimeoutError:
+            raise HostUnreachable(
+                f"the image could not be fetched within {self._limits.seconds:g} s; send it as a "
+                "data URL or retry later",
+                retry_after=RETRY,
+            ) from None
+        except (OSError, h11.ProtocolError) as error:
+            raise HostUnreachable(
+                f"the image could not be fetched, {type(error).__name__}; send it as a data URL or "
+                "retry later",
+                retry_after=RETRY,
+            ) from None
+
+    async def _follow(self, url: str) -> bytes:
+        for _ in range(1 + _MOST_REDIRECTS):
+            try:
+                here = allowed_url(url, self._hosts)
+            except ValueError as error:
+                raise InvalidRequest(str(error)) from None
+            answer = await self._ask(here)
+            if isinstance(answer, bytes):
+                return answer
+            url = _joined(here, answer)
+        raise InvalidRequest(
+            f"the URL of the image leads to more than {_MOST_REDIRECTS} others; send the last one"
+        )
+
+    async def _ask(self, url: ImageUrl) -> bytes | str:
+        """The file, or where it is said to be."""
+        address = await self._address(url.host)
+        reader, writer = await asyncio.open_connection(
+            address, self._port, ssl=self._context, server_hostname=url.host, limit=_READ
+        )
+        try:
+            exchange = _Exchange(reader, self._limits.max_bytes)
+            writer.write(exchange.request(url))
+            await writer.drain()
+            return await exchange.answer()
+        finally:
+            writer.transport.abort()  # a host that does not say goodbye is not waited for
+
+    async def _address(self, host: str) -> str:
+        """One of its addresses. Raises ``InvalidRequest`` unless all of them are public."""
+        loop = asyncio.get_running_loop()
+        addresses = await loop.run_in_executor(self._resolver, self._resolve, host)
+        if not addresses:
+            raise OSError(f"{host} has no address")
+        if not all(map(self._is_public, addresses)):
+            raise InvalidRequest(
+                f"{host!r} is no host of the Internet: it has a private or reserved address; send "
+                "the image as a data URL"
+            )
+        return addresses[0]
+
+
+class _Exchange:
+    """One request and its answer."""
+
+    def __init__(self, reader: asyncio.StreamReader, max_bytes: int) -> None:
+        self._reader = reader
+        self._max_bytes = max_bytes
+        self._http = h11.Connection(h11.CLIENT, max_incomplete_event_size=_LONGEST_HEAD)
+
+    def request(self, url: ImageUrl) -> bytes:
+        headers = [
+            ("host", url.host),
+            ("accept", "image/png, image/jpeg, image/webp, image/gif"),
+            ("accept-encoding", "identity"),
+            ("user-agent", "leapjson"),
+            ("connection", "close"),
+        ]
+        request = h11.Request(method="GET", target=url.target, headers=headers)
+        return (self._http.send(request) or b"") + (self._http.send(h11.EndOfMessage()) or b"")
+
+    async def answer(self) -> bytes | str:
+        head = await self._next()
+        while isinstance(head, h11.InformationalResponse):
+            head = await self._next()
+        if not isinstance(head, h11.Response):
+            raise OSError("the host closed the connection")
+        headers = {name.lower(): value for name, value in head.headers}
+        if head.status_code in _REDIRECTS and b"location" in headers:
+            return headers[b"location"].decode("latin-1")
+        if head.status_code != 200:
+            raise InvalidRequest(
+                f"the image's host answered with the status {head.status_code}; check its URL"
+            )
+        if headers.get(b"content-encoding", b"identity").lower() != b"identity":
+            raise InvalidRequest("the image's host sends it compressed once more, which is refused")
+        return await self._body(headers.get(b"content-length", b""))
+
+    async def _body(self, announced: bytes) -> bytes:
+        if announced.isdigit() and int(announced) > self._max_bytes:
+            raise self._too_large()
+        body = bytearray()
+        while isinstance(event := await self._next(), h11.Data):
+            body += event.data
+            if len(body) > self._max_bytes:
+                raise self._too_large()
+        if not isinstance(event, h11.EndOfMessage):
+            raise OSError("the host closed the connection")
+        return bytes(body)
+
+    async def _next(self) -> object:
+        while (event := self._http.next_event()) is h11.NEED_DATA:
+            self._http.receive_data(await self._reader.read(_READ))
+        return event
+
+    def _too_large(self) -> InvalidImage:
+        return InvalidImage(
+            f"the image at this URL has more than {self._max_bytes} bytes, the limit; send a "
+            "smaller file"
+        )
+
+
+def _joined(base: ImageUrl, location: str) -> str:
+    """Where a redirect leads: a whole URL, or a path on the same host."""
+    if location.startswith("/") and not location.startswith("//"):
+        return f"https://{base.host}{location}"
+    return location

@@ -1,0 +1,27 @@
+"""The program of the workers that read images: files in, what the model's tower takes out.
+
+It imports torch and transformers, which is why these workers are others than those for schemas.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import torch
+
+from app.core.images import ImageProcessor, PreparedImage
+from app.model.vision import load_image_processor
+from app.serving.images.jobs import ImageJob, ReadingLimits
+from app.serving.images.reading import read_image
+
+
+def prepare_image(job: ImageJob, model: str, limits: ReadingLimits) -> PreparedImage:
+    """``model``: what it is loaded from. Raises ``InvalidRequest``."""
+    image = read_image(job.data, limits)
+    return _processor(model).prepare(image, job.detail, job.max_tokens)
+
+
+@functools.cache
+def _processor(model: str) -> ImageProcessor:
+    torch.set_num_threads(1)  # the cores are the engine's
+    return load_image_processor(model)

@@ -1,0 +1,1 @@
+"""Processes that do what may take long, each job bounded in time and memory."""

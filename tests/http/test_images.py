@@ -1,0 +1,376 @@
+"""Images in requests, from each API to the prompt that the engine gets."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import io
+from collections.abc import AsyncIterator
+from typing import Any
+
+import numpy as np
+import pytest
+import pytest_asyncio
+from PIL import Image
+
+from tests.http.harness import client_of
+from tests.serving.fakes import Bench, until
+from tests.serving.image_targets import DIES, FAILS, HANGS, HOGS
+from tests.serving.seeing import Seeing, data_url, picture, seeing
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+CHAT, RESPONSES, MESSAGES = "/v1/chat/completions", "/v1/responses", "/v1/messages"
+COUNT = f"{MESSAGES}/count_tokens"
+A, B = picture(16, 8, seed=1), picture(8, 8, seed=2)
+"""Two tokens and one."""
+
+
+def pixels(file: bytes) -> Any:
+    return np.asarray(Image.open(io.BytesIO(file)).convert("RGB"))
+
+
+def user(*content: Any) -> dict[str, Any]:
+    return {"role": "user", "content": list(content)}
+
+
+def text(said: str) -> dict[str, Any]:
+    return {"type": "text", "text": said}
+
+
+def image(file: bytes = A, **fields: Any) -> dict[str, Any]:
+    return {"type": "image_url", "image_url": {"url": data_url(file), **fields}}
+
+
+def block(file: bytes = A, media_type: str = "image/png") -> dict[str, Any]:
+    data = base64.b64encode(file).decode()
+    return {"type": "image", "source": {"type": "base64", "media_type": media_type, "data": data}}
+
+
+def chat(*content: Any, **fields: Any) -> dict[str, Any]:
+    return {"messages": [user(*content)], **fields}
+
+
+def tokens_of(answer: dict[str, Any]) -> int:
+    tokens: int = answer["usage"]["prompt_tokens"]
+    return tokens
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def server() -> AsyncIterator[Seeing]:
+    async with seeing(image_workers=1) as server:
+        yield server
+
+
+async def test_images_stand_in_the_prompt_where_they_stood_among_the_texts(server: Seeing) -> None:
+    answer = await server.answer(CHAT, chat(text("a"), text("b"), image(A), text("c"), image(B)))
+    assert server.prompt == "[user]a\nb{2}c{1}"
+    for seen, sent in zip(server.images, (A, B), strict=True):
+        assert np.array_equal(seen, pixels(sent))
+    assert tokens_of(answer) == len("[user]a\nbc") + 3
+
+
+async def test_every_message_of_the_user_may_have_images(server: Seeing) -> None:
+    assistant = {"role": "assistant", "content": "y"}
+    messages = [user(image(A)), assistant, user(text("and"), image(B))]
+    await server.answer(CHAT, {"messages": messages})
+    assert server.prompt == "[user]{2}[assistant]y[user]and{1}"
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"type": "image_url", "image_url": data_url(A)},
+        {"type": "image_url", "image_url": {"url": data_url(A, "image/jpeg")}},
+        {"type": "image_url", "image_url": {"url": data_url(A).replace("data:", "DATA:", 1)}},
+        {"type": "image_url", "image_url": {"url": data_url(A), "detail": "high"}},
+        {"type": "image_url", "image_url": {"url": data_url(A), "detail": "original"}},
+        {"type": "image_url", "image_url": {"url": data_url(A)}, "cache_control": {}, "uuid": "x"},
+        {
+            "type": "image_url",
+            "image_url": {
+                "url": "data:image/png;name=x.png;base64,"
+                + base64.encodebytes(A).decode().replace("\n", "\r\n")
+            },
+        },
+    ],
+    ids=lambda part: str(part)[:60],
+)
+async def test_every_form_of_an_image_is_the_same_image(
+    server: Seeing, part: dict[str, Any]
+) -> None:
+    await server.answer(CHAT, chat(part))
+    assert server.prompt == "[user]{2}"
+    assert np.array_equal(server.images[0], pixels(A))
+
+
+async def test_low_detail_makes_an_image_smaller(server: Seeing) -> None:
+    large = picture(64, 64)
+    await server.answer(CHAT, chat(image(large)))
+    assert server.prompt == "[user]{64}"
+    await server.answer(CHAT, chat(image(large, detail="low")))
+    assert server.prompt == "[user]{4}"
+    item = {"type": "input_image", "image_url": data_url(large), "detail": "low"}
+    await server.answer(RESPONSES, {"input": [user(item)]})
+    assert server.prompt == "[user]{4}"
+
+
+async def test_responses_take_images_of_the_user_and_of_functions(server: Seeing) -> None:
+    shown = {"type": "input_image", "image_url": data_url(A), "detail": "auto"}
+    result = {"type": "input_image", "image_url": data_url(B)}
+    called = {"type": "function_call", "call_id": "c", "name": "look", "arguments": "{}"}
+    items = [
+        user({"type": "input_text", "text": "See"}, shown),
+        called,
+        {
+            "type": "function_call_output",
+            "call_id": "c",
+            "output": [{"type": "input_text", "text": "seen"}, result],
+        },
+    ]
+    answer = await server.answer(RESPONSES, {"input": items})
+    # The fake's template knows no calls: they are texts.
+    assert server.prompt.startswith("[user]See{2}[assistant]")
+    assert server.prompt.endswith("Result of look:\nseen\n\n{1}")
+    assert np.array_equal(server.images[1], pixels(B))
+    assert answer["usage"]["input_tokens"] == len(server.engine.added[-1].prompt)
+
+
+async def test_messages_take_images_of_the_user_and_of_tools(server: Seeing) -> None:
+    body: dict[str, Any] = {
+        "max_tokens": 5,
+        "messages": [
+            user(block(A), text("Look")),
+            {
+                "role": "assistant",
+                "content": [{"type": "tool_use", "id": "t", "name": "look", "input": {}}],
+            },
+            user(
+                {"type": "tool_result", "tool_use_id": "t", "content": [block(B)]},
+                text("Well?"),
+                block(A),
+            ),
+        ],
+    }
+    answer = await server.answer(MESSAGES, body)
+    assert server.prompt.startswith("[user]{2}Look[assistant]")
+    assert server.prompt.endswith("Result of look:\n[image below]\n\n{1}Well?{2}")
+    usage, prompt = answer["usage"], server.engine.added[-1].prompt
+    assert usage["input_tokens"] + usage["cache_read_input_tokens"] == len(prompt)
+    del body["max_tokens"]
+    counted = await server.answer(COUNT, body)
+    assert counted == {"input_tokens": len(prompt)}
+
+
+async def test_tokenizing_counts_images_as_an_answer_does(server: Seeing) -> None:
+    tokenized = await server.answer("/tokenize", chat(text("a"), image(A)))
+    answer = await server.answer(CHAT, chat(text("a"), image(A)))
+    assert tokenized["count"] == tokens_of(answer)
+
+
+async def test_the_model_s_own_mark_in_a_client_s_text_is_text(server: Seeing) -> None:
+    await server.answer(CHAT, chat(text("an <image> of"), image(A), text("<image>")))
+    assert server.prompt == "[user]an <image> of{2}<image>"
+    await server.answer(CHAT, {"messages": [{"role": "user", "content": "<image>"}]})
+    assert server.prompt == "[user]<image>"
+    assert server.engine.added[-1].images is None
+
+
+@pytest.mark.parametrize("role", ["system", "developer", "assistant", "tool"])
+async def test_messages_of_other_roles_have_no_images_in_chats(server: Seeing, role: str) -> None:
+    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    before = {"role": "assistant", "tool_calls": [call]}
+    message = {"role": role, "content": [image()], "tool_call_id": "c"}
+    error = await server.refusal(CHAT, {"messages": [before, message]})
+    assert error["param"] == "messages[1].content[0]"
+    assert f"role '{role}' have no images; send it in the user's" in error["message"]
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "param"),
+    [
+        (RESPONSES, {"input": [{"role": "system", "content": [
+            {"type": "input_image", "image_url": data_url(A)}]}]}, "input[0].content[0]"),
+        (MESSAGES, {"max_tokens": 1, "messages": [
+            {"role": "assistant", "content": [block()]}, user(text("x"))]},
+            "messages[0].content[0]"),
+    ],
+)  # fmt: skip
+async def test_nor_have_they_in_other_apis(
+    server: Seeing, path: str, body: dict[str, Any], param: str
+) -> None:
+    assert (await server.refusal(path, body))["param"] == param
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "param", "says"),
+    [
+        (CHAT, chat({"type": "image_url", "image_url": "u"}),
+            "messages[0].content[0].image_url", "images are not fetched here"),
+        (CHAT, chat({"type": "image_url", "image_url": {"url": "https://example.com/a.png"}}),
+            "messages[0].content[0].image_url.url", "send the image itself as a data URL"),
+        (CHAT, chat({"type": "image_url", "image_url": {"url": "data:image/png,x"}}),
+            "messages[0].content[0].image_url.url", "data:image/png;base64,..."),
+        (CHAT, chat({"type": "image_url", "image_url": {"url": "data:;base64,AAAA"}}),
+            "messages[0].content[0].image_url.url", "is no image"),
+        (CHAT, chat({"type": "image_url", "image_url": {
+            "url": "data:application/pdf;base64,AAAA"}}),
+            "messages[0].content[0].image_url.url", "send pictures of its pages"),
+        (CHAT, chat({"type": "image_url", "image_url": {"url": "data:image/png;base64,"}}),
+            "messages[0].content[0].image_url.url", "it has no data"),
+        (CHAT, chat({"type": "image_url"}), "messages[0].content[0].image_url", "Missing"),
+        (CHAT, chat({"type": "image_url", "image_url": {"url": data_url(A), "detail": "x"}}),
+            "messages[0].content[0].image_url.detail", "'auto', 'low'"),
+        (CHAT, chat({"type": "input_audio", "input_audio": {}}),
+            "messages[0].content[0]", "this server takes text and images"),
+        (CHAT, chat(text("x"), {"type": "image_url", "image_url": {
+            "url": "data:image/png;base64,A*AA"}}),
+            "messages[0].content[1]", "not base64"),
+        (CHAT, chat(text("x"), image(b"%PDF-1.7 ...")),
+            "messages[0].content[1]", "this looks like a PDF"),
+        (CHAT, chat(image(A), image(B[:-60])), "messages[0].content[1]", "broken or cut off"),
+        (RESPONSES, {"input": [user({"type": "input_image", "file_id": "f"})]},
+            "input[0].content[0].file_id", "keeps no files"),
+        (RESPONSES, {"input": [user({"type": "input_image"})]},
+            "input[0].content[0].image_url", "Missing"),
+        (MESSAGES, {"max_tokens": 1, "messages": [user(
+            {"type": "image", "source": {"type": "file", "file_id": "f"}})]},
+            "messages[0].content[0].source", "keeps no files"),
+        (MESSAGES, {"max_tokens": 1, "messages": [user(
+            {"type": "image", "source": {"type": "url", "url": "https://example.com/"}})]},
+            "messages[0].content[0].source.url", "not fetched here"),
+        (MESSAGES, {"max_tokens": 1, "messages": [user(block(b"GIF89a"))]},
+            "messages[0].content[0]", "the GIF cannot be read"),
+        (MESSAGES, {"max_tokens": 1, "messages": [user({"type": "video"})]},
+            "messages[0].content[0]", "thinking, tool_use, tool_result and image"),
+        (COUNT, {"messages": [user(block(b"GIF89a"))]},
+            "messages[0].content[0]", "the GIF cannot be read"),
+        ("/tokenize", chat(image(b"GIF89a")), "messages[0].content[0]", "the GIF cannot be read"),
+    ],
+    ids=lambda value: str(value)[:40],
+)  # fmt: skip
+async def test_what_is_no_image_is_refused_by_its_place(
+    server: Seeing, path: str, body: dict[str, Any], param: str, says: str
+) -> None:
+    error = await server.refusal(path, body)
+    assert error["param"] == param
+    assert says in error["message"]
+    assert param in error["message"]
+
+
+async def test_the_list_of_models_says_what_a_prompt_may_have(server: Seeing) -> None:
+    async with client_of(Bench()) as blind:
+        for client, modalities in ((server.client, ["text", "image"]), (blind, ["text"])):
+            [model] = (await client.get("/v1/models")).json()["data"]
+            assert model["input_modalities"] == modalities
+
+
+async def test_a_model_without_eyes_takes_no_images() -> None:
+    bodies: dict[str, tuple[dict[str, Any], str]] = {
+        CHAT: (
+            chat(image()),
+            "messages[0].content[0]: parts of the type 'image_url' are not supported; this server "
+            "takes text",
+        ),
+        RESPONSES: (
+            {"input": [user({"type": "input_image", "image_url": data_url(A)})]},
+            "input[0].content[0]: parts of the type 'input_image' are not supported; this server "
+            "takes text",
+        ),
+        MESSAGES: (
+            {"max_tokens": 1, "messages": [user(block())]},
+            "messages[0].content[0]: blocks of the type 'image' are not supported; this server "
+            "takes text, document, search_result, thinking, tool_use and tool_result",
+        ),
+    }
+    async with client_of(Bench()) as client:
+        for path, (body, message) in bodies.items():
+            refused = await client.post(path, json={"model": "demo", **body})
+            assert refused.status_code == 400
+            assert refused.json()["error"]["message"] == message
+
+
+async def test_bounds_are_told_in_numbers() -> None:
+    bounds = {
+        "max_images": 2,
+        "max_image_bytes": 8000,
+        "max_image_pixels": 1000,
+        "max_image_tokens": 8,
+    }
+    async with seeing(image_workers=1, context=100, **bounds) as server:
+
+        async def message(*content: Any, **fields: Any) -> str:
+            error = await server.refusal(CHAT, chat(*content, **fields))
+            said: str = error["message"]
+            return said
+
+        many = await message(image(), image(), image())
+        assert many.startswith("messages[0].content[2]:")
+        assert "more than 2 images" in many
+        assert "about 9000 bytes and the limit is 8000" in await message(image(b"x" * 9000))
+        wide = await message(image(picture(200, 10)))
+        assert "200 x 10, 2000 pixels, and the limit is 1000; scale it down to 141 x 7" in wide
+        assert "100 times as long" in await message(image(picture(301, 3)))
+        await server.answer(CHAT, chat(image(picture(30, 30)), max_tokens=10))
+        assert server.prompt == "[user]{4}", "16 tokens would be more than 8"
+        long = await message(text("x" * 90), image(A), max_tokens=50)
+        assert "the prompt has 98 tokens, 2 of them its images'" in long
+        assert "send fewer or smaller images or lower max_tokens to at most 2" in long
+
+
+async def test_images_share_a_bound_on_memory() -> None:
+    large = picture(40, 40)
+    async with seeing(image_workers=1, max_images_bytes=20_000, tenant_share=1.0) as server:
+        error = await server.refusal(CHAT, chat(image(large), image(large)))
+        assert "bytes and the limit is 20000; send fewer or smaller ones" in error["message"]
+        server.engine.gate.clear()
+        first = asyncio.create_task(server.answer(CHAT, chat(image(large))))
+        await until(lambda: bool(server.engine.added))
+        busy = await server.refusal(CHAT, chat(image(large)), status=429)
+        assert busy["code"] == "images_full"
+        assert "leapjson_image_bytes 1" in (await server.client.get("/metrics")).text
+        server.engine.gate.set()
+        await first
+        await server.answer(CHAT, chat(image(large)))
+        assert "leapjson_image_bytes 0.0" in (await server.client.get("/metrics")).text
+
+
+async def test_a_worker_that_fails_at_an_image_fails_its_request_alone() -> None:
+    async with seeing(image_workers=1, image_seconds=2.0) as server:
+        for size, status, says in (
+            (HANGS, 400, "reading the image passed a limit, time: more than 2 s"),
+            (DIES, 400, "the process that worked on it crashed"),
+            (HOGS, 400, "memory: more than"),
+            (FAILS, 500, "the image could not be read; this is a fault of the server"),
+        ):
+            sick = asyncio.create_task(
+                server.refusal(CHAT, chat(image(picture(*size))), status=status)
+            )
+            await server.answer(CHAT, chat(image()))
+            error = await sick
+            assert says in error["message"]
+            if status == 400:
+                assert error["param"] == "messages[0].content[0]"
+        exposition = (await server.client.get("/metrics")).text
+        restarts = "leapjson_image_worker_restarts_total 4.0"
+        assert restarts in exposition, "a job whose worker was killed is tried twice"
+        assert 'leapjson_image_prepare_seconds_count{result="invalid"} 3.0' in exposition
+
+
+async def test_verbatim_values_are_pieces_of_the_text_beside_images(server: Seeing) -> None:
+    schema = {"type": "string", "x-verbatim": True, "minLength": 2}
+    format = {"type": "json_schema", "json_schema": {"name": "q", "schema": schema}}
+    error = await server.refusal(CHAT, chat(image(), response_format=format))
+    assert "which has no text: it is images alone" in error["message"]
+    assert error["param"] == "response_format"
+    await server.answer(CHAT, chat(text("the"), image(), text("cat"), response_format=format))
+    constraint = server.engine.added[-1].constraint
+    assert constraint is not None
+    state = constraint.start()
+    state.accept_bytes(b'"e\\nca"')
+    assert state.is_complete, "parts have a newline between, images or not"
+    named = {**schema, "x-verbatim": "messages[0]"}
+    format["json_schema"] = {"name": "q", "schema": named}
+    body = {"messages": [user(image()), user(text("some text"))], "response_format": format}
+    error = await server.refusal(CHAT, body)
+    assert "asks for a piece of messages[0], which has no text" in error["message"]

@@ -1,0 +1,175 @@
+"""The engine over real models that see: answers are those of the whole model's forward pass."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from app.core.images import Eyes
+from app.core.request import EngineRequest
+from app.engine import Engine, EngineConfig
+from app.model.composition import load_runner
+from app.model.runner import TorchRunner
+from tests.engine.harness import Recorder, answers_of, request
+from tests.engine.naive import naive_answer
+from tests.fakes import FiniteConstraint, Logits, ScriptedModel
+from tests.model.tiny import runner_config
+from tests.model.vision.seeing import KINDS, TOKENIZER, VOCABULARY, Seeing, picture, seeing
+
+PICTURES = (picture(1), picture(2, 30, 90), picture(3, 56, 56))
+LANGUAGES: tuple[FiniteConstraint | None, ...] = (
+    FiniteConstraint(
+        [f'{{"name": "{a}", "me": {b}}}'.encode() for a in ("ab", "anana") for b in (1, 12)],
+        VOCABULARY,
+        tight=True,
+    ),
+    FiniteConstraint([b"yes", b"no", b"none", b"name"], VOCABULARY, tight=False),
+    None,
+)
+
+
+class _Whole(ScriptedModel):
+    """All tokens and all images read at once, by transformers' code from the pixels on."""
+
+    def __init__(self, model: Seeing, inputs: dict[str, torch.Tensor]) -> None:
+        super().__init__(VOCABULARY)
+        self._model, self._inputs = model, inputs
+
+    def logits(self, tokens: Sequence[int]) -> Logits:
+        prompt = self._inputs["input_ids"][0].tolist()
+        assert list(tokens[: len(prompt)]) == prompt, "expanded as transformers does"
+        found = self._model.logits(self._inputs, tokens[len(prompt) :])[-1]
+        logits: Logits = found.numpy().astype(np.float64)
+        return logits
+
+
+class _Asked:
+    """Requests with images, and what transformers makes of each."""
+
+    def __init__(self, model: Seeing, eyes: Eyes) -> None:
+        self.model, self.eyes = model, eyes
+        self.requests: list[EngineRequest] = []
+        self.inputs: dict[str, dict[str, torch.Tensor]] = {}
+
+    def ask(self, name: str, prompt: str, *pictures: Image.Image, **more: Any) -> None:
+        model = self.model
+        expanded = self.eyes.expand(model.tokens(prompt), model.prepared(*pictures))
+        plain = request(name, expanded.tokens, **({"max_tokens": 16} | more))
+        self.requests.append(replace(plain, images=expanded.images if pictures else None))
+        if pictures:
+            self.inputs[name] = model.inputs(prompt, *pictures)
+        else:
+            self.inputs[name] = {"input_ids": torch.tensor([expanded.tokens])}
+
+    def compare(self, engine: Engine) -> None:
+        answers = answers_of(engine, self.requests)
+        for one in self.requests:
+            whole = _Whole(self.model, self.inputs[one.request_id])
+            plain = naive_answer(one, whole, VOCABULARY, TOKENIZER)
+            assert answers[one.request_id].data == plain.text, one.request_id
+            assert answers[one.request_id].tokens == plain.tokens, one.request_id
+
+
+def _runner(model: Seeing, **changes: Any) -> TorchRunner:
+    return load_runner(runner_config(model.folder, random_weights=False, **changes))
+
+
+def _eyes(runner: TorchRunner) -> Eyes:
+    assert runner.eyes is not None, "it is served as text"
+    return runner.eyes
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_images_cut_into_chunks_among_texts_give_the_text_of_the_whole_model(
+    kind: str, overlap: bool, tmp_path: Path
+) -> None:
+    model, recorder = seeing(tmp_path, kind), Recorder()
+    runner = _runner(model)
+    asked = _Asked(model, _eyes(runner))
+    first, second, third = PICTURES
+    for turn, allowed in enumerate(LANGUAGES):
+        asked.ask(f"one {turn}", "look at IMAGE: ", first, allowed=allowed)
+        asked.ask(f"text {turn}", "this is text alone, ", allowed=allowed)
+        asked.ask(f"three {turn}", "IMAGE, IMAGE and IMAGE!", first, second, third, allowed=allowed)
+        asked.ask(f"twice {turn}", "IMAGE is IMAGE", second, second, allowed=allowed)
+    config = EngineConfig(
+        max_batch_tokens=23, max_running=5, max_prefill_tokens=11, overlap=overlap
+    )
+    engine = Engine(runner, VOCABULARY, TOKENIZER, config, recorder)
+    asked.compare(engine)
+    assert sum(stats.leapt_tokens for stats in recorder.steps) > 0
+    assert sum(stats.cached_tokens for stats in recorder.steps) > 0
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+@pytest.mark.parametrize("kind", ["llava", "qwen3_vl"])
+def test_a_sequence_that_lost_its_blocks_sees_again_what_it_saw(
+    kind: str, overlap: bool, tmp_path: Path
+) -> None:
+    model, recorder = seeing(tmp_path, kind), Recorder()
+    runner = _runner(model, kv_cache_bytes=1 << 16, max_model_len=100)
+    asked = _Asked(model, _eyes(runner))
+    for number, one in enumerate(PICTURES):
+        asked.ask(f"{number}", f"{number} is IMAGE: ", one, max_tokens=50)
+    config = EngineConfig(max_batch_tokens=32, max_running=3, share_prefixes=False, overlap=overlap)
+    asked.compare(Engine(runner, VOCABULARY, TOKENIZER, config, recorder))
+    assert sum(stats.preemptions for stats in recorder.steps) > 0
+
+
+@pytest.mark.parametrize("kind", ["llava", "qwen2_5_vl"])
+def test_prefixes_are_shared_up_to_another_image(kind: str, tmp_path: Path) -> None:
+    model, recorder = seeing(tmp_path, kind), Recorder()
+    runner = _runner(model)
+    eyes = _eyes(runner)
+    engine = Engine(runner, VOCABULARY, TOKENIZER, EngineConfig(), recorder)
+    beginning = "the same beginning: "
+    found = []
+    for name, one in (("a", picture(1)), ("b", picture(1)), ("c", picture(9))):
+        asked = _Asked(model, eyes)
+        asked.ask(name, beginning + "IMAGE and the same end", one)
+        recorder.steps.clear()
+        asked.compare(engine)
+        found.append(sum(stats.cached_tokens for stats in recorder.steps))
+    prompt = len(asked.requests[0].prompt)
+    assert found[0] == 0
+    assert prompt - 4 <= found[1] < prompt, "all but the last block"
+    images = asked.requests[0].images
+    assert images is not None
+    start = images.images[0].start
+    assert start - 4 < found[2] <= start, "up to the image, which is another"
+
+
+def test_an_image_is_looked_at_once_however_often_it_is_sent(tmp_path: Path) -> None:
+    model = seeing(tmp_path, "llava")
+    runner = _runner(model)
+    assert runner.sight_counts is not None
+    before = runner.sight_counts.computed
+    config = EngineConfig(max_batch_tokens=8, max_running=2, share_prefixes=False)
+    engine = Engine(runner, VOCABULARY, TOKENIZER, config)
+    for turn in range(3):
+        asked = _Asked(model, _eyes(runner))
+        asked.ask(f"{turn}", "IMAGE again", PICTURES[0])
+        asked.compare(engine)
+    assert runner.sight_counts.computed == before + 1
+
+
+@pytest.mark.parametrize(("room", "looks"), [(1, 3), (1 << 20, 2)])
+def test_what_was_forgotten_is_looked_at_again(room: int, looks: int, tmp_path: Path) -> None:
+    model = seeing(tmp_path, "llava")
+    runner = _runner(model, image_cache_bytes=room)
+    assert runner.sight_counts is not None
+    before = runner.sight_counts.computed
+    asked = _Asked(model, _eyes(runner))
+    first, second, _ = PICTURES
+    asked.ask("again", "IMAGE IMAGE IMAGE", first, second, first)
+    config = EngineConfig(max_batch_tokens=9, max_running=3)
+    asked.compare(Engine(runner, VOCABULARY, TOKENIZER, config))
+    assert runner.sight_counts.computed == before + looks

@@ -1,0 +1,169 @@
+"""A model that sees, as far as a server knows of one: a token for each patch of an image."""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+from PIL import Image
+
+from app.constraint import Compiler
+from app.core.errors import InvalidRequest
+from app.core.images import (
+    ExpandedPrompt,
+    PreparedImage,
+    PromptImage,
+    PromptImages,
+    SightCounts,
+)
+from app.core.text import SEAM, RenderedPrompt
+from app.server.composition import assemble
+from app.server.settings import Settings
+from app.telemetry.metrics import Metrics
+from tests.fakes import ByteVocabulary
+from tests.server.backend import backend
+from tests.serving.fakes import FakeEngine, FakeTokenizer
+from tests.serving.image_targets import PLACEHOLDER
+
+MARKER = "<image>"
+
+
+class SeeingTokenizer(FakeTokenizer):
+    """A token for each byte, and one for ``MARKER``. The template writes ``[role]`` first."""
+
+    def render_chat(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> RenderedPrompt:
+        self.seen.append(messages)
+        text = "".join(f"[{each['role']}]{self._written(each['content'])}" for each in messages)
+        tokens: list[int] = []
+        for piece in text.split(SEAM):
+            for number, part in enumerate(piece.split(MARKER)):
+                tokens += [*([PLACEHOLDER] if number else []), *part.encode()]
+        return RenderedPrompt(tokens, text[-64:])
+
+    def _written(self, content: str | Sequence[Mapping[str, Any]]) -> str:
+        if isinstance(content, str):
+            return content
+        return "".join(MARKER if each["type"] == "image" else each["text"] for each in content)
+
+
+class FakeEyes:
+    marker = MARKER
+    placeholder = PLACEHOLDER
+
+    def expand(self, tokens: Sequence[int], images: Sequence[PreparedImage]) -> ExpandedPrompt:
+        if tokens.count(PLACEHOLDER) != len(images):
+            raise InvalidRequest("there are not as many places as images", role="prompt")
+        waiting, seen = list(images), []
+        expanded: list[int] = []
+        for token in tokens:
+            if token == PLACEHOLDER:
+                image = waiting.pop(0)
+                seen.append(PromptImage(image, ((len(expanded), image.num_tokens),)))
+                expanded += image.expansion
+            else:
+                expanded.append(token)
+        return ExpandedPrompt(expanded, PromptImages(seen))
+
+
+def spelled(tokens: Sequence[int]) -> str:
+    """A prompt for people: runs of an image's tokens as ``{12}``."""
+    text, run = "", 0
+    for token in [*tokens, None]:
+        if token == PLACEHOLDER:
+            run += 1
+            continue
+        text += f"{{{run}}}" if run else ""
+        text, run = text + ("" if token is None else chr(token)), 0
+    return text
+
+
+def picture(
+    width: int = 16, height: int = 8, *, format: str = "PNG", seed: int = 0, **options: Any
+) -> bytes:
+    """A file with an image of noise."""
+    noise = np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
+    file = io.BytesIO()
+    Image.fromarray(noise).save(file, format, **options)
+    return file.getvalue()
+
+
+def data_url(file: bytes, media_type: str = "image/png") -> str:
+    return f"data:{media_type};base64,{base64.b64encode(file).decode()}"
+
+
+class Seeing:
+    """A server whose model sees, with real image workers."""
+
+    def __init__(
+        self, engine: FakeEngine, tokenizer: SeeingTokenizer, client: httpx.AsyncClient
+    ) -> None:
+        self.engine = engine
+        self.tokenizer = tokenizer
+        self.client = client
+
+    async def answer(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        response = await self.client.post(path, json={"model": "leapjson-demo", **body})
+        assert response.status_code == 200, response.text
+        answer: dict[str, Any] = response.json()
+        return answer
+
+    async def refusal(
+        self, path: str, body: Mapping[str, Any], status: int = 400
+    ) -> dict[str, Any]:
+        response = await self.client.post(path, json={"model": "leapjson-demo", **body})
+        assert response.status_code == status, response.text
+        error: dict[str, Any] = response.json()["error"]
+        return error
+
+    @property
+    def prompt(self) -> str:
+        """The last one that the engine was given."""
+        return spelled(self.engine.added[-1].prompt)
+
+    @property
+    def images(self) -> list[Any]:
+        """The pixels that go with it."""
+        images = self.engine.added[-1].images
+        assert images is not None
+        return [each.image.inputs["pixel_values"][0] for each in images.images]
+
+
+@asynccontextmanager
+async def seeing(**settings: Any) -> AsyncIterator[Seeing]:
+    """A server, started."""
+    engine, tokenizer = FakeEngine(), SeeingTokenizer()
+    blind = backend(engine)
+    parts = replace(
+        blind,
+        tokenizer=tokenizer,
+        chat_format=replace(blind.chat_format, image_marker=MARKER, takes_images=True),
+        max_sequence_tokens=settings.pop("context", 4096),
+        eyes=FakeEyes(),
+        sight_counts=lambda: SightCounts(0, 0, 0.0, 0),
+        image_target="tests.serving.image_targets:prepare",
+        compile_target="app.constraint:compile_program",
+        link=Compiler(ByteVocabulary()).link,
+    )
+    assembly = assemble(Settings(compile_workers=1, **settings), parts, Metrics())
+    with pytest.MonkeyPatch.context() as patched:
+        patched.syspath_prepend(str(Path(__file__).parents[2]))  # workers find the tests
+        async with (
+            assembly.app.router.lifespan_context(assembly.app),
+            httpx.AsyncClient(
+                transport=httpx.ASGITransport(assembly.app), base_url="http://test", timeout=60
+            ) as client,
+        ):
+            yield Seeing(engine, tokenizer, client)
