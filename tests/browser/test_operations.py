@@ -172,3 +172,22 @@ def test_only_a_tab_in_sight_asks_the_server(page: Page) -> None:
             state,
         )
         assert bool(scrapes(6)) is some
+
+
+def test_plots_are_drawn(page: Page) -> None:
+    begin(page)
+    canvases = page.locator(".plot canvas")
+    expect(canvases.first).to_be_visible()
+    page.wait_for_timeout(4500)
+    for number in range(3):
+        colours = canvases.nth(number).evaluate(
+            """canvas => {
+                 const pen = canvas.getContext("2d");
+                 const { data } = pen.getImageData(0, 0, canvas.width, canvas.height);
+                 const found = new Set();
+                 for (let at = 0; at < data.length; at += 4)
+                   if (data[at + 3] > 200) found.add(data.slice(at, at + 3).join());
+                 return found.size;
+               }"""
+        )
+        assert colours >= 2  # the grid, and at least one line

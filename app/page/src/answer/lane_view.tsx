@@ -35,7 +35,7 @@ function Headline({ lane }: { lane: Lane }) {
       <span>
         of it came without a pass of its own
         <small>
-          {plural(tokens, "token")}, {plural(passes, "forward pass", "forward passes")}
+          {`${plural(tokens, "token")}, ${plural(passes, "pass", "passes")}`}
         </small>
       </span>
     </p>
@@ -68,7 +68,7 @@ function AnswerText({ lane, id, title }: { lane: Lane; id: string; title: string
 
 const STATES = {
   idle: "not run yet",
-  waiting: "waiting for the first token …",
+  waiting: "waiting …",
   streaming: "writing …",
   done: "whole",
   stopped: "stopped",
