@@ -36,7 +36,6 @@ from app.telemetry.logs import LogFormat
 
 MIB = 1 << 20
 
-TEXT_BODY_BYTES = 4 * MIB
 IMAGE_BODY_BYTES = 32 * MIB
 """Room for the largest image in base64, or for a few photographs."""
 
@@ -206,12 +205,12 @@ class Settings(BaseSettings):
     """Python types (module:Type) compiled at start-up; commas between several."""
 
     max_body_bytes: Annotated[
-        Bytes | None,
+        Bytes,
         Field(
-            description=f"Size of a request body; by default {TEXT_BODY_BYTES // MIB} MiB, or "
-            f"{IMAGE_BODY_BYTES // MIB} MiB where the model sees images."
+            description="Size of a request body; where the model sees images and this is not set, "
+            f"{IMAGE_BODY_BYTES // MIB} MiB."
         ),
-    ] = None
+    ] = 4 * MIB
     max_bodies_bytes: Annotated[Bytes, Field(validate_default=True)] = 256 * MIB
     """Size of all request bodies together that are being read; of it, as of max_queue,
     tenant_share leaves others a rest above."""
@@ -318,7 +317,7 @@ class Settings(BaseSettings):
     @field_validator("max_bodies_bytes")
     @classmethod
     def _have_room_for_one(cls, size: int, settings: ValidationInfo) -> int:
-        if size < (settings.data.get("max_body_bytes") or 0):
+        if size < settings.data.get("max_body_bytes", 0):
             raise ValueError(f"{size} is less than max_body_bytes, the size of one body")
         return size
 
@@ -418,8 +417,9 @@ class Settings(BaseSettings):
 
     def body_bytes(self, *, sees: bool) -> int:
         """Of one request; ``sees``: whether the model has eyes."""
-        usual = IMAGE_BODY_BYTES if sees else TEXT_BODY_BYTES
-        return self.max_body_bytes or min(usual, self.max_bodies_bytes)
+        if sees and "max_body_bytes" not in self.model_fields_set:
+            return min(IMAGE_BODY_BYTES, self.max_bodies_bytes)
+        return self.max_body_bytes
 
     def image_rules(self) -> ImageRules:
         return ImageRules(
