@@ -250,9 +250,12 @@ async def test_the_address_that_was_checked_is_the_one_that_is_connected_to(host
     said = iter([["127.0.0.1"], ["127.0.0.2"]])
     checked: list[str] = []
     host.answers = [found()]
-    fetcher = host.fetcher(
-        addresses=lambda name: next(said), is_public=lambda each: not checked.append(each)
-    )
+
+    def note(address: str) -> bool:
+        checked.append(address)
+        return True
+
+    fetcher = host.fetcher(addresses=lambda name: next(said), is_public=note)
     assert await fetcher.fetch(URL) == FILE
     assert checked == ["127.0.0.1"]
     assert next(said) == ["127.0.0.2"]
