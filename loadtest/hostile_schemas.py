@@ -154,6 +154,15 @@ _SCHEMAS: dict[str, Callable[[int], Any]] = {
                                      each: {"type": "integer"} for each in "abcdefgh"}}},
     "200 words": lambda v: {"type": "string", "pattern": r"^(?:\S+\s+){0,199}\S+$",
                             "maxLength": 2_000 + v},
+    "two counts of words": lambda v: {"type": "string", "maxLength": 2_000 + v, "allOf": [
+        {"pattern": r"^(?:\S+\s+){0,99}\S+$"}, {"pattern": r"^(?:\w+\W+){0,80}\w+$"}]},
+    "words of 3,000 characters": lambda v: {"type": "string", "minLength": 3_000 + v,
+                                            "pattern": r"^(?:\S+\s+){10,500}\S+$"},
+    "a pattern of 3,000 characters": lambda v: {"type": "string", "minLength": 3_000 + v,
+                                                "pattern": r"^[a-z]+(-[a-z0-9]{1,9})*$"},
+    "two patterns": lambda v: {"type": "string", "maxLength": 400 + v, "allOf": [
+        {"pattern": r"^(\w{2,30}[ ,.]){1,60}$"},
+        {"pattern": r"([A-Z]\d{1,20}|[aeiou]\w{3,9}x){2}"}]},
     "a quote of noise": lambda v: {"type": "string", "x-verbatim": True, "minLength": 3 + v},
     "quotes with patterns": lambda v: {"type": "array", "minItems": 3, "items": {
         "type": "string", "x-verbatim": True, "pattern": f"^.*a.{{{20 + v}}}b"}},
@@ -167,6 +176,9 @@ _DOCUMENTS: dict[str, Callable[[random.Random], str]] = {
     "a quote of one letter": lambda dice: "a" * (1_500 + dice.randrange(90)),
 }
 """What the prompts of some say: that is what their values have to stand in."""
+
+KINDS = len(_SCHEMAS)
+"""So many kinds of hostile schemas there are."""
 
 
 def _huge_schema(rng: random.Random) -> Any:

@@ -216,6 +216,9 @@ class FiniteState:
         assert budget is None or mask.any(), "the budget was not kept"
         return mask
 
+    def prepare(self, *, work: int) -> None:
+        pass
+
     def accept(self, token_id: int) -> None:
         data = self._constraint.vocabulary.token_bytes[token_id]
         if data is None:

@@ -29,7 +29,7 @@ from app.core.verbatim import Source
 _WORK_PER_CALL = 80_000
 """Steps of work that one call may cost: tens of milliseconds. Real schemas stay far below."""
 
-_WORK_PER_MASK = 3_000_000
+_WORK_PER_MASK = 5_000_000
 """Steps of work that one mask may cost in all, over several calls. What takes more is not worked
 out: the answer then goes on along its shortest completion."""
 
@@ -61,6 +61,14 @@ class CompiledConstraint:
         if self.memory is not None:
             return RememberingState(self, self.memory, self.memory.start())
         return AutomatonState(self, START)
+
+    @property
+    def learned(self) -> int:
+        """Grows with what is worked out: so it shows whether a call that gave up got any further.
+
+        What is kept elsewhere, of what was said and of documents, does not show.
+        """
+        return self.automaton.learned + len(self.distances) + len(self.masks)
 
     @property
     def nbytes(self) -> int:
@@ -101,6 +109,7 @@ class AutomatonState:
         "_constraint",
         "_distances",
         "_index",
+        "_learned",
         "_masks",
         "_state",
         "_work",
@@ -119,7 +128,9 @@ class AutomatonState:
         self._bounded = bounded
         """Whether this is a bounded look-ahead, with the work that is left to it."""
         self._work = 0
-        """Steps of work so far for the mask that is being worked on."""
+        """Steps of work so far for the mask that is being worked on, or for what is prepared."""
+        self._learned = 0
+        """What was worked out when that was last left."""
 
     def mask(self, budget: int | None = None, *, work: int | None = None) -> Mask:
         self._allow(_WORK_PER_MASK if work is None else work)
@@ -127,13 +138,29 @@ class AutomatonState:
             mask = self._mask(budget)
         except TooMuchWork as error:
             if work is not None and self._work + work <= self._most_work:
-                self._work += work
-                raise WorkPending from error
+                raise self._pending(work) from error
             mask = self._narrow_mask()
         except ConstraintTooComplex:
             mask = self._narrow_mask()
         self._work = 0
         return mask
+
+    def prepare(self, *, work: int) -> None:
+        self._allow(work)
+        try:
+            if not self.is_complete or not self._automaton.is_final(self._state):
+                self._automaton.forced(self._state)
+        except TooMuchWork as error:
+            if self._work + work <= self._most_work:
+                raise self._pending(work) from error
+            raise
+        self._work = 0
+
+    def _pending(self, work: int) -> WorkPending:
+        """Leave what is worked on for now."""
+        self._work += work
+        before, self._learned = self._learned, self._constraint.learned
+        return WorkPending(learned=self._learned > before)
 
     @property
     def _most_work(self) -> int:

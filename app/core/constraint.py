@@ -57,6 +57,13 @@ class ConstraintState(Protocol):
         was asked for before costs none.
         """
 
+    def prepare(self, *, work: int) -> None:
+        """Work out what ``forced`` and ``is_final`` are here, for as much work.
+
+        Raises ``WorkPending`` as ``mask`` does, or ``ConstraintTooComplex`` where it takes more
+        than one mask may in all.
+        """
+
     def accept(self, token_id: int) -> None:
         """Advance by a token. Raises ``RejectedToken`` if the mask excludes it."""
 

@@ -26,7 +26,7 @@
     ├── DeviceFailed                 the device failed amid a step: the engine dies of it
     ├── UnsupportedModel             at start-up: this model cannot be served exactly
     ├── RejectedToken                a token outside the mask was pushed into a constraint
-    └── WorkPending                  a mask takes more work than one call may do; call again
+    └── WorkPending                  work takes more than one call may do; call again
 
 The status codes themselves are assigned in one place, ``app.http.errors``.
 """
@@ -316,7 +316,14 @@ class UnsupportedModel(LeapjsonError):
 
 
 class WorkPending(LeapjsonError):
-    """A mask takes more work than one call may do. What was done is kept: the same call goes on."""
+    """Work takes more than one call may do. What was done is kept: the same call goes on.
+
+    ``learned``: whether anything was, so that the next call will get farther.
+    """
+
+    def __init__(self, *, learned: bool = False) -> None:
+        super().__init__("more work than one call may do")
+        self.learned = learned
 
 
 class RejectedToken(LeapjsonError):

@@ -29,20 +29,10 @@ from app.engine.scheduler import Scheduler
 from app.engine.sequence import Sequence
 from app.engine.stop_tokens import StopTokens
 from app.engine.thinking import Thinking
+from app.engine.turns import Turns
 from app.kv.manager import BlockManager
 
 _log = logging.getLogger(__name__)
-
-_WORK_AT_ONCE = 2_000
-"""Steps of work (see ``ConstraintState.mask``) that masks of one sequence may cost in a step."""
-
-_WORK_IN_TURN = 15_000
-"""The same for the one sequence whose turn it is, of those that this was not enough for."""
-
-_TURNS_AT_THAT = 8
-_MOST_WORK = 80_000
-"""Some work cannot be left and taken up: after so many turns the next ones may cost twice as much,
-up to what any other call on a constraint may."""
 
 
 class Engine:
@@ -94,8 +84,10 @@ class Engine:
             branching=runner.trees,
         )
         self._sequences: dict[str, Sequence] = {}
-        self._unmasked: dict[Sequence, int] = {}
-        """Sequences that wait for a mask, in the order of their turns, and how many they had."""
+        self._unmasked = Turns[Sequence]()
+        """Sequences that wait for a mask."""
+        self._unopened = Turns[Sequence]()
+        """Sequences that wait to know how their answers begin."""
         self._arrivals = 0
         self._flight: Batch | None = None
         """The step that was launched and is not committed."""
@@ -184,11 +176,13 @@ class Engine:
             self._land(None, lap)
             batch = self._scheduler.survey(None)
         assert batch is not None, "nothing is in flight, and still it is waited for"
+        self._unopened.begin_step(lambda sequence: True)
         for sequence in self._scheduler.schedule(batch):
             self._begin(sequence)
         plan = self._scheduler.plan(batch, self._flight)
         scheduled = [sequence.request.request_id for sequence in batch.scheduled]
-        assert plan.spans or scheduled or landing or not self._sequences, "work, but no progress"
+        at_work = plan.spans or scheduled or landing or any(self._unopened)
+        assert at_work or not self._sequences, "work, but no progress"
         if openings := self._openings(batch):
             yield StepOutput(openings, scheduled)
             scheduled = []
@@ -241,16 +235,24 @@ class Engine:
         batch.laps.commit = lap()
 
     def _begin(self, sequence: Sequence) -> None:
-        """Leap over a forced opening, before blocks are asked for and anything is computed."""
+        """Leap over a forced opening, before blocks are asked for and anything is computed.
+
+        One that takes more work than there is time for is not begun in this step.
+        """
         try:
+            if sequence.state is not None:
+                sequence.state.prepare(work=self._unopened.work_for(sequence))
+            self._unopened.done(sequence)
             self._decoder.begin(sequence)
+        except WorkPending as pending:
+            self._unopened.put_off(sequence, pending)
         except Exception as error:
             self._fail(sequence, error)
 
     def _draws(self, batch: Batch) -> list[Draw | None]:
         """One for each row of the plan; None stands for a row that nobody will look at."""
         draws: list[Draw | None] = []
-        first = self._first_unmasked(batch) if self._unmasked else None
+        self._unmasked.begin_step(lambda sequence: _draws_in(batch, sequence))
         for portion in batch.portions.values():
             if portion.scoring is not None:
                 draws += portion.scoring.draws()
@@ -261,18 +263,14 @@ class Engine:
                 draws += [None] * len(portion.draws)
                 continue
             sequence = portion.sequence
-            work = self._work_for(sequence, first) if self._unmasked else _WORK_AT_ONCE
             try:
-                masks = self._decoder.masks(portion, work)
+                masks = self._decoder.masks(portion, self._unmasked.work_for(sequence))
                 draws += portion.draws_from(masks, self._decoder.spelling)
                 portion.num_usable = len(masks)
-                if self._unmasked:
-                    self._unmasked.pop(sequence, None)
-            except WorkPending:  # nothing is drawn; the next step computes the last token again
-                turns = self._unmasked.setdefault(sequence, 0)
-                if sequence is first:  # to the end of the line; the others keep their places
-                    del self._unmasked[sequence]
-                    self._unmasked[sequence] = turns + 1
+                self._unmasked.done(sequence)
+            except WorkPending as pending:
+                # Nothing is drawn; the next step computes the last token again.
+                self._unmasked.put_off(sequence, pending)
             except Exception as error:
                 self._fail(sequence, error)
                 self._forget(sequence)
@@ -281,27 +279,6 @@ class Engine:
             if portion.num_usable < len(portion.draws):
                 draws += [None] * (len(portion.draws) - portion.num_usable)
         return draws
-
-    def _first_unmasked(self, batch: Batch) -> Sequence | None:
-        """Of those that draw in this step, the one whose turn it is to have its mask worked on."""
-        for sequence in self._unmasked:
-            portion = batch.portions.get(sequence)
-            if portion is not None and portion.draws and not portion.void:
-                return sequence
-        return None
-
-    def _work_for(self, sequence: Sequence, first: Sequence | None) -> int:
-        """What the masks of one sequence may cost in this step.
-
-        Of those that wait for a mask one goes on at a time, in turn: so a step costs the others
-        little, however many hard constraints there are.
-        """
-        turns = self._unmasked.get(sequence)
-        if turns is None:
-            return _WORK_AT_ONCE
-        if sequence is not first:
-            return 0
-        return min(_WORK_IN_TURN << turns // _TURNS_AT_THAT, _MOST_WORK)
 
     def _commit(
         self, batch: Batch, drawn: Seq[SampledToken], launched: Mapping[Sequence, Portion]
@@ -410,7 +387,8 @@ class Engine:
 
     def _forget(self, sequence: Sequence) -> None:
         del self._sequences[sequence.request.request_id]
-        self._unmasked.pop(sequence, None)
+        self._unmasked.done(sequence)
+        self._unopened.done(sequence)
         self._scheduler.remove(sequence)
 
     def _check(self, request: EngineRequest) -> None:
@@ -469,3 +447,8 @@ class Engine:
         live = {id(sequence) for sequence in self._sequences.values()}
         held = {id(s) for s in (*self._scheduler.running, *self._scheduler.waiting)}
         assert live == held, "a request is lost, or runs after its end"
+
+
+def _draws_in(batch: Batch, sequence: Sequence) -> bool:
+    portion = batch.portions.get(sequence)
+    return portion is not None and bool(portion.draws) and not portion.void

@@ -18,6 +18,9 @@ from app.kv.prefix import Prefix
 _MOST_PASSED = 8
 """Sequences that wait for a prefix and are passed over in one step: each costs a look at it."""
 
+_MOST_UNOPENED = 64
+"""The same for those whose openings are worked on."""
+
 
 class Scheduler:
     """Owns the waiting queue, the running sequences, their cache blocks and recurrent states.
@@ -91,7 +94,8 @@ class Scheduler:
         """Grant tokens and blocks to those surveyed; with what is left, run those that wait.
 
         Yields each sequence whose first turn has come, for the caller to begin it: what it leaps
-        over then needs blocks, too. One that ends there has had its turn and never runs.
+        over then needs blocks, too. One that ends there has had its turn and never runs. One that
+        was not begun, as its opening takes more work, is passed over.
         """
         prefill = grant(batch, self._config)
         for each in [one for one in batch.grants if one.scoring is not None]:
@@ -102,7 +106,7 @@ class Scheduler:
             self._find_slots(batch, self._states)
         left = min(self._config.max_batch_tokens - sum(batch.grants.values()), prefill)
         passed: list[Sequence] = []
-        begun = 0
+        begun = unopened = 0
         while left > 0 and not batch.preemptions and len(self.running) < self._config.max_running:
             sequence = self.waiting.next(passed)
             if sequence is None:
@@ -116,11 +120,18 @@ class Scheduler:
                     self.waiting.take(sequence)
                     batch.scheduled.append(sequence)
                     continue
+                if not sequence.begun:
+                    begun -= 1
+                    unopened += 1
+                    if unopened == _MOST_UNOPENED:
+                        return
+                    passed.append(sequence)
+                    continue
             if sequence in self._needed and self._needs_more(self._needed[sequence]):
                 return
             prefix = self.blocks.match(sequence.basis, sequence.request.scope)
             if self._prefix_is_coming(sequence, len(prefix)):
-                if self.waiting.has_returned or len(passed) == _MOST_PASSED:
+                if self.waiting.has_returned or len(passed) - unopened == _MOST_PASSED:
                     return
                 passed.append(sequence)
                 continue

@@ -62,6 +62,8 @@ class ModelObject(Shape):
     parent: str | None
     """The base model of an adapter."""
     max_model_len: int
+    input_modalities: list[Literal["text", "image"]]
+    """What its prompts may have."""
 
 
 class ModelList(Shape):
@@ -94,6 +96,7 @@ def models_router(service: GenerationService, config: ApiConfig, models: ServedM
             "root": model.root,
             "parent": model.parent,
             "max_model_len": config.max_model_len,
+            "input_modalities": ["text", "image"] if config.images else ["text"],
         }
 
     @router.get("/v1/models", openapi_extra=tells("The models that are served", ModelList))

@@ -13,7 +13,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from app.answer.tools import MOST_CALLS
 from app.constraint.limits import Limits
 from app.core.model_name import gguf_stem, is_gguf
-from app.demo import MODEL_PATH
+from app.demo import MODELS
 from app.engine.config import EngineConfig
 from app.http.config import UnknownFields, Whitespace
 from app.http.requests.images import ImageRules
@@ -71,8 +71,9 @@ class Settings(BaseSettings):
         use_attribute_docstrings=True,
     )
 
-    model: str = str(MODEL_PATH)
-    """Model folder, Hugging Face name or GGUF file; the embedded demo by default."""
+    model: str = str(MODELS["demo"])
+    """Model folder, Hugging Face name or GGUF file; demo and demo-vision are the embedded ones, of
+    which demo is the default."""
     served_model_name: str | None = None
     """Name that requests give; by default the model's own."""
     host: str = "127.0.0.1"
@@ -278,6 +279,11 @@ class Settings(BaseSettings):
     """Collector that traces go to, by OTLP over HTTP: http://collector:4318. By default what
     OTEL_EXPORTER_OTLP_ENDPOINT says. Needs leapjson[otel]."""
 
+    @field_validator("model")
+    @classmethod
+    def _is_a_place(cls, model: str) -> str:
+        return str(MODELS.get(model, model))
+
     @field_validator(
         "preload", "api_keys", "cors_origins", "adapters", "allowed_image_hosts", mode="before"
     )
@@ -346,12 +352,13 @@ class Settings(BaseSettings):
         """The name that requests give."""
         if self.served_model_name is not None:
             return self.served_model_name
-        if self.model == str(MODEL_PATH):
-            return "leapjson-demo"
+        for name, folder in MODELS.items():
+            if self.model == str(folder):
+                return f"leapjson-{name}"
         if is_gguf(self.model):
             return gguf_stem(self.model)
-        folder = Path(self.model)
-        return folder.resolve().name if folder.is_dir() else self.model
+        place = Path(self.model)
+        return place.resolve().name if place.is_dir() else self.model
 
     @property
     def set_for_cuda(self) -> list[str]:

@@ -13,6 +13,7 @@
     hybrid   a step of Qwen 3.5's shape, most layers recurrent, and of Qwen 3's; random models
     accuracy what weights of 8 and 4 bits change of what the demo model, or a folder's, says
     masks    bytes that the table of masks on a GPU saves, counted on the CPU
+    calls    the longest single calls on constraints that were made to hurt
 
 Steps are those of the engine in this process; first tokens are those of a server that is started.
 The model is one of 160M parameters with random weights, unless a folder is given.
@@ -34,6 +35,7 @@ from app.server.interpreter import settle_collector
 from loadtest.costs import batch, context, schema_size
 from loadtest.costs.accuracy import accuracy_table
 from loadtest.costs.asking import Client
+from loadtest.costs.calls import calls_table
 from loadtest.costs.hybrid import hybrid_table
 from loadtest.costs.linears import linears_table
 from loadtest.costs.mask_table import mask_table
@@ -45,7 +47,7 @@ from loadtest.server import running_server
 from tools import datasets
 
 ASKED_FOR = ("batch", "schema", "context")
-ALONE = frozenset({"sampler", "masks", "weights", "accuracy", "hybrid"})
+ALONE = frozenset({"sampler", "masks", "calls", "weights", "accuracy", "hybrid"})
 """These load what they measure themselves."""
 TABLES = (*ASKED_FOR, "linears", *sorted(ALONE))
 
@@ -57,6 +59,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         show("Sampler", sampler_table(3 if options.quick else 40, options.threads))
     if "masks" in wanted:
         show("Masks on a GPU", mask_table(options.vocabulary, 4 if options.quick else 160))
+    if "calls" in wanted:
+        tokens, answers = (3, 1) if options.quick else (60, 6)
+        show("Longest calls", calls_table(options.vocabulary, tokens, answers))
     if "accuracy" in wanted:
         show("Accuracy", accuracy_table(options.model_folder, 1 if options.quick else 20))
     if "weights" in wanted:

@@ -101,6 +101,7 @@ def test_undo_brings_back_what_was_typed_over(page: Page) -> None:
 def test_a_schema_of_5000_properties_does_not_freeze_the_page(
     page: Page, indent: int | None
 ) -> None:
+    page.get_by_label("Max tokens").fill("200")
     with longest_task(page) as longest:
         write_schema(page, json.dumps(large(5000), indent=indent))
         expect(page.locator(".cm-line").filter(has_text="property_4999")).to_be_visible()

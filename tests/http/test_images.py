@@ -258,6 +258,13 @@ async def test_what_is_no_image_is_refused_by_its_place(
     assert param in error["message"]
 
 
+async def test_the_list_of_models_says_what_a_prompt_may_have(server: Seeing) -> None:
+    async with client_of(Bench()) as blind:
+        for client, modalities in ((server.client, ["text", "image"]), (blind, ["text"])):
+            [model] = (await client.get("/v1/models")).json()["data"]
+            assert model["input_modalities"] == modalities
+
+
 async def test_a_model_without_eyes_takes_no_images() -> None:
     bodies: dict[str, tuple[dict[str, Any], str]] = {
         CHAT: (

@@ -52,21 +52,25 @@ const CALLS = {
     page.keyWanted.value = false;
     const [ended, waits, said] = [new AbortController(), [], []];
     const { setTimeout } = globalThis;
+    const { now } = performance;
+    let giveUp; // what happens when the patience for an answer has ended
     globalThis.fetch = async (_address, { signal }) => {
       const answer = answers.shift();
       if (answer === undefined) return ended.abort(), new Response("");
       if (answer === "no connection") throw new TypeError("Failed to fetch");
-      if (answer === "silence") return new Promise((_, reject) => signal.addEventListener("abort", () => reject(signal.reason)));
-      return new Response(answer[1], { status: answer[0] });
+      if (answer !== "silence") return new Response(answer[1], { status: answer[0] });
+      queueMicrotask(giveUp);
+      return new Promise((_, reject) => signal.addEventListener("abort", () => reject(signal.reason)));
     };
+    performance.now = () => 0;
     globalThis.setTimeout = (then, milliseconds) => {
-      const patience = milliseconds === 10_000;
-      if (!patience) waits.push(Math.round(milliseconds / 1000));
-      // The patience for an answer ends only where there is none.
-      return setTimeout(then, patience ? 50 : 0);
+      if (milliseconds === 10_000) return void (giveUp = then);
+      waits.push(milliseconds / 1000);
+      return setTimeout(then, 0);
     };
     await page.poll({ took: (samples) => said.push(samples.length), failed: (trouble) => said.push(trouble) }, ended.signal);
-    globalThis.setTimeout = setTimeout;
+    Object.assign(globalThis, { setTimeout });
+    Object.assign(performance, { now });
     return { waits, said, keyWanted: page.keyWanted.value };
   },
 };

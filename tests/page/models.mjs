@@ -11,20 +11,39 @@ const { build } = createRequire(join(page, "package.json"))("esbuild");
 const inside = join(page, "node_modules", ".written"); // where zod and openai are found from
 rmSync(inside, { recursive: true, force: true });
 mkdirSync(inside, { recursive: true });
-await build({ entryPoints: [join(page, "src/code/snippets.ts")], bundle: true, format: "esm", outfile: join(folder, "snippets.mjs") });
-const { curl, pythonProgram, typescriptProgram } = await import(pathToFileURL(join(folder, "snippets.mjs")).href);
+const { curl, pythonProgram, typescriptProgram } = await source("code/snippets");
+const { withMarks } = await source("code/pictures");
 
 const result = {};
 for (const [name, text] of Object.entries(JSON.parse(readFileSync(schemasPath, "utf8")))) {
   const schema = JSON.parse(text);
   const response_format = { type: "json_schema", json_schema: { name: "answer", strict: true, schema } };
   const fields = { model: "m", messages: [{ role: "user", content: "It's \"x\"\\\n$(y) `z` é" }], temperature: 0, seed: 7, response_format };
-  const screen = { url: "http://127.0.0.1:1/v1", withKey: false, fields, body: JSON.stringify(fields, null, 2), schema: { value: schema, text } };
+  const screen = { url: "http://127.0.0.1:1/v1", withKey: false, fields, body: JSON.stringify(fields, null, 2), files: [], schema: { value: schema, text } };
   const typescript = typescriptProgram(screen);
   result[name] = { python: pythonProgram(screen), typescript, curl: curl(screen), sent: await sentBy(name, typescript.code) };
 }
+result.pictures = await withPictures();
 rmSync(inside, { recursive: true, force: true });
 console.log(JSON.stringify(result));
+
+/** Programs of a request with the pictures that lie in the folder. */
+async function withPictures() {
+  const pictures = ["a b.png", "it's.jpg"].map((name, index) => ({ name, url: `data:image/${["png", "jpeg"][index]};base64,AAAA` }));
+  const content = [...pictures.map(({ url }) => ({ type: "image_url", image_url: { url } })), { type: "text", text: "What is it?" }];
+  const { fields, files } = withMarks({ model: "m", messages: [{ role: "user", content }], temperature: 0 }, pictures);
+  const screen = { url: "http://127.0.0.1:1/v1", withKey: false, fields, body: JSON.stringify(fields, null, 2), files, schema: null };
+  const typescript = typescriptProgram(screen);
+  process.chdir(folder);
+  return { python: pythonProgram(screen), typescript, curl: curl(screen), sent: await sentBy("pictures", typescript.code) };
+}
+
+/** The module, in `src/`. */
+async function source(name) {
+  const outfile = join(folder, `${name.replaceAll("/", "-")}.mjs`);
+  await build({ entryPoints: [join(page, `src/${name}.ts`)], bundle: true, format: "esm", outfile });
+  return import(pathToFileURL(outfile).href);
+}
 
 /** The body of the program's request. */
 async function sentBy(name, code) {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import subprocess
 import sys
@@ -94,6 +95,9 @@ NODE_ONLY: dict[str, Any] = {
 
 HUGE = record({"a": {"type": "integer", "maximum": 2**60}})
 
+PICTURES = {"a b.png": bytes(range(256)) * 9, "it's.jpg": b"\xff\xd8"}
+"""Files that the programs with pictures read, whatever is in them."""
+
 NODE = {"$ref": "#/$defs/Node"}
 RECURSIVE = record(
     {"tree": NODE},
@@ -107,6 +111,8 @@ def programs() -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         schemas = Path(folder) / "schemas.json"
         asked = SAID | LOOSE | NODE_ONLY | {"recursive": RECURSIVE, "huge": HUGE}
+        for name, content in PICTURES.items():
+            (Path(folder) / name).write_bytes(content)
         schemas.write_text(json.dumps({name: json.dumps(asked[name], indent=2) for name in asked}))
         written: dict[str, Any] = json.loads(
             node(Path(__file__).parent / "models.mjs", schemas, folder)
@@ -240,3 +246,24 @@ def test_prompts_and_settings_come_through_every_program(monkeypatch: pytest.Mon
         assert body["messages"] == [{"role": "user", "content": 'It\'s "x"\\\n$(y) `z` é'}]
         assert (body["model"], body["temperature"], body["seed"]) == ("m", 0, 7)
     assert schema_in(by_curl) == SAID["flat"]
+
+
+def test_programs_read_pictures_from_their_files(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name, content in PICTURES.items():
+        (tmp_path / name).write_bytes(content)
+    monkeypatch.chdir(tmp_path)
+    program = programs()["pictures"]
+    # As curl's ``-d @-`` does, without the line breaks of its input.
+    script = "curl() { tr -d '\\r\\n'; }\n" + program["curl"]["code"]
+    ran = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
+    by_python = sent_by_python(program["python"]["code"], monkeypatch)
+    urls = [
+        f"data:image/{kind};base64,{base64.b64encode(content).decode()}"
+        for kind, content in zip(("png", "jpeg"), PICTURES.values(), strict=True)
+    ]
+    parts: list[dict[str, Any]] = [{"type": "image_url", "image_url": {"url": url}} for url in urls]
+    said = [{"role": "user", "content": [*parts, {"type": "text", "text": "What is it?"}]}]
+    for body in (json.loads(ran.stdout), by_python, program["sent"]):
+        assert body["messages"] == said

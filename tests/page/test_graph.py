@@ -13,6 +13,10 @@ from xml.etree import ElementTree
 
 import pytest
 
+from app.__main__ import main
+from app.core.graphs import GraphOptions, GraphSpec
+from app.core.specs import JsonSchema
+from app.explain.picture import draw_graph
 from tests.page.toolchain import need_packages, node
 
 MARKUP = '<b onload="x">&amp;\\ \x00"'
@@ -101,6 +105,50 @@ def test_the_svg_file_has_every_state_and_drawn_way_by_its_id_and_its_texts_as_t
     assert title == spoken
     assert ".x > .y" in "".join(each.text or "" for each in inside if each.tag.endswith("style"))
     assert not any(name.startswith("on") for each in inside for name in each.attrib)
+
+
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "maxLength": 40},
+        "status": {"enum": ["active", "on hold", "closed"]},
+        "tags": {"type": "array", "items": {"enum": ["a", "b"]}},
+        "size": {"enum": list(range(30))},
+        "next": {"anyOf": [{"$ref": "#"}, {"type": "null"}]},
+    },
+    "required": ["name", "status", "next"],
+}
+
+
+def written(svg: str) -> dict[str, list[tuple[str, float, float]]]:
+    """By id of a state or way: its texts, each with its place in the drawing."""
+    found: dict[str, list[tuple[str, float, float]]] = {}
+    for group in ElementTree.fromstring(svg).iter("{http://www.w3.org/2000/svg}g"):
+        name = group.get("id", "")
+        for text in (
+            group.iter("{http://www.w3.org/2000/svg}text") if name[:1] in ("s", "w") else ()
+        ):
+            y = float(text.get("y", ""))
+            for part in [*text] or [text]:
+                found.setdefault(name, []).append((part.text or "", float(part.get("x", "")), y))
+    return found
+
+
+def test_the_page_draws_what_the_command_line_draws(tmp_path: Path) -> None:
+    schema, picture = tmp_path / "schema.json", tmp_path / "picture.svg"
+    schema.write_text(json.dumps(SCHEMA))
+    assert main(["explain", "--schema", str(schema), "--svg", str(picture)]) == 0
+    graph = json.loads(
+        draw_graph(GraphSpec(JsonSchema(SCHEMA, close_objects=True), GraphOptions()))
+    )
+    [text] = called(("svgText", graph, "", ""))
+    theirs, ours = written(picture.read_text()), written(text)
+    assert len(theirs) > 30
+    assert ours.keys() == theirs.keys()
+    for name, texts in theirs.items():
+        assert [each for each, _, _ in ours[name]] == [each for each, _, _ in texts], name
+        for (_, x, y), (_, own_x, own_y) in zip(texts, ours[name], strict=True):
+            assert (own_x, own_y) == pytest.approx((x, y), abs=0.2), name
 
 
 def numbers(shape: Any) -> tuple[list[float], list[float]]:
@@ -342,3 +390,19 @@ def test_a_place_that_the_server_names_is_found_in_the_text_field(
     text: str, place: dict[str, Any], offset: int
 ) -> None:
     assert called(("offsetOf", text, place)) == [offset]
+
+
+@pytest.mark.parametrize(
+    ("pointer", "there"),
+    [
+        ("", True),
+        ("/a~1b/0/~0", True),
+        ("/a~1b/1", False),
+        ("/a~1b/0/~0/x", False),
+        ("/toString", False),
+    ],
+)
+def test_a_fold_is_kept_open_only_where_its_pointer_leads_somewhere(
+    pointer: str, there: bool
+) -> None:
+    assert called(("resolves", {"a/b": [{"~": 1}]}, pointer)) == [there]

@@ -251,11 +251,11 @@ async def test_the_address_that_was_checked_is_the_one_that_is_connected_to(host
     checked: list[str] = []
     host.answers = [found()]
 
-    def note(address: str) -> bool:
+    def public(address: str) -> bool:
         checked.append(address)
         return True
 
-    fetcher = host.fetcher(addresses=lambda name: next(said), is_public=note)
+    fetcher = host.fetcher(addresses=lambda name: next(said), is_public=public)
     assert await fetcher.fetch(URL) == FILE
     assert checked == ["127.0.0.1"]
     assert next(said) == ["127.0.0.2"]

@@ -76,6 +76,12 @@ class Automaton:
         return max(used) <= 0.5
 
     @property
+    def learned(self) -> int:
+        """Grows with every state, row, step and expression, and with what is known of them."""
+        known = len(self) + self._row_count + len(self.steps) + len(self.paths)
+        return known + len(self.pool) + self.pool.num_notes + self.derivatives.learned
+
+    @property
     def nbytes(self) -> int:
         """Memory for tables and (estimated) expressions, in bytes. Any thread may read it."""
         tables = 1024 * max(16, self._row_count) + 5 * len(self.rows)

@@ -16,12 +16,15 @@ from app.constraint.automaton.heads import Head, new_head
 from app.constraint.automaton.part_walks import walk_counted
 from app.constraint.automaton.trie import DEAD, Int32s
 from app.constraint.automaton.vocabulary_index import VocabularyIndex
-from app.constraint.automaton.walks import with_room
+from app.constraint.automaton.walks import TOKENS_PER_STEP, with_room
 from app.constraint.language.expressions import Counted as CountedRounds
 from app.constraint.language.expressions import Expression
 from app.constraint.language.fitting import is_elastic, rounds_in
 
 _UNBOUNDED = 1 << 29
+
+_OUTLOOK_WORK = 10
+"""Steps of work that an outlook costs, besides what grows with a text."""
 
 
 class Counted:
@@ -78,6 +81,7 @@ class Counted:
             return np.empty(0, np.bool_), 0
         steps = len(self._index.characters[automaton.characters.index(counted.round)][0])
         ends, which = _ranked(found[:, 1] * steps + found[:, 2])
+        automaton.derivatives.spend(len(ends) // 4 + len(found) // TOKENS_PER_STEP)
         outlooks = [self._outlook(end // steps, end % steps, counted) for end in ends.tolist()]
         least, most, length, rounds, grows = np.array(outlooks, np.int32)[which].T
         said = found[:, 3]
@@ -117,6 +121,7 @@ class Counted:
     ) -> tuple[int, int, int, int, int]:
         automaton, derivatives = self._automaton, self._automaton.derivatives
         pool, here, first = automaton.pool, automaton.expression(state), 0
+        derivatives.spend(_OUTLOOK_WORK)
         if progress != START:
             text = derivatives.shortest(here)
             character, whole = self._index.characters[automaton.characters.index(counted.round)]
@@ -134,6 +139,7 @@ class Counted:
         rounds, length, grows = -1, 0, 0
         if derivatives.is_alive(here):
             text = derivatives.shortest(here)
+            derivatives.spend(len(text) // 16)
             known = rounds_in(derivatives, counted, text)
             if known is not None:
                 rounds, length = known, first + len(text)

@@ -43,12 +43,14 @@ class Distances:
         self._automaton = automaton
         self._index = index
         self._known: dict[State, int] = {}
+        self._spelled: dict[State, int] = {}
+        """Tokens of those that were too far away to be followed."""
         self._plans: dict[State, _Plan] = {}
         """How it goes on from states that are noted, but not yet those after them."""
 
     def __len__(self) -> int:
         """States whose distance is memoised. Any thread may ask."""
-        return len(self._known)
+        return len(self._known) + len(self._spelled)
 
     def of(self, state: State, limit: int | None = None) -> int:
         """Tokens that surely suffice from ``state`` to a whole answer; 0 where it is one.
@@ -67,9 +69,12 @@ class Distances:
             least = self.least(state)
             if least > limit:
                 return least
+            if self._spelled.get(state, 0) > limit:
+                return self._spelled[state]
         plan = self._spell(state)
         if limit is not None and plan.tokens[0] > limit:
-            return int(plan.tokens[0])
+            self._spelled[state] = int(plan.tokens[0])
+            return self._spelled[state]
         self._follow(state, plan)
         return self._known[state]
 

@@ -25,6 +25,9 @@ from app.core.errors import ConstraintTooComplex
 _OWED_IN_CHARACTER = 12
 """Bytes, and so tokens, that a string character may still need once begun: \\ud83d\\ude00."""
 
+_LOOK_UPS_PER_STEP = 4
+"""States of which something known is looked up in the time of one step of work."""
+
 _MOST_TAILS = 1 << 14
 """Answers of ``can_extend`` that are kept."""
 
@@ -101,7 +104,9 @@ class Masks:
             return mask
         found = self._walks.all(self.index.trie, state)
         near = np.zeros(len(self.automaton), np.bool_)
-        for end in sorted(self._walks.ends(found)):
+        ends = sorted(self._walks.ends(found))
+        self.automaton.derivatives.spend(len(ends) // _LOOK_UPS_PER_STEP)
+        for end in ends:
             near[end] = self._distances.of(end, budget - 1) < budget
         return _with_a_way(self.packed(state, found[near[found[:, 1]]]))
 
@@ -190,7 +195,9 @@ class Masks:
 
     def _farthest_bytes(self, found: Int32s, least: int) -> int:
         """The length of the longest shortest completion after a walk, or ``least``."""
-        return max([least, *map(self.automaton.length, self._walks.ends(found))])
+        ends = self._walks.ends(found)
+        self.automaton.derivatives.spend(len(ends) // _LOOK_UPS_PER_STEP)
+        return max([least, *map(self.automaton.length, ends)])
 
     def _farthest_tokens(self, state: State) -> int:
         """Distance of the farthest state that a token allowed in ``state`` may lead to.
@@ -209,6 +216,7 @@ class Masks:
                 found = self._walks.all(self.index.strings[inside.spelling].endings, inside.tail)
                 known = self._distances.spelled(state) + self.index.longest + _OWED_IN_CHARACTER
             ends = sorted(self._walks.ends(found))
+            self.automaton.derivatives.spend(len(ends) // _LOOK_UPS_PER_STEP)
             known = max([known, *map(self._distances.of, ends)])
             self._far_tokens[state] = known
         return known

@@ -20,7 +20,7 @@ from app.constraint.automaton.part_walks import clear_below, walk_exits, walk_he
 from app.constraint.automaton.plainness import Plainness
 from app.constraint.automaton.trie import DEAD, Int32s
 from app.constraint.automaton.vocabulary_index import VocabularyIndex
-from app.constraint.automaton.walks import Walks, with_room
+from app.constraint.automaton.walks import TOKENS_PER_STEP, Walks, with_room
 from app.constraint.language.expressions import Expression, Kind
 from app.core.constraint import Mask
 
@@ -29,9 +29,6 @@ _MOST_PARTS = 256
 
 _WORK_PER_PART = 10
 """Steps of work that a part costs, besides its walks."""
-
-_TOKENS_PER_STEP = 128
-"""Tokens and exits that a walk finds in the time of one step of work."""
 
 _MORE_CHARACTERS = 4
 """Bytes after which some text differs from each of the ``Plainness.words`` of a language."""
@@ -263,7 +260,7 @@ class Parts:
                 self._heads[head, text] = known  # kept, should the work be too much
                 tokens = len(known.tokens) if known.mask is None else self._index.size
                 derivatives = self._automaton.derivatives
-                derivatives.spend((tokens + len(known.exits)) // _TOKENS_PER_STEP)
+                derivatives.spend((tokens + len(known.exits)) // TOKENS_PER_STEP)
             self._heads[head, text] = known
         return known
 
@@ -309,6 +306,7 @@ class Parts:
                 stack, found, count,
             )  # fmt: skip
             if index == len(exits):
+                automaton.derivatives.spend((count + len(exits)) // TOKENS_PER_STEP)
                 return found[:count]
             found = with_room(found, count, trie.strings + 1)
             automaton.expand(int(stack[trie.depth[node] - trie.depth[exits[index]]]))

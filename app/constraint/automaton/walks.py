@@ -11,6 +11,9 @@ from app.constraint.automaton.trie import Int32s, Trie, along, walk, walk_any
 _ROOM = 512
 """Strings that a walk begins with room for; sixteen times that where it finds more."""
 
+TOKENS_PER_STEP = 128
+"""Tokens and exits that a walk finds in the time of one step of work."""
+
 
 class Walks:
     """Walks over tries whose strings have at most ``longest`` bytes. One thread at a time."""
@@ -38,6 +41,7 @@ class Walks:
                 *trie.arrays, node, end, base, rows, transitions, stack, found, count
             )
             found = with_room(found, count, trie.strings + 1)
+        automaton.derivatives.spend(count // TOKENS_PER_STEP)
         return found[:count]
 
     def along(self, trie: Trie, text: bytes) -> tuple[Int32s, int]:

@@ -61,6 +61,12 @@ class Derivatives(Rows):
         return {**super().__getstate__(), "_pruned": set()}
 
     @property
+    def learned(self) -> int:
+        """Grows with what is worked out."""
+        ways = len(self._next) + len(self._ways) + len(self._given_up)
+        return len(self._rows) + len(self._dense) + len(self._pruned) + len(self.weights) + ways
+
+    @property
     def nbytes(self) -> int:
         known = 9 * len(self._lengths) + 40 * (len(self._pruned) + len(self._given_up))
         ways = len(self._next) + len(self._ways)
@@ -460,6 +466,7 @@ class Derivatives(Rows):
             return 0
         kind, operand = pool.kinds[expression], pool.operands[expression]
         if kind == Kind.INTERSECTION:
+            self.spend(1 + len(operand) // 2)
             counted = pool.counted(expression)
             if counted is not None and self._is_exact(counted.pattern):
                 fitting = self._fit(expression)
@@ -474,6 +481,7 @@ class Derivatives(Rows):
         if kind == Kind.CONCATENATION:
             return self._along(expression, self._bound)
         if kind == Kind.UNION:
+            self.spend(1 + len(operand) // 2)
             bounds = [self._bound(member) for member in operand]
             bound = min(bounds)
             parts: tuple[Expression, ...] = (operand[bounds.index(bound)],)
@@ -497,6 +505,7 @@ class Derivatives(Rows):
         while pool.kinds[end] == Kind.CONCATENATION and not self._is_exact(end):
             chain.append(end)
             end = pool.operands[end][1]
+        self.spend(len(chain))
         total, exact = of(end), self._is_exact(end)
         for whole in reversed(chain):
             head = pool.operands[whole][0]

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 _MOST_MEMBERS = 8
 """Members of a union that are tried."""
 
+_FITTING_WORK = 10
+"""Steps of work that a fit costs, besides what grows with its text."""
+
 
 @dataclass(frozen=True, slots=True)
 class Fit:
@@ -43,6 +46,7 @@ def fit(derivatives: Derivatives, counted: Counted) -> Fit | None:
     if not derivatives.is_alive(pattern):
         return NOTHING_FITS
     text = derivatives.shortest(pattern)
+    derivatives.spend(_FITTING_WORK + len(text) // 16)
     width = rounds_in(derivatives, counted, text)
     if width is None or width > high:
         return None
@@ -63,6 +67,7 @@ def rounds_in(derivatives: Derivatives, counted: Counted, text: bytes) -> int | 
     if place is None:
         return None
     here = pool.repeat(counted.round)
+    derivatives.spend(3 * len(text))
     for byte in text:
         here = derivatives.derivative_of(here, byte)
     return weighed(text, place)[1] if pool.nullable[here] else None
@@ -121,6 +126,7 @@ class _Stretching:
     def _member(self, union: Expression) -> bytes:
         derivatives, missing, slack = self._derivatives, self.missing, self._slack
         shortest = derivatives.length(union)
+        derivatives.spend(1 + len(derivatives.pool.operands[union]) // 2)
         members = sorted(derivatives.pool.operands[union], key=derivatives.length)[:_MOST_MEMBERS]
         for member in members:
             longer = derivatives.length(member) - shortest
@@ -141,6 +147,7 @@ class _Stretching:
             if letter is not None:
                 letters, self.missing = letter * self.missing, 0
                 return text[:position] + letters + text[position:]
+            derivatives.spend(2)
             here = derivatives.derivative_of(here, byte)
         return text
 

@@ -30,6 +30,9 @@ _MANY_CLASSES = 24
 _DENSE_WORK = 60
 """Steps that looking at all bytes takes."""
 
+_BUILDING_WORK = 4
+"""Steps that an expression takes which unions or intersections are the first to build."""
+
 
 class TooMuchWork(ConstraintTooComplex):
     """A call did as much work as it was allowed; what it computed is kept."""
@@ -84,6 +87,20 @@ class Rows:
         if self._left < 0:
             raise TooMuchWork(f"more than {self._allowed} steps of work at once")
 
+    def intersect(self, members: Sequence[Expression]) -> Expression:
+        """``pool.intersect``, counted: what is known already costs next to nothing."""
+        before = len(self.pool)
+        result = self.pool.intersect(members)
+        self.spend(1 + _BUILDING_WORK * (len(self.pool) - before))
+        return result
+
+    def unite(self, members: Sequence[Expression]) -> Expression:
+        """``pool.union``, counted in the same way."""
+        before = len(self.pool)
+        result = self.pool.union(members)
+        self.spend(1 + len(members) // 4 + _BUILDING_WORK * (len(self.pool) - before))
+        return result
+
     def derivative_of(self, expression: Expression, byte: int) -> Expression:
         """What may follow ``byte``, perhaps nothing.
 
@@ -94,14 +111,16 @@ class Rows:
             head, tail = pool.operands[expression]
             targets.append(pool.concatenate(self.derivative_of(head, byte), tail))
             if not pool.nullable[head]:
-                return pool.union(targets) if len(targets) > 1 else targets[0]
+                return self.unite(targets) if len(targets) > 1 else targets[0]
             expression = tail
+            self.spend(1)
         after = self._derivative_of_part(expression, byte)
-        return pool.union([*targets, after]) if targets else after
+        return self.unite([*targets, after]) if targets else after
 
     def _derivative_of_part(self, expression: Expression, byte: int) -> Expression:
         """``derivative_of`` an expression that is no concatenation, or has its row already."""
         pool = self.pool
+        self._left -= 1  # who spends next sees whether that was too much
         if expression not in self._rows:
             kind, operand = pool.kinds[expression], pool.operands[expression]
             if kind == Kind.LITERAL:
@@ -115,9 +134,8 @@ class Rows:
             if kind == Kind.COMPLEMENT:
                 return pool.complement(self.derivative_of(operand, byte))
             if kind == Kind.UNION or kind == Kind.INTERSECTION:
-                self.spend(1 + len(operand) // 4)
                 members = [self.derivative_of(member, byte) for member in operand]
-                return pool.union(members) if kind == Kind.UNION else pool.intersect(members)
+                return self.unite(members) if kind == Kind.UNION else self.intersect(members)
         row = self.row(expression)
         return next((target for members, target in row if members >> byte & 1), pool.empty)
 
@@ -163,6 +181,7 @@ class Rows:
             if not pool.nullable[head]:
                 break
             expression = tail
+            self.spend(1 + len(rows[-1]))
         else:
             rows.append(self.row(expression))
         return rows[0] if len(rows) == 1 else self._merge(rows)
@@ -182,7 +201,7 @@ class Rows:
                 if (common := bits & member_bits)
             ]
         return self._by_target(
-            (bits, targets[0] if len(targets) == 1 else pool.intersect(targets))
+            (bits, targets[0] if len(targets) == 1 else self.intersect(targets))
             for bits, targets in classes
         )
 
@@ -197,7 +216,7 @@ class Rows:
             bit <<= 1
         self.spend(len(classes) * len(members) // 4)
         return [
-            (bits, pool.intersect(targets))
+            (bits, self.intersect(targets))
             for targets, bits in classes.items()
             if pool.empty not in targets
         ]
@@ -250,7 +269,7 @@ class Rows:
                 self.spend(len(classes) // 8 + len(targets))
                 classes = _refine(classes, bits, targets)
         return self._by_target(
-            (bits, targets[0] if len(targets) == 1 else self.pool.union(targets))
+            (bits, targets[0] if len(targets) == 1 else self.unite(targets))
             for bits, targets in classes
         )
 

@@ -10,7 +10,7 @@ import "./operations/operations.css";
 import { App } from "./app";
 import { restoreFromLink } from "./link";
 import { fillForm } from "./request/form";
-import { apiFetch, apiKey, model, serverModels } from "./state";
+import { apiFetch, apiKey, model, serverModels, type ServerModel } from "./state";
 
 fillForm();
 await restoreFromLink();
@@ -26,7 +26,7 @@ effect(() => {
 async function loadModels(): Promise<void> {
   const response = await apiFetch("v1/models").catch(() => null);
   if (!response?.ok) return;
-  const { data } = (await response.json()) as { data: { id: string }[] };
-  serverModels.value = data.map(({ id }) => id);
-  if (!serverModels.value.includes(model.value)) model.value = serverModels.value[0] ?? "";
+  const { data } = (await response.json()) as { data: ServerModel[] };
+  serverModels.value = data;
+  if (!data.some(({ id }) => id === model.value)) model.value = data[0]?.id ?? "";
 }

@@ -1,6 +1,6 @@
 /** What the parts of the page share. Each signal says who writes it. */
 
-import { computed, effect, signal, type ReadonlySignal, type Signal } from "@preact/signals";
+import { batch, computed, effect, signal, type ReadonlySignal, type Signal } from "@preact/signals";
 
 export { apiFetch, apiKey, errorOf, keyWanted, serverUrl, type ServerError } from "./server/access";
 
@@ -29,6 +29,8 @@ effect(() => {
 
 export const systemText = signal("");
 export const promptText = signal("");
+/** Pictures that come before the prompt. No link has them. */
+export const pictures: Signal<readonly Picture[]> = signal([]);
 export const model = signal("");
 export const temperature = signal(0);
 /** Null: the server draws one. */
@@ -38,10 +40,18 @@ export const maxTokens: Signal<number | null> = signal(null);
 /** Asks for `confidence` and `spans` of the answer. */
 export const confidenceWanted = signal(false);
 
+/** A picture as it is sent: its file's name, and its bytes as a data URL. */
+export interface Picture {
+  name: string;
+  url: string;
+}
+
 export type ConstraintKind = "schema" | "regex" | "grammar" | "none";
 export const constraintKind: Signal<ConstraintKind> = signal("schema");
 /** The schema as the editor has it; may be no JSON at the moment. */
 export const schemaText = signal("");
+/** Shows the schema as the pydantic model that it would come from, in place of the editor. */
+export const asPython = signal(false);
 export const regexText = signal("");
 export const grammarText = signal("");
 
@@ -133,8 +143,11 @@ export function onGoToPointer(go: ((pointer: string) => void) | null): void {
 /** Selects the value at a JSON Pointer ("/properties/name", "" is all) in the schema's editor, and shows it.
  * A pointer that leads nowhere goes as far as it leads. */
 export function goToPointer(pointer: string): void {
-  tab.value = "playground";
-  schemaEditor?.(pointer);
+  batch(() => {
+    tab.value = "playground";
+    asPython.value = false;
+  });
+  setTimeout(() => schemaEditor?.(pointer)); // the editor may be hidden until what has changed is shown
 }
 
 /** What the server says is wrong in the schema on screen. Each writer replaces its own: "run" is a request that was
@@ -146,5 +159,15 @@ export interface SchemaProblem {
 }
 export const schemaProblems: Signal<Readonly<Record<"run" | "explain", readonly SchemaProblem[]>>> = signal({ run: [], explain: [] });
 
-/** Names of the models that the server has; null until it answered. Written by the header. */
-export const serverModels: Signal<string[] | null> = signal(null);
+/** A model as `/v1/models` has it. */
+export interface ServerModel {
+  id: string;
+  input_modalities: readonly string[];
+}
+/** The models that the server has; null until it answered. Written at the start, and with each key. */
+export const serverModels: Signal<readonly ServerModel[] | null> = signal(null);
+
+/** Whether the chosen model takes pictures. */
+export const seesImages: ReadonlySignal<boolean> = computed(
+  () => serverModels.value?.find(({ id }) => id === model.value)?.input_modalities.includes("image") ?? false,
+);

@@ -5,7 +5,7 @@ import { useEffect, useRef } from "preact/hooks";
 import { theme } from "../state";
 import { plural } from "../ui/number";
 import type { Lane } from "./lane";
-import type { Source, Token } from "./tokens";
+import { SOURCES, type Source, type Token } from "./tokens";
 
 const TOKEN_HEIGHT = 20;
 const PASS_TOP = 26;
@@ -57,48 +57,63 @@ function paint(canvas: HTMLCanvasElement, lane: Lane, longest: number): void {
   paintPasses(pen, lane, step, colour);
 }
 
-function paintTokens(pen: CanvasRenderingContext2D, tokens: readonly Token[], step: number, colour: (name: string) => string): void {
+/** Pixels of a token from which on it is drawn by itself: below, neighbours of one origin are one block. */
+const ALONE = 4;
+
+interface Block {
+  source: Source;
+  left: number;
+  width: number;
+}
+
+function blocksOf(tokens: readonly Token[], step: number): Block[] {
   const gap = step > 5 ? 1 : 0;
-  tokens.forEach((token, index) => {
-    const left = index * step;
-    pen.fillStyle = colour(token.source === "sampled" ? "sampled" : `${token.source}-soft`);
-    pen.fillRect(left, 0, step - gap, TOKEN_HEIGHT);
-    if (token.source !== "sampled") hatch(pen, token.source, left, step - gap, colour(token.source));
+  const blocks: Block[] = [];
+  tokens.forEach(({ source }, index) => {
+    const last = blocks.at(-1);
+    if (step < ALONE && last?.source === source) last.width = (index + 1) * step - last.left;
+    else blocks.push({ source, left: index * step, width: step - gap });
   });
+  return blocks;
+}
+
+/** All blocks of an origin at once: an answer has thousands of tokens, and is painted at each frame. */
+function paintTokens(pen: CanvasRenderingContext2D, tokens: readonly Token[], step: number, colour: (name: string) => string): void {
+  const blocks = blocksOf(tokens, step);
+  for (const source of SOURCES) {
+    const area = new Path2D();
+    for (const block of blocks) if (block.source === source) area.rect(block.left, 0, block.width, TOKEN_HEIGHT);
+    pen.fillStyle = colour(source === "sampled" ? "sampled" : `${source}-soft`);
+    pen.fill(area);
+    if (source === "sampled") continue;
+    pen.save();
+    pen.clip(area);
+    pen.strokeStyle = colour(source);
+    hatch(pen, source, area, tokens.length * step);
+    pen.restore();
+  }
 }
 
 /** The same patterns as in the legend, drawn by hand: a canvas knows no style sheet. */
-function hatch(pen: CanvasRenderingContext2D, source: Source, left: number, width: number, ink: string): void {
-  pen.save();
+function hatch(pen: CanvasRenderingContext2D, source: Source, area: Path2D, width: number): void {
+  pen.lineWidth = source === "drafted" ? 3 : 2;
+  if (source === "leapt") {
+    pen.stroke(area);
+    return;
+  }
   pen.beginPath();
-  pen.rect(left, 0, width, TOKEN_HEIGHT);
-  pen.clip();
-  pen.strokeStyle = ink;
-  pen.lineWidth = source === "held" ? 2 : 3;
-  pen.beginPath();
-  if (source === "drafted") {
-    for (let x = -TOKEN_HEIGHT - (left % 7); x < width + TOKEN_HEIGHT; x += 7) {
-      pen.moveTo(left + x, TOKEN_HEIGHT);
-      pen.lineTo(left + x + TOKEN_HEIGHT, 0);
-    }
-  } else if (source === "held") {
-    for (let x = 1; x < width; x += 5) {
-      pen.moveTo(left + x, 0);
-      pen.lineTo(left + x, TOKEN_HEIGHT);
-    }
-  } else {
-    pen.lineWidth = 2;
-    pen.rect(left, 0, width, TOKEN_HEIGHT);
+  const [apart, slope] = source === "drafted" ? [7, TOKEN_HEIGHT] : [5, 0];
+  for (let x = 1 - slope; x < width; x += apart) {
+    pen.moveTo(x, TOKEN_HEIGHT);
+    pen.lineTo(x + slope, 0);
   }
   pen.stroke();
-  pen.restore();
 }
 
 /** A block where the model ran, and behind it a line over the tokens that came with it: ink is cost. */
 function paintPasses(pen: CanvasRenderingContext2D, lane: Lane, step: number, colour: (name: string) => string): void {
-  const block = colour("text");
-  const line = colour("line-strong");
   const gap = step > 5 ? 1 : 0;
+  const [lines, blocks] = [new Path2D(), new Path2D()];
   let passes = 0;
   let tokens = 0;
   for (const mark of lane.passMarks) {
@@ -106,12 +121,14 @@ function paintPasses(pen: CanvasRenderingContext2D, lane: Lane, step: number, co
     const width = ((mark.tokens - tokens) * step) / Math.max(1, fresh);
     for (let each = 0; each < fresh; each++) {
       const left = tokens * step + each * width;
-      pen.fillStyle = line;
-      pen.fillRect(left, PASS_TOP + PASS_HEIGHT / 2 - 1, Math.max(0, width - gap), 2);
-      pen.fillStyle = block;
-      pen.fillRect(left, PASS_TOP, Math.max(1, Math.min(step, width) - gap), PASS_HEIGHT);
+      lines.rect(left, PASS_TOP + PASS_HEIGHT / 2 - 1, Math.max(0, width - gap), 2);
+      blocks.rect(left, PASS_TOP, Math.max(1, Math.min(step, width) - gap), PASS_HEIGHT);
     }
     passes = mark.passes;
     tokens = mark.tokens;
   }
+  pen.fillStyle = colour("line-strong");
+  pen.fill(lines);
+  pen.fillStyle = colour("text");
+  pen.fill(blocks);
 }

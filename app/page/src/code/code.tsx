@@ -3,7 +3,8 @@
 import { signal, useComputed, useSignal } from "@preact/signals";
 
 import { requestFields, written } from "../request/body";
-import { apiKey, schema, schemaText, serverUrl } from "../state";
+import { apiKey, pictures, schema, schemaText, serverUrl } from "../state";
+import { withMarks } from "./pictures";
 import { Tabs, TabPanel } from "../ui/tabs";
 import { curl, pythonProgram, typescriptProgram, type OnScreen, type Snippet } from "./snippets";
 
@@ -47,12 +48,13 @@ function Program({ label, needs, write }: { label: string; needs: string; write:
 }
 
 function onScreen(): OnScreen {
-  const fields = requestFields();
+  const { fields, files } = withMarks(requestFields(), pictures.value);
   return {
     url: serverUrl("v1"),
     withKey: apiKey.value !== "",
     fields,
     body: written(fields, 2),
+    files,
     schema: schema.value && { value: schema.value.value, text: schemaText.value },
   };
 }

@@ -1,6 +1,7 @@
 /** The request on screen as programs. Pure: what is on screen comes in, text comes out. */
 
 import type { RequestFields } from "../request/body";
+import { bodyFromFiles, calls, PYTHON_READER, TYPESCRIPT_READER, type PictureFile } from "./pictures";
 import { python, pydanticModels, type Written } from "./pydantic";
 import { zodModels } from "./zod";
 
@@ -12,6 +13,8 @@ export interface OnScreen {
   fields: RequestFields;
   /** The body as it is sent, indented: with the schema's own digits. */
   body: string;
+  /** The pictures that `fields` and `body` have marks for. */
+  files: readonly PictureFile[];
   /** The schema, where the constraint is one: read, and as it is written. */
   schema: { value: unknown; text: string } | null;
 }
@@ -24,9 +27,10 @@ export interface Snippet {
 
 const KEY = "LEAPJSON_KEY";
 
-export function curl({ url, withKey, body }: OnScreen): Snippet {
+export function curl({ url, withKey, body, files }: OnScreen): Snippet {
   const key = withKey ? ` \\\n  -H "authorization: Bearer $${KEY}"` : "";
-  return { code: `curl ${url}/chat/completions \\\n  -H 'content-type: application/json'${key} \\\n  -d @- <<'END'\n${body}\nEND\n`, note: "" };
+  const call = `curl ${url}/chat/completions \\\n  -H 'content-type: application/json'${key} \\\n  -d @-`;
+  return { code: files.length ? `${bodyFromFiles(body, files)} | ${call}\n` : `${call} <<'END'\n${body}\nEND\n`, note: "" };
 }
 
 // --- Python ---
@@ -34,18 +38,20 @@ export function curl({ url, withKey, body }: OnScreen): Snippet {
 export function pythonProgram(screen: OnScreen): Snippet {
   const models = screen.schema && pydanticModels(screen.schema.value);
   const whole = models !== null && models.code !== null && !models.otherwise;
-  const imports = [...(withJson(models) ? ["import json"] : []), ...(screen.withKey ? ["import os"] : []), "", "import openai", ...(models?.imports.filter(isPydantic) ?? [])];
+  const files = screen.files;
+  const imports = [...(files.length ? ["import base64"] : []), ...(withJson(models) ? ["import json"] : []), ...(screen.withKey ? ["import os"] : []), ...(files.length ? ["import pathlib"] : []), "", "import openai", ...(models?.imports.filter(isPydantic) ?? [])];
   const typing = models?.imports.filter((line) => !isPydantic(line)) ?? [];
   const head = [...imports.slice(0, imports.indexOf("")), ...typing].filter(Boolean);
   const lines = [...head, ...(head.length ? [""] : []), ...imports.slice(imports.indexOf("") + 1), ""];
   if (models?.code) lines.push("", models.code, "");
+  if (files.length) lines.push("", PYTHON_READER, "");
   if (screen.schema && !whole) lines.push(`schema = json.loads(\n    ${pythonText(screen.schema.text)}\n)`, "");
   const key = screen.withKey ? `os.environ["${KEY}"]` : '"none"';
   lines.push(`client = openai.OpenAI(base_url=${python(screen.url)}, api_key=${key})`);
   lines.push(`completion = client.chat.completions.${whole ? "parse" : "create"}(`);
   for (const argument of pythonArguments(screen, whole ? models.root : null)) lines.push(`    ${argument},`);
   lines.push(")", ...pythonEnd(models, whole, screen.fields.confidence === true));
-  return { code: `${lines.join("\n")}\n`, note: noteOn(models, "pydantic model") };
+  return { code: calls(`${lines.join("\n")}\n`, "picture", files), note: noteOn(models, "pydantic model") };
 }
 
 const isPydantic = (line: string) => line.startsWith("from pydantic");
@@ -86,8 +92,10 @@ function pythonText(text: string): string {
 export function typescriptProgram(screen: OnScreen): Snippet {
   const models = screen.schema && zodModels(screen.schema.value);
   const whole = models !== null && models.code !== null && !models.otherwise;
-  const lines = ['import OpenAI from "openai";', ...(whole ? ['import { zodResponseFormat } from "openai/helpers/zod";'] : []), ...(models?.imports ?? []), ""];
+  const files = screen.files;
+  const lines = [...(files.length ? ['import { readFileSync } from "node:fs";', ""] : []), 'import OpenAI from "openai";', ...(whole ? ['import { zodResponseFormat } from "openai/helpers/zod";'] : []), ...(models?.imports ?? []), ""];
   if (models?.code) lines.push(models.code);
+  if (files.length) lines.push(TYPESCRIPT_READER, "");
   if (screen.schema && !whole) lines.push(`const schema = ${typescriptValue(screen.schema.text)};`, "");
   const key = screen.withKey ? `process.env["${KEY}"]` : '"none"';
   lines.push(`const client = new OpenAI({ baseURL: ${JSON.stringify(screen.url)}, apiKey: ${key} });`);
@@ -95,7 +103,7 @@ export function typescriptProgram(screen: OnScreen): Snippet {
   for (const field of typescriptFields(screen, whole ? models.root : null)) lines.push(`  ${field},`);
   lines.push("});", ...typescriptEnd(models, whole, screen.fields.confidence === true));
   const rounds = screen.schema && /\d{16}/.test(screen.schema.text) ? "JavaScript rounds numbers of more than 53 bits." : "";
-  return { code: `${lines.join("\n")}\n`, note: [noteOn(models, "Zod schema"), rounds].filter(Boolean).join(" ") };
+  return { code: calls(`${lines.join("\n")}\n`, "picture", files), note: [noteOn(models, "Zod schema"), rounds].filter(Boolean).join(" ") };
 }
 
 function typescriptFields({ fields, schema }: OnScreen, root: string | null): string[] {

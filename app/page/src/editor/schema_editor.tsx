@@ -71,7 +71,7 @@ function extensions(): Extension {
     linter(diagnose, { delay: 300 }),
     syntaxHighlighting(highlighting),
     look,
-    EditorView.contentAttributes.of({ "aria-label": "JSON Schema" }),
+    EditorView.contentAttributes.of({ "aria-label": "JSON Schema", tabindex: "0" }),
     EditorView.lineWrapping,
     typeOver,
     EditorView.clipboardInputFilter.of(inLines),

@@ -1,4 +1,16 @@
-/** Places in the text of a regular expression or grammar, as the server's errors have them. */
+/** Places in what a constraint was written as: in a schema, and in the text of a regular expression or grammar. */
+
+import { segmentsOf } from "../ui/pointer";
+
+/** Whether a JSON Pointer (RFC 6901) leads to something. */
+export function resolves(value: unknown, pointer: string): boolean {
+  let at = value;
+  for (const name of segmentsOf(pointer)) {
+    if (typeof at !== "object" || at === null || !Object.hasOwn(at, name)) return false;
+    at = (at as Record<string, unknown>)[name];
+  }
+  return true;
+}
 
 /** In characters (code points): line and column from 1, or a position from 0. */
 export interface Place {

@@ -10,7 +10,7 @@ export function Refusal({ error }: { error: ServerError & Place }) {
   const { pointer } = error;
   const inText = (kind === "regex" || kind === "grammar") && (typeof error.line === "number" || typeof error.position === "number");
   return (
-    <div class="failure" role="alert">
+    <div class="failure" role="status">
       <p>{error.message}</p>
       {typeof pointer === "string" && kind === "schema" && (
         <button type="button" class="small" onClick={() => goToPointer(pointer)}>

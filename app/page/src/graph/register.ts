@@ -4,8 +4,9 @@ import { batch, effect, signal, type Signal } from "@preact/signals";
 
 import { written } from "../request/body";
 import { apiFetch, errorOf, type ServerError } from "../server/access";
-import { apiKey, schemaId, schemaProblems, schemaSpec, type SchemaProblem } from "../state";
+import { apiKey, schema, schemaId, schemaProblems, schemaSpec, type SchemaProblem } from "../state";
 import { indexOf, type Index } from "./index_of";
+import { resolves } from "./place";
 import type { Explain, Graph } from "./wire";
 
 /** Milliseconds without a change after which a constraint is sent. */
@@ -83,6 +84,7 @@ export async function register(): Promise<void> {
   }
   inFlight = true;
   registering.value = true;
+  forgetFolds();
   const options = graphOptions.peek();
   const outcome = await send(written({ response_format: spec, graph: options }), options);
   inFlight = false;
@@ -92,6 +94,14 @@ export async function register(): Promise<void> {
     return;
   }
   batch(() => take(outcome, spec.type === "json_schema"));
+}
+
+/** What was open in an earlier schema, and is not in this one. */
+function forgetFolds(): void {
+  const { open } = graphOptions.peek();
+  const found = schema.peek();
+  const kept = found === null ? [] : open.filter((pointer) => resolves(found.value, pointer));
+  if (kept.length < open.length) graphOptions.value = { ...graphOptions.peek(), open: kept };
 }
 
 /** In place of what would have been too much. */

@@ -28,9 +28,9 @@ export function StateList() {
     <section class="graph-state" aria-labelledby="graph-state-title">
       <h3 id="graph-state-title" ref={heading} tabIndex={-1}>
         {stateWords(state)}
-        {state.id === passed.value.at && <span class="quiet"> (the answer is here)</span>}
       </h3>
       <p class="graph-links">
+        {state.id === passed.value.at && <span class="quiet">The answer is here.</span>}
         <Place pointer={state.pointer} />
         {before.slice(0, 8).map((id) => (
           <button key={id} type="button" class="small plain" onClick={() => go(id)}>

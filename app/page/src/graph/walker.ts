@@ -1,9 +1,9 @@
 /** Asks the server which ways of the graph the answer has taken, while it streams and after. */
 
-import { effect, signal, type Signal } from "@preact/signals";
+import { computed, effect, signal, type ReadonlySignal } from "@preact/signals";
 
 import { apiFetch } from "../server/access";
-import { answerNumber, currentAnswerText } from "../state";
+import { answerNumber, currentAnswerText, schemaId } from "../state";
 import { register, registered, type Registered } from "./register";
 import { NOTHING_PASSED, passedBy, stepsAfter, type Passed } from "./walk";
 import type { Step, Walk } from "./wire";
@@ -11,7 +11,10 @@ import type { Step, Walk } from "./wire";
 /** Milliseconds from one question to the next. */
 const BETWEEN = 200;
 
-export const passed: Signal<Passed> = signal(NOTHING_PASSED);
+const walked = signal<{ constraint: Registered; passed: Passed } | null>(null);
+
+/** What the answer has passed of the graph that is drawn: another graph has other ids. */
+export const passed: ReadonlySignal<Passed> = computed(() => (walked.value?.constraint === registered.value && walked.value?.passed) || NOTHING_PASSED);
 
 /** What the next question goes on from. */
 let last: { constraint: Registered; answer: number; steps: readonly Step[]; state: string } | null = null;
@@ -25,13 +28,14 @@ let changedMeanwhile = false;
 
 effect(() => {
   void answerNumber.value;
-  const text = currentAnswerText.value;
-  if (registered.value === null || text === "") {
-    passed.value = NOTHING_PASSED;
-    return;
-  }
-  schedule();
+  if (currentAnswerText.value === "") walked.value = null;
+  else if (walkable(registered.value, schemaId.value)) schedule();
 });
+
+/** Whether the graph that is drawn is there, and that of the constraint on screen. */
+function walkable(drawn: Registered | null, id: string | null): drawn is Registered {
+  return drawn !== null && drawn.id === id && drawn.undrawn === null;
+}
 
 function schedule(): void {
   if (inFlight) {
@@ -44,7 +48,7 @@ function schedule(): void {
 
 async function ask(): Promise<void> {
   const [constraint, text, answer] = [registered.peek(), currentAnswerText.peek(), answerNumber.peek()];
-  if (constraint === null || constraint.undrawn !== null || text === "") return;
+  if (!walkable(constraint, schemaId.peek()) || text === "") return;
   inFlight = true;
   changedMeanwhile = false;
   lastAsked = performance.now();
@@ -54,7 +58,7 @@ async function ask(): Promise<void> {
   if (walk && answer === answerNumber.peek() && constraint === registered.peek()) {
     const steps = stepsAfter(before?.steps ?? [], walk);
     last = { constraint, answer, steps, state: walk.state };
-    passed.value = passedBy(walk, steps, constraint.index, [...text].length);
+    walked.value = { constraint, passed: passedBy(walk, steps, constraint.index, [...text].length) };
   }
   if (changedMeanwhile) schedule();
 }

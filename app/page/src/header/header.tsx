@@ -43,7 +43,7 @@ function LinkButton() {
     setTimeout(() => (said.value = "Link"), 2000);
   };
   return (
-    <button type="button" class="plain" id="link" title="An address that brings this request back. It is in the address alone: nothing is sent." onClick={link}>
+    <button type="button" class="plain" id="link" title="An address that brings this request back, but for its pictures. It is in the address alone: nothing is sent." onClick={link}>
       <span aria-live="polite">{said.value}</span>
     </button>
   );

@@ -20,7 +20,7 @@ import {
   type ConfidenceEntry,
   type Span,
 } from "../state";
-import { messages, streamBody } from "./body";
+import { messages, streamBody, textOf } from "./body";
 
 /** The answer, and beside it the one of a race: the same request with leaps and drafts off. */
 export const mainLane = new Lane();
@@ -30,7 +30,7 @@ export const racing = signal(false);
 /** The prompt's texts that the answer is one to, by part as `spans` name them. */
 export const askedTexts = signal<ReadonlyMap<string, string>>(new Map());
 /** Those on screen. */
-export const textsOnScreen = computed(() => new Map(messages().map(({ content }, index) => [`messages[${index}]`, content])));
+export const textsOnScreen = computed(() => new Map(messages().map((message, index) => [`messages[${index}]`, textOf(message)])));
 
 /** Why the request cannot be sent as it is; null where it can. */
 export const notSendable = computed(() => {

@@ -5,6 +5,7 @@ import {
   constraintKind,
   maxTokens,
   model,
+  pictures,
   promptText,
   schemaSpec,
   schemaText,
@@ -13,9 +14,12 @@ import {
   temperature,
 } from "../state";
 
+/** A part of a message. */
+export type Part = { type: "image_url"; image_url: { url: string } } | { type: "text"; text: string };
+
 export interface Message {
   role: "system" | "user";
-  content: string;
+  content: string | Part[];
 }
 
 /** What decides the answer: all that the code tab shows. Absent fields are the server's to choose. */
@@ -31,8 +35,16 @@ export interface RequestFields {
 }
 
 export function messages(): Message[] {
-  const user: Message = { role: "user", content: promptText.value };
+  const seen: Part[] = pictures.value.map(({ url }) => ({ type: "image_url", image_url: { url } }));
+  const content = seen.length ? [...seen, { type: "text" as const, text: promptText.value }] : promptText.value;
+  const user: Message = { role: "user", content };
   return systemText.value.trim() ? [{ role: "system", content: systemText.value }, user] : [user];
+}
+
+/** The text of a message, as `spans` count its characters. */
+export function textOf({ content }: Message): string {
+  if (typeof content === "string") return content;
+  return content.flatMap((part) => (part.type === "text" ? [part.text] : [])).join("\n");
 }
 
 export function requestFields(): RequestFields {

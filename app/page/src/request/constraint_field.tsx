@@ -1,9 +1,7 @@
 /** What the answer is held to: a schema in its editor, a regular expression, a grammar, or nothing. */
 
-import { signal } from "@preact/signals";
-
 import { lazyTab } from "../lazy";
-import { constraintKind, grammarText, regexText, schema, schemaText, type ConstraintKind } from "../state";
+import { asPython, constraintKind, grammarText, regexText, schema, schemaText, type ConstraintKind } from "../state";
 import { formatted } from "../editor/format";
 import { PythonModel } from "./python_model";
 
@@ -15,7 +13,6 @@ const KINDS: readonly { id: ConstraintKind; label: string }[] = [
 ];
 
 const SchemaEditor = lazyTab(() => import("../editor/schema_editor").then((module) => module.SchemaEditor));
-const asPython = signal(false);
 
 export function ConstraintField() {
   return (

@@ -3,13 +3,14 @@
 import { batch } from "@preact/signals";
 
 import { formatted } from "../editor/format";
-import { confidenceWanted, constraintKind, grammarText, maxTokens, promptText, regexText, schemaText, seed, systemText, temperature } from "../state";
+import { confidenceWanted, constraintKind, grammarText, maxTokens, pictures, promptText, regexText, schemaText, seed, systemText, temperature } from "../state";
 import { EXAMPLES, type Example } from "./examples";
 
 export function showExample(example: Example): void {
   batch(() => {
     promptText.value = example.prompt;
     systemText.value = example.system ?? "";
+    pictures.value = [];
     constraintKind.value = example.kind;
     confidenceWanted.value = example.confidence ?? false;
     temperature.value = 0;

@@ -2,16 +2,18 @@
 
 import { useSignal } from "@preact/signals";
 
-import { promptText, running, systemText } from "../state";
+import { promptText, running, seesImages, systemText } from "../state";
 import { notSendable, race, run, stop } from "./actions";
 import { ConstraintField } from "./constraint_field";
 import { EXAMPLES } from "./examples";
 import { showExample } from "./form";
+import { addPictures, filesOf, Pictures } from "./pictures";
 import { Prompt } from "./prompt";
 import { Settings } from "./settings";
 import "./request.css";
 
 export function RequestForm() {
+  const dropping = useSignal(false);
   const withSystem = systemText.value.trim() !== "";
   const onKeyDown = (event: KeyboardEvent) => {
     if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) {
@@ -20,11 +22,30 @@ export function RequestForm() {
     }
   };
   return (
-    <form class="card request" aria-labelledby="request-title" onKeyDown={onKeyDown} onSubmit={(event) => event.preventDefault()}>
+    <form
+      class={dropping.value ? "card request dropping" : "card request"}
+      aria-labelledby="request-title"
+      onKeyDown={onKeyDown}
+      onSubmit={(event) => event.preventDefault()}
+      onDragOver={(event) => {
+        if (!seesImages.value || !event.dataTransfer?.types.includes("Files")) return;
+        event.preventDefault();
+        dropping.value = true;
+      }}
+      onDragLeave={(event) => {
+        if (!event.currentTarget.contains(event.relatedTarget as Node | null)) dropping.value = false;
+      }}
+      onDrop={(event) => {
+        dropping.value = false;
+        takeFiles(event, event.dataTransfer);
+      }}
+      onPaste={(event) => takeFiles(event, event.clipboardData)}
+    >
       <h2 id="request-title" class="visually-hidden">
         Request
       </h2>
       <ExamplePicker />
+      <Pictures />
       <Prompt id="prompt" label="Prompt" text={promptText} part={withSystem ? "messages[1]" : "messages[0]"} rows={4} />
       <details class="system" open={withSystem}>
         <summary>System message{withSystem ? "" : " (none)"}</summary>
@@ -35,6 +56,13 @@ export function RequestForm() {
       <Buttons />
     </form>
   );
+}
+
+function takeFiles(event: Event, data: DataTransfer | null): void {
+  const files = filesOf(data);
+  if (files.length === 0) return;
+  event.preventDefault();
+  void addPictures(files);
 }
 
 function ExamplePicker() {

@@ -5,7 +5,7 @@ import type { Signal } from "@preact/signals";
 import { confidenceWanted, maxTokens, model, seed, serverModels, temperature } from "../state";
 
 export function Settings() {
-  const names = serverModels.value ?? [];
+  const names = serverModels.value?.map(({ id }) => id) ?? [];
   return (
     <div class="settings">
       <div class="field wide">
@@ -32,6 +32,8 @@ export function Settings() {
             const value = event.currentTarget.valueAsNumber;
             if (!Number.isNaN(value)) temperature.value = value;
           }}
+          // Left empty it would show nothing, and another value would be sent.
+          onBlur={(event) => (event.currentTarget.value = String(temperature.value))}
         />
       </div>
       <Whole id="seed" label="Seed" value={seed} empty="any" min={0} />

@@ -1,0 +1,81 @@
+/** The pictures of the request: chosen, dropped on the form, or pasted; shown small, each with a way to take it out. */
+
+import { signal } from "@preact/signals";
+import { useRef } from "preact/hooks";
+
+import { pictures, seesImages } from "../state";
+import "./pictures.css";
+
+/** Kinds that the server reads. */
+const KINDS = ["image/png", "image/jpeg", "image/webp", "image/gif"];
+
+/** Why the last files were not taken; "" where they were. */
+const refused = signal("");
+
+/** Takes the files that are pictures; says which are none. */
+export async function addPictures(files: Iterable<File>): Promise<void> {
+  const [taken, left]: [File[], File[]] = [[], []];
+  for (const file of files) (KINDS.includes(file.type) ? taken : left).push(file);
+  refused.value = left.length ? `No PNG, JPEG, WebP or GIF: ${left.map(({ name }) => name).join(", ")}` : "";
+  const added = await Promise.all(taken.map(async (file) => ({ name: file.name, url: await dataUrl(file) })));
+  pictures.value = [...pictures.value, ...added];
+}
+
+/** The files that somebody drops or pastes; none where the model sees nothing, or where it is text. */
+export function filesOf(data: DataTransfer | null): File[] {
+  return seesImages.value && data ? [...data.files] : [];
+}
+
+export function Pictures() {
+  const input = useRef<HTMLInputElement>(null);
+  if (!seesImages.value && pictures.value.length === 0) return null;
+  return (
+    <div class="field pictures" role="group" aria-labelledby="pictures-title">
+      <span id="pictures-title" class="label">
+        Pictures
+      </span>
+      <ul>
+        {pictures.value.map((picture, index) => (
+          <li key={index}>
+            <img src={picture.url} alt={picture.name} title={picture.name} />
+            <button type="button" class="plain" aria-label={`Take out ${picture.name}`} onClick={() => takeOut(index)}>
+              ×
+            </button>
+          </li>
+        ))}
+      </ul>
+      <div class="add">
+        <button type="button" class="small" id="add-picture" onClick={() => input.current!.click()}>
+          Add a picture
+        </button>
+        <span class="quiet" role="status">
+          {refused.value || "or drop or paste one"}
+        </span>
+      </div>
+      <input
+        ref={input}
+        type="file"
+        hidden
+        multiple
+        accept={KINDS.join(",")}
+        onChange={(event) => {
+          void addPictures([...event.currentTarget.files!]);
+          event.currentTarget.value = ""; // the same file may be chosen again
+        }}
+      />
+    </div>
+  );
+}
+
+function takeOut(index: number): void {
+  pictures.value = pictures.value.filter((_, each) => each !== index);
+}
+
+function dataUrl(file: File): Promise<string> {
+  return new Promise((resolve, reject) => {
+    const reader = new FileReader();
+    reader.onload = () => resolve(reader.result as string);
+    reader.onerror = () => reject(reader.error);
+    reader.readAsDataURL(file);
+  });
+}
