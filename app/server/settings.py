@@ -42,6 +42,8 @@ IMAGE_BODY_BYTES = 32 * MIB
 _USUAL_IMAGE_TOKENS = 4096
 """3.2 megapixels for models that count a token for 28 x 28 pixels."""
 
+_IMAGE_START_SECONDS = 300.0
+"""A worker imports torch and transformers, which takes long where many start at once."""
 _IMAGE_MEMORY = 1024 * MIB
 _PIXEL_BYTES = 24
 """What a worker may take for an image: itself, and for each pixel of the largest two copies with
@@ -442,7 +444,10 @@ class Settings(BaseSettings):
         """Of the workers that read images, which hold several copies of one."""
         memory = _IMAGE_MEMORY + self.max_image_bytes * 4 + self.max_image_pixels * _PIXEL_BYTES
         return WorkerLimits(
-            seconds=self.image_seconds, memory_bytes=memory, answer_bytes=self.max_images_bytes
+            seconds=self.image_seconds,
+            memory_bytes=memory,
+            answer_bytes=self.max_images_bytes,
+            start_seconds=_IMAGE_START_SECONDS,
         )
 
     def image_tokens(self, context: int) -> int:
