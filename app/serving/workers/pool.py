@@ -218,7 +218,7 @@ class WorkerPool:
         try:
             workers = await asyncio.gather(*(self._new_worker() for _ in range(self._size)))
         except _NOT_STARTED as error:
-            raise LeapjsonError(f"the worker processes could not be started: {error}") from error
+            raise LeapjsonError(f"the worker processes could not be started: {error!r}") from error
         for worker in workers:
             self._idle.release(worker)
 
