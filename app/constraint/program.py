@@ -180,9 +180,10 @@ def _lower_regex(pool: ExpressionPool, pattern: str, limits: Limits) -> Expressi
     try:
         tree = parse(pattern, limits)
     except PatternError as error:
-        raise InvalidSchema(str(error)) from error
+        raise InvalidSchema(str(error)).at(position=error.position) from error
     except PatternNotSupported as error:
-        raise UnsupportedSchema("regex", "", str(error)) from error
+        reason = str(error)
+        raise UnsupportedSchema("regex", "", reason).at(position=error.position) from error
     return Lowering(pool, lambda members: utf8(pool, members)).whole(tree)
 
 
