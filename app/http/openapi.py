@@ -47,6 +47,11 @@ class ErrorObject(Shape):
     param: str | None
     """The field at fault."""
     code: str | None
+    pointer: str = ""
+    """Where it is wrong in the schema, as a JSON Pointer; there where that is known."""
+    line: int = 1
+    column: int = 1
+    """Where it is wrong in the grammar, both counted from 1."""
 
 
 class ErrorEnvelope(Shape):
@@ -61,6 +66,11 @@ class MessagesErrorObject(Shape):
     ]  # fmt: skip
     param: str | None
     code: str | None
+    pointer: str = ""
+    """Where it is wrong in the schema, as a JSON Pointer; there where that is known."""
+    line: int = 1
+    column: int = 1
+    """Where it is wrong in the grammar, both counted from 1."""
 
 
 class MessagesError(Shape):
