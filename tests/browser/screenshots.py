@@ -49,7 +49,7 @@ def refused(page: Page) -> None:
     page.locator(".cm-content").press("ControlOrMeta+A")
     page.keyboard.insert_text('{"type": "object", "properties": {"a": {"type": "nonsense"}}}')
     press(page, "Run")
-    expect(page.get_by_role("alert").first).to_be_visible()
+    expect(page.locator(".answer-text .failure").first).to_be_visible()
 
 
 def code(page: Page) -> None:
@@ -65,6 +65,7 @@ def operations(page: Page) -> None:
                  method: "POST",
                  headers: { "content-type": "application/json" },
                  body: JSON.stringify({
+                   model: "leapjson-demo",
                    messages: [{ role: "user", content: "Create a character sheet." }],
                    response_format: { type: "json_object" },
                    max_tokens: 200,

@@ -26,7 +26,11 @@ def test_what_the_server_does_appears_without_a_prometheus(page: Page, server: S
     leapt = total(page, "Answer tokens by origin", "leapt")
     expect(leapt).to_have_text("0")
     spec = {"type": "regex", "regex": "what is written here is decided [0-9]"}
-    body = {"messages": [{"role": "user", "content": "hi"}], "response_format": spec}
+    body = {
+        "model": "leapjson-demo",
+        "messages": [{"role": "user", "content": "hi"}],
+        "response_format": spec,
+    }
     answered = httpx.post(f"{server.url}/v1/chat/completions", json=body, timeout=60).json()
     details = answered["usage"]["completion_tokens_details"]
     expect(leapt).to_have_text(str(details["leapt_tokens"]))
