@@ -7,7 +7,6 @@ everything the caller has to change is 400, 401, 404, 405 or 413.
 from __future__ import annotations
 
 import logging
-import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +16,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
 from app.core.errors import (
+    ConstraintError,
     DeadlineExceeded,
     LeapjsonError,
     QueueFull,
@@ -72,8 +72,6 @@ ANTHROPIC = "/v1/messages"
 
 _UNPLANNED = "an internal error; the server's log has it"
 
-_IN_GRAMMAR = re.compile(r"line (\d+), column (\d+)")
-
 _LONGEST_TEXT = 2000
 """Characters of a message: what it quotes of a request may have millions."""
 
@@ -88,9 +86,9 @@ def status_of(error: Exception) -> int:
 
 
 def envelope(error: Exception, path: str = "") -> dict[str, Any]:
-    """``{"error": {...}}`` with all four keys, and the place in a schema or grammar that is known.
+    """``{"error": {...}}`` with all four keys. An unplanned error's text stays in the log.
 
-    An unplanned error's text stays in the log.
+    That of a refused schema has its place, too.
 
     At a ``path`` of Anthropic's API the type is one of its own, and another stands around it.
     """
@@ -102,20 +100,22 @@ def envelope(error: Exception, path: str = "") -> dict[str, Any]:
         param=None if param is None else _clipped(param),
         code=row.code or getattr(error, "code", None),
     )
-    told["error"] |= _place(error)
+    told["error"].update(_place(error))
     if not path.startswith(ANTHROPIC):
         return told
     return {"type": "error", "error": {**told["error"], "type": row.anthropic}}
 
 
 def _place(error: Exception) -> dict[str, Any]:
-    """Where in a schema (a JSON Pointer) or a grammar (a line and a column, from 1) it is wrong."""
-    pointer = getattr(error, "pointer", None)
-    if pointer is None:
+    """Where in a schema, a grammar or a pattern the error is, as far as that is known."""
+    if not isinstance(error, ConstraintError):
         return {}
-    if found := _IN_GRAMMAR.fullmatch(pointer):
-        return {"line": int(found[1]), "column": int(found[2])}
-    return {"pointer": _clipped(pointer)}
+    place = {name: getattr(error, name) for name in ("line", "column", "position")}
+    found = {name: value for name, value in place.items() if value is not None}
+    pointer = getattr(error, "pointer", None)
+    if pointer is not None and (pointer.startswith("/") or not (pointer or found)):
+        found["pointer"] = _clipped(pointer)
+    return found
 
 
 def error_object(
