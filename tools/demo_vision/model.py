@@ -114,7 +114,11 @@ class Reader(nn.Module):
 
     def forward(self, pictures: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """The scores of each head's answers, in the order of `HEADS`."""
-        scores = self.heads(self.norm(self.features(pictures)))
+        return self.scores(self.features(pictures))
+
+    def scores(self, features: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """The same, of features."""
+        scores = self.heads(self.norm(features))
         return torch.split(scores, list(HEADS.values()), dim=-1)
 
 

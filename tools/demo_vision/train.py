@@ -1,4 +1,4 @@
-"""Trains the model in two stages: the tower learns to read, then all of it to answer.
+"""Trains the model in three stages: the tower learns to read, the rest to answer, then all of it.
 
 *Reading*: every patch is asked which characters lie in it, which stands before them, what the text
 around them says and whether it ends here. That is known of a rendered picture, and it teaches
@@ -17,7 +17,7 @@ from torch.nn import functional
 from transformers import LlavaForConditionalGeneration, PreTrainedTokenizerFast
 
 from tools.demo_model.train import fuse_norms
-from tools.demo_vision.answers import IGNORED, Rows, padded, row
+from tools.demo_vision.answers import IGNORED, Row, Rows, padded, row
 from tools.demo_vision.corpus import NOTHING, UNASKED
 from tools.demo_vision.model import PLAIN, Reader, coloured, export, new_model, new_projector
 from tools.demo_vision.pool import Drawn, batches, both
@@ -26,6 +26,8 @@ from tools.demo_vision.tokenizer import new_tokenizer
 _GUIDED: Final = ((1, 0), (1, 2), (2, 0))
 """The layers and heads of the language model that are told where to look."""
 _GUIDANCE: Final = 0.3
+_READING: Final = 0.3
+"""What reading counts for while answering is learned, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +123,52 @@ def answer(plan: Plan, reader_at: Path) -> None:
     print(f"done: {step} steps, {time.monotonic() - start:.0f} s", flush=True)
 
 
+def polish(plan: Plan, reader_at: Path) -> None:
+    """The third stage: all of it learns together, to read and to answer."""
+    torch.manual_seed(plan.seed)
+    tokenizer = new_tokenizer()
+    model, reader = begin(plan, tokenizer, reader_at)
+    reader.train()
+    whole = nn.ModuleList([reader, model.model.language_model])
+    optimizers = optimizers_for(whole, plan.learning_rate)
+    scenes = batches(plan.pool, "scenes", plan.chunks, plan.batch, plan.seed)
+    pages = batches(plan.pool, "pages", plan.chunks // 2, plan.batch // 2, plan.seed)
+    start, step, seen = time.monotonic(), 0, []
+    while (progress := share(plan, step, start)) < 1:
+        set_rate(optimizers, plan.rate(progress))
+        scene = next(scenes)
+        batch = both(scene, next(pages))
+        rows = padded(_rows(tokenizer, scene, f"{plan.seed} {step}"), _pad(tokenizer))
+        with torch.autocast("cpu", torch.bfloat16):
+            features = reader.features(batch.pictures)
+            scores = reader.scores(features)
+        answering, measured = answering_loss(model, features[: plan.batch].float(), rows)
+        update(whole, optimizers, answering + _READING * reading_loss(scores, batch))
+        seen.append((*measured, *right(scores, batch)))
+        step += 1
+        if step % 25 == 0:
+            shown = " ".join(f"{value:.3f}" for value in torch.tensor(seen).mean(0))
+            took = f"{time.monotonic() - start:.0f}s {time.process_time():.0f}s of CPU"
+            print(f"step {step} loss, right, guided, read: {shown} {took}", flush=True)
+            seen = []
+        if step % plan.save_every == 0:
+            _keep(reader, model, tokenizer, plan.out, reader_at)
+    _keep(reader, model, tokenizer, plan.out, reader_at)
+    print(f"done: {step} steps, {time.monotonic() - start:.0f} s", flush=True)
+
+
+def _keep(
+    reader: Reader,
+    model: LlavaForConditionalGeneration,
+    tokenizer: PreTrainedTokenizerFast,
+    out: Path,
+    reader_at: Path,
+) -> None:
+    put_into(model, reader)
+    export(model, tokenizer, out)
+    torch.save(reader.state_dict(), reader_at / "reader.pt")
+
+
 def begin(
     plan: Plan, tokenizer: PreTrainedTokenizerFast, reader_at: Path
 ) -> tuple[LlavaForConditionalGeneration, Reader]:
@@ -134,10 +182,14 @@ def begin(
     reader = Reader(new_projector())
     reader.load_state_dict(torch.load(reader_at / "reader.pt"))
     reader.eval()
-    if plan.begin is None:
-        model.model.vision_tower.load_state_dict(coloured(reader.tower).state_dict())
-    model.model.multi_modal_projector.load_state_dict(reader.projector.state_dict())
+    put_into(model, reader)
     return model, reader
+
+
+def put_into(model: LlavaForConditionalGeneration, reader: Reader) -> None:
+    """The model sees as the reader does."""
+    model.model.vision_tower.load_state_dict(coloured(reader.tower).state_dict())
+    model.model.multi_modal_projector.load_state_dict(reader.projector.state_dict())
 
 
 def _answered(
@@ -146,16 +198,20 @@ def _answered(
     """Features and rows in two halves, the shorter rows first."""
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
         features = reader.features(drawn.pictures).float()
-    rows = [
+    rows = _rows(tokenizer, drawn, seed)
+    order = sorted(range(len(rows)), key=lambda index: len(rows[index].inputs))
+    half = len(order) // 2
+    for picked in (order[:half], order[half:]):
+        yield features[picked], padded([rows[index] for index in picked], _pad(tokenizer))
+
+
+def _rows(tokenizer: PreTrainedTokenizerFast, drawn: Drawn, seed: str) -> list[Row]:
+    return [
         row(tokenizer, kind, record, labels, f"{seed} {index}")
         for index, (kind, record, labels) in enumerate(
             zip(drawn.kinds, drawn.records, drawn.labels, strict=True)
         )
     ]
-    order = sorted(range(len(rows)), key=lambda index: len(rows[index].inputs))
-    half = len(order) // 2
-    for picked in (order[:half], order[half:]):
-        yield features[picked], padded([rows[index] for index in picked], _pad(tokenizer))
 
 
 def answering_loss(

@@ -374,12 +374,13 @@ def tokenizer(names: Mapping[str, str]) -> PreTrainedTokenizerFast:
         ids[mark] = token
     made = Tokenizer(models.BPE(vocab=ids, merges=[]))
     made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    named = {"extra_special_tokens": dict(names)} if names else {}
     return PreTrainedTokenizerFast(
+        **named,
         tokenizer_object=made,
         eos_token=f"<other {VOCABULARY.eos}>",
         pad_token=f"<other {VOCABULARY.special}>",
         additional_special_tokens=list(VOCABULARY.marks),
-        extra_special_tokens=dict(names),
     )
 
 

@@ -49,6 +49,7 @@ def eyes(llava: Seeing) -> Eyes:
     return found
 
 
+@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # GLM 4V's
 @pytest.mark.parametrize("name", MORE_KINDS)
 def test_kinds_that_pass_their_trial_expand_prompts_as_their_processors_do(
     name: str, tmp_path: Path
