@@ -38,7 +38,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         torch.set_num_threads(given.threads)
         _train(given)
     elif given.command == "evaluate":
-        evaluate.print_table(evaluate.Demo(given.folder), given.per_kind, given.seed)
+        demo = evaluate.Served(given.url) if given.url else evaluate.Demo(given.folder)
+        evaluate.print_table(demo, given.per_kind, given.seed)
     else:
         given.folder.mkdir(parents=True, exist_ok=True)
         for kind in KINDS:
@@ -94,6 +95,7 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--per-kind", type=int, default=50, help="pictures of each kind")
     command.add_argument("--seed", type=int, default=2026)
     command.add_argument("--folder", type=Path, default=VISION_MODEL_PATH)
+    command.add_argument("--url", help="of a server to ask: http://127.0.0.1:8000")
     command = commands.add_parser("draw", help="draw a picture of each kind")
     command.add_argument("folder", type=Path)
     return parser

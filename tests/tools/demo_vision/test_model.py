@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import numpy as np
 import pytest
 from PIL import Image
@@ -12,9 +13,9 @@ from transformers import AutoConfig
 from app.demo import VISION_MODEL_PATH
 from tools.demo_vision.__main__ import main
 from tools.demo_vision.corpus import IMAGE, examples
-from tools.demo_vision.evaluate import Demo, Score, scored
+from tools.demo_vision.evaluate import Demo, Score, schema_of, scored
 from tools.demo_vision.picture import missing_faces
-from tools.demo_vision.scenes import KINDS
+from tools.demo_vision.scenes import KINDS, Kind
 from tools.demo_vision.tokenizer import CHAT_TEMPLATE, prompt
 
 _IMAGES = Path(__file__).resolve().parents[3] / "docs/images"
@@ -81,3 +82,15 @@ def test_the_pictures_in_docs_are_what_the_command_draws(tmp_path: Path) -> None
         drawn, kept = (np.asarray(Image.open(at / f"{kind}.png")) for at in (tmp_path, _IMAGES))
         # Another release of FreeType may round an edge otherwise.
         assert np.abs(drawn.astype(int) - kept.astype(int)).mean() < 4
+
+
+@_needs_fonts
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_record_is_valid_against_its_schema_and_without_a_key_it_is_not(kind: Kind) -> None:
+    for example in examples(kind, 5, seed=3):
+        schema = schema_of(example.record)
+        jsonschema.validate(example.record, schema)
+        key = next(iter(example.record))
+        less = {name: value for name, value in example.record.items() if name != key}
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate(less, schema)
