@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 export OMP_WAIT_POLICY := PASSIVE
 
-.PHONY: run test unit format lint typecheck bench clients page clean
+.PHONY: run test unit format lint typecheck bench clients page browser demo-vision clean
 
 run: $(STAMP)
 	$(BIN)/python -m app serve
@@ -41,6 +41,18 @@ page:
 	npm ci --no-audit --no-fund --loglevel=error --ignore-scripts --prefix app/page
 	npm run --silent --prefix app/page check
 	npm run --silent --prefix app/page build
+
+# The page in a real browser: part of make test where one is installed. See docs/page.md.
+BROWSERS := chromium chromium-browser google-chrome
+browser: $(STAMP)
+	@which $(BROWSERS) 2>/dev/null | grep -q . || \
+		{ [ "$$(id -u)" = 0 ] && which apt-get >/dev/null && apt-get install -qq -y chromium fonts-dejavu; } || \
+		{ echo 'No browser is here ($(BROWSERS)): sudo apt-get install chromium fonts-dejavu'; exit 1; }
+	$(BIN)/python -m pytest tests/browser
+
+# The demo that sees, trained anew: an hour on one core. See tools/demo_vision/README.md.
+demo-vision: $(STAMP)
+	$(BIN)/python -m tools.demo_vision train $(DEMO_VISION)
 
 fuzz: $(STAMP)
 	$(BIN)/python -m tests.conformance.fuzz_api --examples 2000

@@ -7,7 +7,7 @@ largest steps and by replays of all graphs.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import torch
@@ -135,6 +135,8 @@ def _load(
         cache_bytes = _rehearsed(
             budget, config, loaded, sampler, vocab_size, group, progress, trees=trees
         )
+        if prepared.seen is not None and config.kv_cache_bytes is None:
+            cache_bytes -= config.image_cache_bytes
         budget.settle()
     states = _states_within(cache_bytes, config, loaded)
     if states is not None:
@@ -173,7 +175,9 @@ def _load(
             packed_linears=prepared.packed_linears,
             fused_layers=prepared.fused_layers,
             batch_invariant=config.batch_invariant,
-            weight_bytes=held_bytes(model) if device.type == "cpu" else loaded_bytes,
+            weight_bytes=_with_tower(
+                held_bytes(model) if device.type == "cpu" else loaded_bytes, loaded, dtype
+            ),
             quantized=prepared.quantized,
             cuda_graphs=0 if graphs is None else graphs.count,
             cache_tokens=cache_tokens or 0,
@@ -183,6 +187,16 @@ def _load(
             tensor_parallel=ranks,
         ),
     )
+
+
+def _with_tower(
+    weight_bytes: Mapping[str, int], loaded: LoadedModel, dtype: torch.dtype
+) -> Mapping[str, int]:
+    """Memory of all weights by the name of their type, those that see included."""
+    if loaded.eyes is None:
+        return weight_bytes
+    name = str(dtype).removeprefix("torch.")
+    return {**weight_bytes, name: weight_bytes.get(name, 0) + loaded.eyes.tower.nbytes}
 
 
 def _states_within(

@@ -101,6 +101,7 @@ def prepare(
             block_size=block_size,
             groups=len({shape.window for shape in loaded.shapes.values()}),
             states=bool(loaded.recurrent.shapes),
+            rounded=config.quantize is not None,
             cache_bytes=config.image_cache_bytes,
         )
         prepared = replace(prepared, seen=seen)

@@ -31,6 +31,7 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture(scope="package")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A server of the demo model. Tests share it, so none of them counts on its being new."""
+
     with running_server(None, tmp_path_factory.mktemp("server") / "log", {}) as server:
         yield server
 
@@ -40,7 +41,7 @@ def opened(browser: Browser, server: Server) -> Iterator[Callable[..., Page]]:
     """Opens the page in a browser of its own; at the end of the test, nothing may have gone wrong.
 
     Arguments: ``path`` behind the server's address, ``url`` of another server, and what
-    ``new_context`` takes.
+    ``new_context`` and ``open_page`` take.
     """
     watches: list[Watch] = []
     with ExitStack() as stack:
@@ -51,12 +52,13 @@ def opened(browser: Browser, server: Server) -> Iterator[Callable[..., Page]]:
             url: str = server.url,
             size: tuple[int, int] = WIDE,
             theme: str = "light",
+            model: bool = True,
         ) -> Page:
             context = stack.enter_context(new_context(browser, size, theme))
             watch = Watch(url)
             watches.append(watch)
             context.on("page", watch.follow)
-            return open_page(context, url + path)
+            return open_page(context, url + path, model=model)
 
         yield open_one
         for watch in watches:

@@ -35,7 +35,7 @@ window.fetch = async (...request) => {
 };
 """
 """Keeps what the server sends: the browser's own record of a stream is gone when it was read."""
-PATIENCE: Final = 10_000
+PATIENCE: Final = 60_000
 """Milliseconds that anything may take before a test gives up: nothing is timed by it."""
 
 
@@ -89,12 +89,13 @@ class Watch:
             self.wrong.append(f"asked {request.url}")
 
 
-def open_page(context: BrowserContext, url: str) -> Page:
-    """The page at ``url``, its editor loaded and its model known."""
+def open_page(context: BrowserContext, url: str, *, model: bool = True) -> Page:
+    """The page at ``url``, its editor loaded, and its model known where ``model`` says so."""
     page = context.new_page()
     page.goto(url)
     expect(page.locator(".cm-content")).to_be_visible()
-    expect(page.locator("#model")).not_to_have_value("")
+    if model:
+        expect(page.locator("#model")).not_to_have_value("")
     return page
 
 
@@ -130,7 +131,7 @@ def run(page: Page) -> dict[str, Any]:
     """Presses Run and waits for the end. What the server said of it: the stream's last usage."""
     page.evaluate("window.streams = []")
     press(page, "Run")
-    expect(page.locator(".state")).to_have_class("state done")
+    expect(page.locator(".answer-tools .state")).to_have_class("state done")
     page.wait_for_function("streams.every((stream) => stream.ended)")
     usage: dict[str, Any] = page.evaluate(
         """streams[0].text.split("\\n\\n")
@@ -162,3 +163,8 @@ def legend(page: Page) -> Counter[str]:
         .evaluate_all("cells => cells.map(cell => [cell.dataset.source, Number(cell.textContent)])")
     )
     return +Counter(dict(pairs))
+
+
+def show_tab(page: Page, name: str) -> None:
+    page.get_by_role("tab", name=name).click()
+    expect(page.get_by_role("tabpanel", name=name)).to_be_visible()

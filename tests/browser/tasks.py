@@ -29,8 +29,11 @@ def longest_task(page: Page) -> Iterator[Longest]:
     browser = page.context.browser
     assert browser is not None
     browser.start_tracing(page=page, categories=["-*", "toplevel", _TASKS, _NAMED])
-    yield longest
-    events = json.loads(browser.stop_tracing())["traceEvents"]
+    try:
+        yield longest
+    finally:
+        trace = browser.stop_tracing()
+    events = json.loads(trace)["traceEvents"]
     pages = {
         (event["pid"], event["tid"])
         for event in events

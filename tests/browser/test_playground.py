@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from itertools import accumulate
 
 import jsonschema
 import pytest
@@ -43,7 +44,7 @@ def test_who_opens_the_page_and_presses_the_one_big_button_sees_an_answer(
     assert page.evaluate("scrollY") == 0
     schema = json.loads("\n".join(page.locator(".cm-line").all_inner_texts()))
     button.click()
-    expect(page.locator(".state")).to_have_class("state done")
+    expect(page.locator(".answer-tools .state")).to_have_class("state done")
     expect(page.locator("#answer .token").first).to_be_in_viewport()
     expect(page.locator(".headline")).to_be_in_viewport()
     written = json.loads(answer(page))
@@ -73,17 +74,19 @@ def test_colours_bar_and_legend_add_up_to_what_the_server_counted(page: Page) ->
     passes = details["forward_passes"]
     free = round(100 * (seen.total() - passes) / seen.total())
     expect(page.locator(".headline")).to_contain_text(f"{free} %")
-    expect(page.locator(".headline")).to_contain_text(
-        f"{seen.total()} tokens, {passes} forward pass"
-    )
+    expect(page.locator(".headline")).to_contain_text(f"{seen.total()} tokens, {passes} pass")
     said = page.locator(".origin-bar").get_attribute("aria-label") or ""
     assert sum(map(int, re.findall(r"\d+", said))) == seen.total()
-    widths = page.locator(".origin-bar .swatch").evaluate_all(
-        "parts => parts.map(part => part.getBoundingClientRect().width)"
+    # Each part of the bar begins where those before it end, and covers what is behind it.
+    begins = page.locator(".origin-bar .swatch").evaluate_all(
+        """parts => Promise.all(parts.map(async (part) => {
+             await Promise.all(part.getAnimations().map((each) => each.finished));
+             const bar = part.parentElement.getBoundingClientRect();
+             return (part.getBoundingClientRect().left - bar.left) / bar.width;
+           }))"""
     )
-    assert sum(widths) == pytest.approx(
-        page.locator(".origin-bar").evaluate("bar => bar.clientWidth"), abs=1
-    )
+    before = [0, *accumulate(seen[source] for source in ("sampled", "drafted", "held"))]
+    assert begins == pytest.approx([tokens / seen.total() for tokens in before], abs=0.01)
 
 
 def test_every_example_gets_a_whole_answer(page: Page) -> None:
@@ -92,7 +95,7 @@ def test_every_example_gets_a_whole_answer(page: Page) -> None:
         examples.select_option(label=name)
         usage = run(page)
         assert colours(page).total() == usage["completion_tokens"] > 0, name
-        expect(page.locator(".failure")).to_have_count(0)
+        expect(page.locator(".answer-text .failure")).to_have_count(0)
 
 
 def test_a_token_tells_its_origin_and_what_else_the_model_had_in_mind(page: Page) -> None:
@@ -120,9 +123,7 @@ def test_a_race_shows_the_same_answer_with_leaps_and_without(page: Page) -> None
     assert answer(page) == answer(page, "plain")
     assert set(plain) == {"sampled"}
     assert fast["leapt"] > 0
-    passes = [
-        int(text) for text in re.findall(r"(\d+) forward pass", page.inner_text(".answer-side"))
-    ]
+    passes = [int(text) for text in re.findall(r"tokens, (\d+) pass", page.inner_text(".lanes"))]
     assert passes[0] < passes[1] == plain.total()
     expect(result).to_contain_text(f"{passes[1] / passes[0]:.1f} times fewer passes")
 
@@ -133,7 +134,7 @@ def test_stop_ends_the_answer_and_keeps_what_came(page: Page) -> None:
     press(page, "Run")
     expect(page.locator("#answer .token").nth(3)).to_be_attached()
     press(page, "Stop")
-    expect(page.locator(".state")).to_have_text("stopped")
+    expect(page.locator(".answer-tools .state")).to_have_text("stopped")
     kept = answer(page)
     assert 0 < len(kept) < 1500
     expect(page.get_by_role("button", name="Run", exact=True)).to_be_enabled()
@@ -163,7 +164,7 @@ def test_markup_in_a_schema_and_in_the_servers_words_stays_text(page: Page) -> N
     schema = {"title": MARKUP, "type": "object", "properties": {MARKUP: {"type": MARKUP}}}
     write_schema(page, schema)
     press(page, "Run")
-    expect(page.get_by_role("alert")).to_contain_text("onerror")
+    expect(page.locator(".answer-text .failure")).to_contain_text("onerror")
     page.get_by_role("tab", name="Code").click()
     expect(page.get_by_role("tabpanel", name="Code")).to_contain_text("onerror")
     assert page.locator("main img, main b").count() == 0

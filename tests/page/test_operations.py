@@ -254,7 +254,7 @@ def test_every_plotted_metric_is_one_of_the_server_and_every_line_moves(called: 
             assert now, f"{title}: {label}"
             assert over, f"{title}: {label}"
     answers = {label: over for label, _, over in dict(plotted)["Answer tokens by origin"]}
-    assert answers == {"sampled": 1, "drafted": 2, "leapt": 5}
+    assert answers == {"sampled": 1, "drafted, held back": 2, "leapt": 5}
 
 
 def test_figures_are_written_in_the_unit_that_fits_them(called: Any) -> None:

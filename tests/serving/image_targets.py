@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import math
 import os
 import signal
-from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -22,7 +22,13 @@ HANGS, DIES, HOGS, FAILS = (13, 13), (17, 17), (19, 19), (23, 23)
 """Sizes of images at which it does so."""
 
 
+PEAK = b"peak"
+"""Instead of a file: an image of as many tokens as the worker has held MiB."""
+
+
 def prepare(job: ImageJob, model: str, limits: ReadingLimits) -> PreparedImage:
+    if job.data == base64.b64encode(PEAK).decode():
+        return PreparedImage(bytes(32), [PLACEHOLDER] * _peak(), {"pixel_values": np.zeros((1, 1))})
     image = read_image(job.data, limits)
     match image.size:
         case size if size == HANGS:
@@ -39,11 +45,11 @@ def prepare(job: ImageJob, model: str, limits: ReadingLimits) -> PreparedImage:
     return _patched(image, job.max_tokens)
 
 
-def memory(job: Any, *arguments: Any) -> int:
-    """The most that the worker has held, in bytes."""
+def _peak() -> int:
+    """The most memory that the worker has held, in MiB."""
     with open("/proc/self/status", encoding="ascii") as status:
         line = next(each for each in status if each.startswith("VmHWM:"))
-    return int(line.split()[1]) << 10
+    return int(line.split()[1]) >> 10
 
 
 def _patched(image: Image.Image, max_tokens: int) -> PreparedImage:

@@ -337,16 +337,13 @@ async def test_huge_prompts_wait_for_one_another_and_others_do_not() -> None:
             return encode(text, add_special_tokens=add_special_tokens)
 
         bench.tokenizer.encode_prompt = slow  # type: ignore[method-assign]
-        huge = [
-            asyncio.create_task(
-                bench.service.tokenize(TextPrompt("x" * 200_000), bench.admission.enter())
-            )
-            for _ in range(40)
-        ]
+
+        async def tokens_of(length: int) -> Sequence[int]:
+            return await bench.service.tokenize(TextPrompt("x" * length), bench.admission.enter())
+
+        huge = [asyncio.create_task(tokens_of(200_000)) for _ in range(40)]
         await until(lambda: bool(running))
-        tokens = await asyncio.wait_for(
-            bench.service.tokenize(TextPrompt("x" * 5000), bench.admission.enter()), 10
-        )
+        tokens = await asyncio.wait_for(tokens_of(5000), 10)
         assert len(tokens) > 4999
         assert len(running) == 1
         gate.set()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 
@@ -14,9 +13,6 @@ from app.server.serve import serve
 from app.server.settings import Settings
 from tests.server.backend import backend
 from tests.serving.fakes import FakeEngine
-
-PORT = int(os.environ.get("LEAPJSON_PORT", "0"))
-"""Where nobody says: any free one."""
 
 
 def load(settings: Settings, observer: StepObserver, progress: Progress) -> Backend:
@@ -32,4 +28,4 @@ def load(settings: Settings, observer: StepObserver, progress: Progress) -> Back
 
 
 if __name__ == "__main__":
-    sys.exit(serve(Settings(port=PORT, compile_workers=1), load))
+    sys.exit(serve(Settings(port=0, compile_workers=1), load))

@@ -99,7 +99,7 @@ def new_model(tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalLM:
     return model
 
 
-def _fuse_norms(model: LlamaForCausalLM) -> None:
+def fuse_norms(model: torch.nn.Module) -> None:
     """Runs each norm as one operation, which makes a step a fifth faster."""
     for module in model.modules():
         if isinstance(module, LlamaRMSNorm):
@@ -113,7 +113,7 @@ def train(plan: Plan) -> None:
     torch.manual_seed(plan.seed)
     tokenizer, model = _begin(plan)
     model.train()
-    _fuse_norms(model)
+    fuse_norms(model)
     optimizers = _optimizers(model, plan.learning_rate)
     stages = _stages(plan, tokenizer)
     print(f"{sum(weight.numel() for weight in model.parameters()):,} parameters", flush=True)

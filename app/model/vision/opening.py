@@ -30,8 +30,11 @@ from app.model.vision.tower import Tower
 
 _log = logging.getLogger(__name__)
 
-_TOLERANCE, _TOLERANCE_HALF = 1e-3, 0.3
-"""Largest relative error of a row of logits, in float32 and in half precision."""
+_TOLERANCE = {torch.float32: 1e-3, torch.float16: 0.03, torch.bfloat16: 0.1}
+"""Largest relative error of a row of logits, but for what rounding alone makes of them."""
+_TOLERANCE_AT_MOST = 0.5
+_KINDS = ("mm_token_type_ids", "token_type_ids")
+"""What models are told of tokens that stand for images."""
 _NOISE = (72, 56)
 """Pixels of the picture."""
 _MOST_TOKENS = 1 << 14
@@ -47,6 +50,8 @@ class Eyes:
     trial: ExpandedPrompt
     expected: Tensor
     """Logits of the trial's last rows: [R, width], float32."""
+    allowed: float
+    """Relative error of a row."""
     depth: int
     """Layers behind which features are added."""
 
@@ -55,7 +60,7 @@ class Eyes:
 def open_eyes(model: PreTrainedModel, name: str) -> Eyes | None:
     """What sees of a whole model that can, as it was loaded; None where that fails, as is logged.
 
-    Costs two passes through the tower and one of a short prompt.
+    Costs some passes over a short prompt.
     """
     try:
         processor = load_image_processor(name)
@@ -68,8 +73,16 @@ def open_eyes(model: PreTrainedModel, name: str) -> Eyes | None:
         pixels = np.random.default_rng(0).integers(0, 256, (*_NOISE, 3), dtype=np.uint8)
         image = processor.prepare(Image.fromarray(pixels), "low", _MOST_TOKENS)
         trial = _trial_of(prompts, image)
-        depth = len(tower.see(image)) - 1
-        return Eyes(tower, prompts, trial, _whole_logits(model, trial), depth)
+        whole = _Whole(model, trial)
+        expected = whole.logits()
+        if not tower.has_axes and whole.looks_both_ways(expected):
+            _log.info("served as text: the tokens of an image see one another in both directions")
+            return None
+        allowed = _TOLERANCE[model.dtype]
+        if model.dtype != torch.float32:
+            allowed = min(max(allowed, 2 * whole.noise(expected)), _TOLERANCE_AT_MOST)
+        tower.set_attention()
+        return Eyes(tower, prompts, trial, expected, allowed, depth=len(tower.see(image)) - 1)
     except (InvalidRequest, *_TRIED) as error:
         _log.warning("served as text: no image could be shown to %s: %s", name, error)
         return None
@@ -77,28 +90,51 @@ def open_eyes(model: PreTrainedModel, name: str) -> Eyes | None:
 
 def _trial_of(prompts: ModelEyes, image: PreparedImage) -> ExpandedPrompt:
     words = [token for token in range(1, 8) if token != prompts.placeholder]
-    return prompts.expand([*words[:3], prompts.placeholder, *words[3:]], [image])
+    trial = prompts.expand([*words[:3], prompts.placeholder, *words[3:]], [image])
+    if not trial.images.images[0].places:
+        raise ValueError("its processor writes no token that it takes for an image's")
+    return trial
 
 
-def _whole_logits(model: PreTrainedModel, trial: ExpandedPrompt) -> Tensor:
-    (seen,) = trial.images.images
-    ids = torch.tensor([list(trial.tokens)], device=model.device)
-    kinds = torch.zeros_like(ids)
-    for start, length in seen.places:
-        kinds[0, start : start + length] = 1
-    given: dict[str, Any] = {"mm_token_type_ids": kinds, "token_type_ids": kinds}
-    for name, array in seen.image.inputs.items():
-        tensor = torch.from_numpy(array).to(model.device)
-        given[name] = tensor.to(model.dtype) if tensor.is_floating_point() else tensor
-    whole: Any = getattr(model, model.base_model_prefix)
-    taken = {
-        name
-        for each in (type(model), type(whole))
-        for name in inspect.signature(each.forward).parameters
-    }
-    given = {name: each for name, each in given.items() if name in taken}
-    logits: Tensor = model(input_ids=ids, use_cache=False, **given).logits[0]
-    return logits[-_compared(trial) :].float()
+class _Whole:
+    """A whole model's own forward pass over the trial."""
+
+    def __init__(self, model: PreTrainedModel, trial: ExpandedPrompt) -> None:
+        (seen,) = trial.images.images
+        self._model = model
+        self._rows = _compared(trial)
+        ids = torch.tensor([list(trial.tokens)], device=model.device)
+        kinds = torch.zeros_like(ids)
+        for start, length in seen.places:
+            kinds[0, start : start + length] = 1
+        given: dict[str, Any] = {"input_ids": ids, **dict.fromkeys(_KINDS, kinds)}
+        for name, array in seen.image.inputs.items():
+            tensor = torch.from_numpy(array).to(model.device)
+            given[name] = tensor.to(model.dtype) if tensor.is_floating_point() else tensor
+        whole: Any = getattr(model, model.base_model_prefix)
+        taken: set[str] = set()
+        for each in (type(model), type(whole)):
+            taken |= inspect.signature(each.forward).parameters.keys()
+        self._given = {name: each for name, each in given.items() if name in taken}
+
+    def logits(self, **others: Tensor) -> Tensor:
+        """Of the trial's last rows: [R, width], float32."""
+        found: Tensor = self._model(use_cache=False, **(self._given | others)).logits[0]
+        return found[-self._rows :].float()
+
+    def looks_both_ways(self, logits: Tensor) -> bool:
+        """Whether tokens of an image see those that come later: what tells them from text then
+        changes ``logits``, though the features are the same."""
+        told = {name: torch.zeros_like(self._given[name]) for name in _KINDS if name in self._given}
+        return bool(told) and not torch.equal(self.logits(**told), logits)
+
+    def noise(self, logits: Tensor) -> float:
+        """How far two of transformers' own attentions are apart."""
+        self._model.set_attn_implementation("sdpa")
+        try:
+            return worst_error(self.logits(), logits)
+        finally:
+            self._model.set_attn_implementation("eager")
 
 
 def _compared(trial: ExpandedPrompt) -> int:
@@ -114,12 +150,13 @@ def look(
     block_size: int,
     groups: int,
     states: bool,
+    rounded: bool,
     cache_bytes: int,
 ) -> SeenEmbeddings | None:
     """The way of features into ``model``, as it is served; None where that is not what was loaded.
 
     ``forward`` has a cache with room for the trial, of so many ``groups``; ``states`` where there
-    are recurrent layers.
+    are recurrent layers, ``rounded`` where weights are no longer those that were loaded.
     """
     features = FeatureCache(eyes.tower, cache_bytes)
     seen = SeenEmbeddings(model, features, eyes.depth)
@@ -128,7 +165,7 @@ def look(
         with seen.of_step(step):
             logits = forward.run(step)
     error = worst_error(logits, eyes.expected)
-    allowed = _TOLERANCE if model.dtype == torch.float32 else _TOLERANCE_HALF
+    allowed = _TOLERANCE_AT_MOST if rounded else eyes.allowed
     if error <= allowed:
         return seen
     seen.remove()

@@ -72,6 +72,12 @@ class Tower:
         _part_configurations(self._seeing)
         self._taken = frozenset(inspect.signature(type(whole).forward).parameters)
 
+    def set_attention(self) -> None:
+        """Have it run torch's own attention, where it can."""
+        for module in self._seeing.modules():
+            if isinstance(module, PreTrainedModel):
+                module.config._attn_implementation = "sdpa" if module._supports_sdpa else "eager"
+
     @property
     def parts(self) -> frozenset[nn.Module]:
         """Its modules, all that they consist of included."""
@@ -148,14 +154,9 @@ def can_see(model: PreTrainedModel) -> bool:
 
 
 def _part_configurations(seeing: nn.Module) -> None:
-    """Give it configurations of its own: what the language part's attention is set to is not for
-    the tower. Its attention is torch's, where it can be."""
+    """Give it configurations of its own: what the language part is set to is not for the tower."""
     copies: dict[int, Any] = {}
     for module in seeing.modules():
         config = vars(module).get("config")
-        if config is None:
-            continue
-        own = copies.setdefault(id(config), copy.deepcopy(config))
-        vars(module)["config"] = own
-        if isinstance(module, PreTrainedModel):
-            own._attn_implementation = "sdpa" if module._supports_sdpa else "eager"
+        if config is not None:
+            vars(module)["config"] = copies.setdefault(id(config), copy.deepcopy(config))

@@ -63,15 +63,18 @@ def is_public(address: str) -> bool:
     """Whether an IP address is one of the Internet's: none of a private network, of this machine,
     of a group or of anything reserved, also inside an IPv6 address that stands for an IPv4 one."""
     found = ipaddress.ip_address(address)
-    if isinstance(found, ipaddress.IPv6Address):
-        if found.scope_id is not None:
-            return False
-        inside = [found.ipv4_mapped, found.sixtofour, *(found.teredo or ())]
-        if found in _NAT64:
-            inside.append(ipaddress.IPv4Address(int(found) & 0xFFFFFFFF))
-        if any(each is not None and not is_public(str(each)) for each in inside):
-            return False
-    return found.is_global and not found.is_multicast
+    if isinstance(found, ipaddress.IPv4Address):
+        return found.is_global and not found.is_multicast
+    if found.scope_id is not None:
+        return False
+    if found.ipv4_mapped is not None:
+        return is_public(str(found.ipv4_mapped))
+    if found in _NAT64:
+        return is_public(str(ipaddress.IPv4Address(int(found) & 0xFFFFFFFF)))
+    tunnelled = [each for each in (found.sixtofour, *(found.teredo or ())) if each is not None]
+    return found in _UNICAST and found.is_global and all(is_public(str(each)) for each in tunnelled)
 
 
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
+_UNICAST = ipaddress.IPv6Network("2000::/3")
+"""All of IPv6 that has been given out (IANA, IPv6 Global Unicast Address Assignments)."""

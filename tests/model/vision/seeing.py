@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +72,8 @@ class Kind:
     processor: Callable[[PreTrainedTokenizerFast], Any]
     around: tuple[str, str] = ("", "")
     """What a chat template puts before and behind an image."""
+    names: Mapping[str, str] = field(default_factory=dict)
+    """What its processor calls marks of the tokenizer."""
 
 
 def _llava(tokenizer: Any) -> Any:
@@ -97,6 +99,41 @@ def _idefics(tokenizer: Any) -> Any:
 
     images = Idefics3ImageProcessor(size={"longest_edge": 56}, max_image_size={"longest_edge": 28})
     return _made("idefics3", images, tokenizer, image_seq_len=4)
+
+
+def _next(tokenizer: Any) -> Any:
+    from transformers import LlavaNextImageProcessor
+
+    images = LlavaNextImageProcessor(
+        size={"shortest_edge": 28},
+        crop_size={"height": 28, "width": 28},
+        image_grid_pinpoints=[[28, 56], [56, 28], [56, 56]],
+    )
+    settings: dict[str, Any] = {"patch_size": 14, "vision_feature_select_strategy": "full"}
+    return _made("llava_next", images, tokenizer, **settings)
+
+
+def _internvl(tokenizer: Any) -> Any:
+    from transformers import GotOcr2ImageProcessor
+
+    side = {"height": 28, "width": 28}
+    images = GotOcr2ImageProcessor(size=side, min_patches=1, max_patches=4, crop_to_patches=True)
+    return _made("internvl", images, tokenizer, image_seq_length=4)
+
+
+def _glm(tokenizer: Any) -> Any:
+    from transformers import Glm4vImageProcessor
+
+    size = {"shortest_edge": 4 * 196, "longest_edge": 24 * 196}
+    kind: Any = Glm4vImageProcessor
+    return _made("glm4v", kind(patch_size=7, merge_size=2, size=size), tokenizer)
+
+
+def _gemma(tokenizer: Any) -> Any:
+    from transformers import Gemma3ImageProcessor
+
+    images = Gemma3ImageProcessor(size={"height": 28, "width": 28})
+    return _made("gemma3", images, tokenizer, image_seq_length=4)
 
 
 def _mistral(tokenizer: Any) -> Any:
@@ -234,8 +271,98 @@ KINDS: dict[str, Kind] = {
     ),
 }
 
+_EXPERTS = {
+    "num_experts": 4,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 32,
+    "decoder_sparse_step": 1,
+}
+_WIDE = KINDS["llava_onevision"].settings | {"image_grid_pinpoints": [[28, 56], [56, 28], [56, 56]]}
+_THIRD = KINDS["qwen3_vl"].settings
+_EYES_OF_QWEN = KINDS["qwen2_5_vl"].settings["vision_config"]
 
-def tokenizer() -> PreTrainedTokenizerFast:
+MORE_KINDS: dict[str, Kind] = {
+    "llava_next": Kind("llava_next", _WIDE, "<image>", _next),
+    "internvl": Kind(
+        "internvl",
+        {
+            "vision_config": _EYE | {"image_size": [28, 28], "patch_size": [7, 7]},
+            "text_config": {"model_type": "qwen2", **_TEXT},
+            "image_token_id": VOCABULARY.marks["<image>"],
+            "image_seq_length": 4,
+        },
+        "<image>",
+        _internvl,
+        names={
+            "start_image_token": "<|vision_start|>",
+            "end_image_token": "<|vision_end|>",
+            "context_image_token": "<image>",
+            "video_token": "<video>",
+        },
+    ),
+    "qwen2_vl": Kind(
+        "qwen2_vl",
+        {
+            "vision_config": {
+                "depth": 2,
+                "embed_dim": 32,
+                "hidden_size": 32,
+                "num_heads": 4,
+                "mlp_ratio": 2,
+                "patch_size": 7,
+                "spatial_merge_size": 2,
+            },
+            "text_config": {**_TEXT, **_axes(1, 2, 1)},
+            **_QWEN_MARKS,
+        },
+        "<|image_pad|>",
+        _qwen("qwen2_vl", 7),
+        _AROUND,
+    ),
+    "qwen3_vl_moe": Kind(
+        "qwen3_vl_moe",
+        _THIRD | {"text_config": _THIRD["text_config"] | _EXPERTS},
+        "<|image_pad|>",
+        _qwen("qwen3_vl_moe", 8),
+        _AROUND,
+    ),
+    "glm4v": Kind(
+        "glm4v",
+        {
+            "vision_config": _EYES_OF_QWEN | {"image_size": 56},
+            "text_config": {**_TEXT, **_axes(1, 2, 1)},
+            "image_token_id": VOCABULARY.marks["<image>"],
+            "video_token_id": VOCABULARY.marks["<video>"],
+            "image_start_token_id": VOCABULARY.marks["<|vision_start|>"],
+            "image_end_token_id": VOCABULARY.marks["<|vision_end|>"],
+        },
+        "<image>",
+        _glm,
+        _AROUND,
+        names={"image_token": "<image>", "video_token": "<video>"},
+    ),
+}
+TWO_WAY = Kind(
+    "gemma3",
+    {
+        "vision_config": {"model_type": "siglip_vision_model", **_SMALL_EYE},
+        "text_config": _TEXT | {"num_hidden_layers": 6, "sliding_window": 64},
+        "mm_tokens_per_image": 4,
+        "image_token_id": VOCABULARY.marks["<image>"],
+        "boi_token_index": VOCABULARY.marks["<|vision_start|>"],
+        "eoi_token_index": VOCABULARY.marks["<|vision_end|>"],
+    },
+    "<|vision_start|>",
+    _gemma,
+    names={
+        "boi_token": "<|vision_start|>",
+        "eoi_token": "<|vision_end|>",
+        "image_token": "<image>",
+    },
+)
+
+
+def tokenizer(names: Mapping[str, str]) -> PreTrainedTokenizerFast:
     """One with the ids of ``VOCABULARY``; it knows bytes and marks, and no merge."""
     letters = sorted(pre_tokenizers.ByteLevel.alphabet())
     byte_of = {letter: _byte_of(letter) for letter in letters}
@@ -247,7 +374,9 @@ def tokenizer() -> PreTrainedTokenizerFast:
         ids[mark] = token
     made = Tokenizer(models.BPE(vocab=ids, merges=[]))
     made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    named = {"extra_special_tokens": dict(names)} if names else {}
     return PreTrainedTokenizerFast(
+        **named,
         tokenizer_object=made,
         eos_token=f"<other {VOCABULARY.eos}>",
         pad_token=f"<other {VOCABULARY.special}>",
@@ -312,8 +441,11 @@ class Seeing:
 
 
 def seeing(folder: Path, name: str) -> Seeing:
-    """Save a kind of model with random weights, its processor and its tokenizer."""
-    kind = KINDS[name]
+    """One of ``KINDS``, saved with random weights, its processor and its tokenizer."""
+    return saved(folder, KINDS[name])
+
+
+def saved(folder: Path, kind: Kind) -> Seeing:
     torch.manual_seed(0)
     config = transformers.AutoConfig.for_model(kind.model_type, **kind.settings)
     made: Any = AutoModelForImageTextToText.from_config(config, attn_implementation="eager")
@@ -323,7 +455,7 @@ def seeing(folder: Path, name: str) -> Seeing:
             if part.ndim >= 2:
                 part.add_(torch.randn_like(part) * 0.12)
     model.save_pretrained(folder)
-    own = tokenizer()
+    own = tokenizer(kind.names)
     kind.processor(own).save_pretrained(folder)
     own.save_pretrained(folder)
     return Seeing(str(folder), kind, model, load_image_processor(str(folder)))

@@ -109,16 +109,16 @@ function RaceResult() {
   const over = mainLane.phase.value === "done" && plainLane.phase.value === "done";
   const [ours, plain] = [mainLane.figures.value, plainLane.figures.value];
   return (
-    <p class="race-result">
-      {over ? (
-        <>
+    <div class="race-result">
+      <p class="quiet">Same request and seed, both at once in one batch.</p>
+      {over && (
+        <p>
           <strong>{(plain.passes / Math.max(1, ours.passes)).toFixed(1)} times fewer passes:</strong> {plural(ours.passes, "pass", "passes")} and{" "}
           {milliseconds(ours.elapsed)} against {plural(plain.passes, "pass", "passes")} and {milliseconds(plain.elapsed)}.{" "}
-          {mainLane.text.value === plainLane.text.value ? "Both wrote the same text." : "The texts differ."}{" "}
-        </>
-      ) : null}
-      <span class="quiet">Same request and seed, both at once in one batch.</span>
-    </p>
+          {mainLane.text.value === plainLane.text.value ? "Both wrote the same text." : "The texts differ."}
+        </p>
+      )}
+    </div>
   );
 }
 

@@ -14,14 +14,14 @@ import "./lane.css";
 export function LaneView({ lane, id, title, longest }: { lane: Lane; id: string; title: string; longest: number }) {
   const { counts } = lane.figures.value;
   return (
-    <section class="lane" aria-label={title}>
+    <div class="lane" role="group" aria-label={title}>
       <Headline lane={lane} />
       <OriginBar counts={counts} />
       <Legend counts={counts} />
       <AnswerText lane={lane} id={id} title={title} />
       <Passes lane={lane} longest={longest} />
       <Times lane={lane} />
-    </section>
+    </div>
   );
 }
 
@@ -35,7 +35,7 @@ function Headline({ lane }: { lane: Lane }) {
       <span>
         of it came without a pass of its own
         <small>
-          {plural(tokens, "token")}, {plural(passes, "forward pass", "forward passes")}
+          {`${plural(tokens, "token")}, ${plural(passes, "pass", "passes")}`}
         </small>
       </span>
     </p>
@@ -68,7 +68,7 @@ function AnswerText({ lane, id, title }: { lane: Lane; id: string; title: string
 
 const STATES = {
   idle: "not run yet",
-  waiting: "waiting for the first token …",
+  waiting: "waiting …",
   streaming: "writing …",
   done: "whole",
   stopped: "stopped",

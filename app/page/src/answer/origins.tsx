@@ -19,9 +19,11 @@ export function OriginBar({ counts }: { counts: Counts }) {
   const said = SOURCES.filter((source) => counts[source] > 0).map((source) => `${counts[source]} ${NAMES[source]}`);
   return (
     <div class="origin-bar" role="img" aria-label={said.length ? `Tokens: ${said.join(", ")}` : "No tokens yet"}>
-      {SOURCES.map((source) => (
-        <span key={source} class={`swatch ${source}`} style={{ flexGrow: total ? counts[source] : 0 }} />
-      ))}
+      {SOURCES.map((source, order) => {
+        const before = SOURCES.slice(0, order).reduce((sum, each) => sum + counts[each], 0);
+        // Each lies over those before it and is moved, not made wider: nothing else of the page is laid out anew.
+        return <span key={source} class={`swatch ${source}`} style={{ transform: `translateX(${total ? (100 * before) / total : 100}%)` }} />;
+      })}
     </div>
   );
 }

@@ -38,7 +38,8 @@ export class History {
   #columns = new Map<string, number>();
   /** By column: whether it is a gauge. */
   #gauges: boolean[] = [];
-  #buckets = new Map<string, { bound: number; key: string }[]>();
+  /** By histogram, upwards. */
+  #buckets = new Map<string, { bound: number; column: number }[]>();
   #points: Point[] = [];
 
   /** `columnOf` says which column a sample is added to; null where it is of no interest. */
@@ -94,7 +95,8 @@ export class History {
 
   /** The quantile of what a histogram counted from one point to another; null where that is nothing. */
   quantile(prefix: string, q: number, from: number, to: number): number | null {
-    const buckets: Bucket[] = this.#bounds(prefix).map(({ bound, key }) => ({ bound, count: this.rise(key, from, to) }));
+    const [before, after] = [this.#points[from]!.values, this.#points[to]!.values];
+    const buckets: Bucket[] = this.#bounds(prefix).map(({ bound, column }) => ({ bound, count: (after[column] ?? 0) - (before[column] ?? 0) }));
     return quantile(q, buckets);
   }
 
@@ -137,11 +139,10 @@ export class History {
     });
   }
 
-  /** The buckets of a histogram, upwards. */
-  #bounds(prefix: string): { bound: number; key: string }[] {
+  #bounds(prefix: string): { bound: number; column: number }[] {
     let found = this.#buckets.get(prefix);
     if (!found) {
-      found = this.keys(`${prefix}:`).map((key) => ({ key, bound: boundOf(key.slice(prefix.length + 1)) }));
+      found = this.keys(`${prefix}:`).map((key) => ({ column: this.#columns.get(key)!, bound: boundOf(key.slice(prefix.length + 1)) }));
       found.sort((a, b) => a.bound - b.bound);
       this.#buckets.set(prefix, found);
     }

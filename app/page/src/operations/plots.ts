@@ -140,7 +140,7 @@ export const PLOTS: readonly Plot[] = [
     unit: figure,
     lines: () => [
       rate("sampled", "tokens:sampled", look(0, "sampled"), "tokens:drafted"),
-      rate("drafted", "tokens:drafted", look(1, "drafted")),
+      rate("drafted, held back", "tokens:drafted", look(1, "drafted")),
       rate("leapt", "tokens:leapt", look(2, "leapt")),
     ],
   },

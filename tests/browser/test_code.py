@@ -1,0 +1,54 @@
+"""The code tab: what it shows does what the page does."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.browser.pages import answer, run, show_tab
+
+
+def copied(page: Page, language: str) -> str:
+    """The program in ``language``, as a person takes it along."""
+    show_tab(page, "Code")
+    show_tab(page, language)
+    panel = page.get_by_role("tabpanel", name=language)
+    panel.get_by_role("button", name="Copy").click()
+    expect(panel.get_by_role("button", name="Copied")).to_be_visible()
+    text: str = page.evaluate("navigator.clipboard.readText()")
+    assert text.strip() == panel.locator("pre").inner_text().strip()
+    return text
+
+
+def printed(command: list[str], text: str | None = None) -> str:
+    return subprocess.run(
+        command, input=text, capture_output=True, text=True, check=True, timeout=120
+    ).stdout
+
+
+def test_the_python_program_gets_the_answer_that_the_page_got(page: Page) -> None:
+    run(page)
+    written = json.loads(answer(page))
+    model = printed([sys.executable, "-"], copied(page, "Python"))
+    for name, value in written.items():
+        assert f"{name}={value!r}" in model
+
+
+@pytest.mark.needs("curl")
+def test_the_curl_command_gets_the_answer_that_the_page_got(page: Page) -> None:
+    run(page)
+    whole = json.loads(printed(["sh", "-c", copied(page, "curl")]))
+    assert whole["choices"][0]["message"]["content"] == answer(page)
+
+
+def test_the_typescript_program_follows_the_schema_on_screen(page: Page) -> None:
+    text = copied(page, "TypeScript")
+    assert "z.object(" in text
+    assert "company" in text
+    show_tab(page, "Playground")
+    page.get_by_label("Example").select_option("review")
+    assert "sentiment" in copied(page, "TypeScript")

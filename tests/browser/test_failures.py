@@ -1,0 +1,109 @@
+"""What goes wrong, and what a person is told of it: keys, refusals, a server that dies."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from loadtest.server import Server, running_server
+from tests.browser.pages import answer, press, run, write_regex
+
+KEY = "a-key-for-the-tests"
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server that wants a key, until the last test of this file kills it."""
+    log = tmp_path_factory.mktemp("guarded") / "log"
+    with running_server(None, log, {"API_KEYS": KEY, "COMPILE_WORKERS": "1"}) as server:
+        yield server
+
+
+def give(page: Page, key: str) -> None:
+    dialog = page.get_by_role("dialog", name="API key")
+    expect(dialog).to_be_visible()
+    dialog.get_by_label("API key").fill(key)
+    dialog.get_by_role("button", name="Use").click()
+
+
+def test_the_page_asks_for_a_key_and_takes_it_no_further_than_the_server(
+    opened: Callable[..., Page], guarded: Server
+) -> None:
+    page = opened(url=guarded.url, model=False)
+    sent: list[str | None] = []
+    page.on("request", lambda request: sent.append(request.headers.get("authorization")))
+    give(page, "a wrong key")
+    give(page, f" {KEY} ")  # it is asked for again, and blanks of a paste do not count
+    expect(page.get_by_role("dialog")).to_be_hidden()
+    expect(page.locator("#model")).to_have_value("leapjson-demo")
+    run(page)
+    assert json.loads(answer(page))["company"] == "Northwind Traders"
+    assert f"Bearer {KEY}" in sent
+    press(page, "Link")
+    page.get_by_role("tab", name="Code").click()
+    expect(page.get_by_role("tabpanel", name="Code")).to_contain_text("import openai")
+    kept = page.evaluate("[document.documentElement.outerHTML, location.href, document.cookie]")
+    assert not [text for text in kept if KEY in text]
+    assert page.evaluate("localStorage.length + sessionStorage.length") == 0
+    page.reload()
+    expect(page.get_by_role("dialog")).to_be_visible()  # with the tab's memory the key is gone
+
+
+def test_a_request_that_wanted_a_key_is_sent_again_with_the_one_that_is_given(
+    opened: Callable[..., Page], guarded: Server
+) -> None:
+    page = opened(url=guarded.url, model=False)
+    page.get_by_role("button", name="Cancel").click()
+    press(page, "Run")
+    expect(page.locator(".answer-text .failure")).to_be_attached()
+    give(page, KEY)
+    expect(page.locator(".answer-tools .state")).to_have_class("state done")
+    expect(page.locator(".answer-text .failure")).to_have_count(0)
+    assert json.loads(answer(page))["company"] == "Northwind Traders"
+
+
+def test_a_refusal_is_told_in_the_servers_words_and_the_next_answer_clears_it(page: Page) -> None:
+    page.get_by_label("Max tokens").fill("3")
+    press(page, "Run")
+    alert = page.locator(".answer-text .failure")
+    expect(alert).to_have_attribute("role", "alert")
+    expect(alert).to_contain_text("raise max_tokens to at least")
+    expect(alert).to_contain_text("budget_too_small")
+    page.get_by_label("Max tokens").fill("")
+    run(page)
+    expect(alert).to_have_count(0)
+
+
+def test_a_page_whose_server_is_gone_says_so(opened: Callable[..., Page]) -> None:
+    page = opened()
+    page.context.set_offline(True)
+    press(page, "Run")
+    expect(page.locator(".answer-text .failure")).to_contain_text("The server cannot be reached")
+    page.context.set_offline(False)
+    run(page)
+    expect(page.locator(".answer-text .failure")).to_have_count(0)
+
+
+def test_a_server_that_dies_in_the_middle_leaves_what_it_wrote_and_a_word_about_it(
+    opened: Callable[..., Page], guarded: Server
+) -> None:
+    page = opened(url=guarded.url, model=False)
+    give(page, KEY)
+    expect(page.locator("#model")).to_have_value("leapjson-demo")
+    write_regex(page, "[a-z ]{1500}")
+    press(page, "Run")
+    expect(page.locator("#answer .token").nth(5)).to_be_attached()
+    guarded.process.kill()
+    expect(page.locator(".answer-text .failure")).to_contain_text(
+        "The connection ended before the answer did."
+    )
+    expect(page.locator(".answer-tools .state")).to_have_text("failed")
+    kept = answer(page)
+    assert 5 < len(kept) < 1500
+    button = page.get_by_role("button", name="Run", exact=True)
+    expect(button).to_be_enabled()
+    button.click()
+    expect(page.locator(".answer-text .failure")).to_contain_text("The server cannot be reached")

@@ -1,0 +1,169 @@
+"""Which models see, what an image counts for, and where it stands in a prompt."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+from pathlib import Path
+
+import pytest
+
+from app.core.errors import InvalidRequest, UnsupportedModel
+from app.core.images import Eyes
+from app.model.composition import load_runner
+from app.model.runner import TorchRunner
+from app.model.vision import load_image_processor
+from tests.model.tiny import runner_config
+from tests.model.vision.seeing import (
+    KINDS,
+    MORE_KINDS,
+    TWO_WAY,
+    VOCABULARY,
+    Seeing,
+    picture,
+    saved,
+    seeing,
+)
+
+
+def _runner(model: Seeing, **changes: object) -> TorchRunner:
+    return load_runner(runner_config(model.folder, random_weights=False, **changes))
+
+
+@pytest.fixture(scope="module")
+def llava(tmp_path_factory: pytest.TempPathFactory) -> Seeing:
+    return seeing(tmp_path_factory.mktemp("llava"), "llava")
+
+
+@pytest.fixture(scope="module")
+def qwen(tmp_path_factory: pytest.TempPathFactory) -> Seeing:
+    return seeing(tmp_path_factory.mktemp("qwen"), "qwen2_5_vl")
+
+
+@pytest.fixture(scope="module")
+def eyes(llava: Seeing) -> Eyes:
+    found = _runner(llava).eyes
+    assert found is not None
+    return found
+
+
+@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # GLM 4V's
+@pytest.mark.parametrize("name", MORE_KINDS)
+def test_kinds_that_pass_their_trial_expand_prompts_as_their_processors_do(
+    name: str, tmp_path: Path
+) -> None:
+    model = saved(tmp_path, MORE_KINDS[name])
+    eyes = _runner(model).eyes
+    assert eyes is not None
+    pictures = (picture(1), picture(2, 90, 30))
+    prompt = "see IMAGE and IMAGE now"
+    expanded = eyes.expand(model.tokens(prompt), model.prepared(*pictures))
+    assert list(expanded.tokens) == model.inputs(prompt, *pictures)["input_ids"][0].tolist()
+
+
+def test_images_whose_tokens_see_one_another_are_not_shown(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO):
+        assert _runner(saved(tmp_path, TWO_WAY)).eyes is None
+    assert "in both directions" in caplog.text
+
+
+def test_a_folder_without_an_image_processor_is_served_as_text(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = seeing(tmp_path, "llava")
+    (tmp_path / "processor_config.json").unlink()
+    with caplog.at_level(logging.INFO):
+        runner = _runner(model)
+    assert runner.eyes is None
+    assert runner.sight_counts is None
+    assert "cannot load the image processor" in caplog.text
+
+
+def test_a_processor_of_another_size_than_the_tower_is_found_out(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = seeing(tmp_path, "llava")
+    own = model.processor.whole
+    own.patch_size = 14  # a quarter of the tokens that the tower has features for
+    own.save_pretrained(tmp_path)
+    assert _runner(model).eyes is None
+    assert "no image could be shown" in caplog.text
+
+
+def test_who_wants_no_images_has_no_tower_in_memory(llava: Seeing) -> None:
+    seeing_bytes = _runner(llava).description.weight_bytes["float32"]
+    runner = _runner(llava, images=False)
+    assert runner.eyes is None
+    assert runner.description.weight_bytes["float32"] < seeing_bytes
+
+
+def test_placeholders_give_way_to_what_stands_for_each_image(llava: Seeing, eyes: Eyes) -> None:
+    first, second = llava.prepared(picture(1), picture(2))
+    mark = eyes.placeholder
+    expanded = eyes.expand([5, mark, 6, 7, mark], [first, second])
+    assert list(expanded.tokens) == [5, *[mark] * 16, 6, 7, *[mark] * 16]
+    assert [each.places for each in expanded.images.images] == [((1, 16),), ((19, 16),)]
+    assert [(each.start, each.end) for each in expanded.images.images] == [(1, 17), (19, 35)]
+
+
+@pytest.mark.parametrize("places", [0, 1, 3])
+def test_a_prompt_with_more_or_fewer_places_than_images_is_refused(
+    places: int, llava: Seeing, eyes: Eyes
+) -> None:
+    images = llava.prepared(picture(1), picture(2))
+    with pytest.raises(InvalidRequest, match=f"2 images and {places} places.*'<image>'"):
+        eyes.expand([5, *[eyes.placeholder] * places], images)
+
+
+def test_a_prompt_without_images_stays_what_it_is(qwen: Seeing) -> None:
+    eyes = _runner(qwen).eyes
+    assert eyes is not None
+    expanded = eyes.expand([5, 6, 7], [])
+    assert list(expanded.tokens) == [5, 6, 7]
+    assert not expanded.images.images
+    assert expanded.images.positions is None
+
+
+def test_the_same_pixels_have_the_same_digest_and_others_another(llava: Seeing) -> None:
+    one, same, other = llava.prepared(picture(1), picture(1), picture(2))
+    assert one.digest == same.digest != other.digest
+    assert len(one.digest) == 32
+    assert pickle.loads(pickle.dumps(one)).digest == one.digest
+
+
+def test_a_small_look_at_a_large_image_counts_for_less(tmp_path: Path) -> None:
+    model = seeing(tmp_path, "qwen2_5_vl")
+    model.processor.whole.image_processor.size = {"shortest_edge": 784, "longest_edge": 1 << 22}
+    large = picture(1, 86 * 14, 64 * 14)
+    whole, low = (model.processor.prepare(large, detail, 1 << 16) for detail in ("high", "low"))
+    assert whole.num_tokens == 86 * 64
+    assert low.num_tokens <= (512 // 14 + 1) * (384 // 14 + 1)
+
+
+def test_an_image_is_made_smaller_until_it_counts_for_what_it_may(qwen: Seeing) -> None:
+    image = picture(1, 200, 150)
+    assert qwen.processor.prepare(image, "auto", 100).num_tokens == 12
+    assert 4 <= qwen.processor.prepare(image, "auto", 7).num_tokens <= 7
+
+
+def test_an_image_that_always_counts_for_more_is_refused_with_the_numbers(llava: Seeing) -> None:
+    with pytest.raises(InvalidRequest, match=r"60 x 40 pixels counts for 16 .* limit is 15"):
+        llava.processor.prepare(picture(1), "auto", 15)
+
+
+def test_what_a_processor_refuses_is_the_clients_to_change(qwen: Seeing) -> None:
+    with pytest.raises(InvalidRequest, match="refuses an image of 900 x 2 pixels"):
+        qwen.processor.prepare(picture(1, 900, 2), "auto", 100)
+
+
+def test_a_gguf_file_has_no_image_processor() -> None:
+    with pytest.raises(UnsupportedModel, match="GGUF files are text alone"):
+        load_image_processor("model.gguf")
+
+
+def test_kinds_of_both_groups_are_tried() -> None:
+    assert {"llava", "llava_onevision", "idefics3", "mistral3"} < KINDS.keys()
+    assert {"qwen2_5_vl", "qwen3_vl"} < KINDS.keys()
+    assert len(VOCABULARY.marks) == len({*VOCABULARY.marks.values()})

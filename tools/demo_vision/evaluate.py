@@ -1,0 +1,127 @@
+"""Measures the model on pictures it has never seen, of invented words that are in no training one.
+
+Greedy, plain transformers `generate`, nothing constrained; with the fonts of training, and with
+fonts that it has never seen. A field is one scalar; it is right if it is there and the same.
+"""
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from PIL import Image
+from transformers import AutoProcessor, LlavaForConditionalGeneration
+
+from app.core.progress import telling
+from app.demo import VISION_MODEL_PATH
+from app.terminal.screen import open_screen
+from tools.demo_model.records import Json
+from tools.demo_model.words import Split
+from tools.demo_vision.corpus import Example, examples
+from tools.demo_vision.scenes import KINDS
+from tools.demo_vision.tokenizer import prompt
+
+_LONGEST: Final = 200
+_TOGETHER: Final = 16
+
+
+class Demo:
+    """The model and its processor, as transformers loads them."""
+
+    def __init__(self, folder: Path = VISION_MODEL_PATH) -> None:
+        self.processor: Any = AutoProcessor.from_pretrained(folder)
+        # Prompts of different lengths end together, where the answers begin.
+        self.processor.tokenizer.padding_side = "left"
+        self.model: Any = LlavaForConditionalGeneration.from_pretrained(folder, dtype=torch.float32)
+        self.model.eval()
+
+    @torch.inference_mode()
+    def answers(self, asked: Sequence[Example]) -> list[str]:
+        """What it says of each picture."""
+        inputs = self.processor(
+            images=[Image.fromarray(example.picture.pixels) for example in asked],
+            text=[prompt(example.messages) for example in asked],
+            padding=True,
+            return_tensors="pt",
+        )
+        inputs.pop("token_type_ids", None)
+        found = self.model.generate(**inputs, max_new_tokens=_LONGEST, do_sample=False)
+        said = found[:, inputs["input_ids"].shape[1] :]
+        texts: list[str] = self.processor.tokenizer.batch_decode(said, skip_special_tokens=True)
+        return texts
+
+
+@dataclass
+class Score:
+    """Counts of pictures, of answers that parse and that are exact, and of fields."""
+
+    pictures: int = 0
+    parsed: int = 0
+    exact: int = 0
+    fields: int = 0
+    right: int = 0
+
+    def add(self, other: "Score") -> None:
+        """Counts the other's too."""
+        self.pictures += other.pictures
+        self.parsed += other.parsed
+        self.exact += other.exact
+        self.fields += other.fields
+        self.right += other.right
+
+
+def scored(example: Example, answer: str) -> Score:
+    """The score of one answer."""
+    wanted = dict(_scalars(example.record))
+    try:
+        said = json.loads(answer)
+    except json.JSONDecodeError:
+        return Score(pictures=1, fields=len(wanted))
+    given = dict(_scalars(said))
+    right = sum(path in given and given[path] == value for path, value in wanted.items())
+    return Score(1, 1, int(said == example.record), len(wanted), right)
+
+
+def evaluate(demo: Demo, per_kind: int, seed: int, fonts: Split) -> Iterator[tuple[str, Score]]:
+    """Yields the score of each kind of picture, and of all together under "all"."""
+    together = Score()
+    told = open_screen(sys.stderr).progress
+    for kind in telling(told, f"reading {fonts} fonts", KINDS, unit="kinds"):
+        asked = list(examples(kind, per_kind, seed, fonts=fonts))
+        score = Score()
+        for first in range(0, len(asked), _TOGETHER):
+            part = asked[first : first + _TOGETHER]
+            for example, answer in zip(part, demo.answers(part), strict=True):
+                score.add(scored(example, answer))
+        together.add(score)
+        yield kind, score
+    yield "all", together
+
+
+def print_table(demo: Demo, per_kind: int, seed: int) -> None:
+    """Prints one line for each kind and sort of fonts."""
+    print("kind      fonts     pictures  parsed   exact  fields right")
+    fonts: Split
+    for fonts in ("train", "held_out"):
+        for kind, score in evaluate(demo, per_kind, seed, fonts):
+            asked = max(1, score.pictures)
+            print(
+                f"{kind:9} {fonts:9} {score.pictures:8}  {score.parsed / asked:6.1%}  "
+                f"{score.exact / asked:6.1%}  {score.right / max(1, score.fields):6.1%} "
+                f"of {score.fields}",
+                flush=True,
+            )
+
+
+def _scalars(value: Json, path: str = "") -> Iterator[tuple[str, Json]]:
+    if isinstance(value, dict):
+        for key, part in value.items():
+            yield from _scalars(part, f"{path}.{key}")
+    elif isinstance(value, list):
+        for index, part in enumerate(value):
+            yield from _scalars(part, f"{path}.{index}")
+    else:
+        yield path, value
