@@ -14,9 +14,10 @@ from app.answer.told import Told, told_schema
 from app.cli.specification import Constrained, UnusableInput, read_specification
 from app.constraint.program import compile_program
 from app.core.errors import UnsupportedModel, UnsupportedSchema
-from app.core.specs import JsonSchema
+from app.core.graphs import GraphOptions, GraphSpec
+from app.explain.dot import dot_text
 from app.explain.drawing import drawing_of
-from app.explain.exploring import explore
+from app.explain.folding import folded_graph
 from app.explain.graph import Graph
 from app.explain.keywords import KeywordUse, keyword_uses
 from app.explain.report import graph_facts, length_facts, relaxations
@@ -51,18 +52,15 @@ def run(options: argparse.Namespace) -> int:
     report = length_facts(program)
     if options.tokenizer is not None:
         report |= _in_tokens(constrained, options.tokenizer)
-    is_json = isinstance(constrained.spec, JsonSchema)
-    graph = explore(program, json=is_json, max_nodes=max(2, options.max_nodes))
+    asked = GraphOptions(tuple(options.unfold), max(2, options.max_nodes))
+    graph, _ = folded_graph(GraphSpec(constrained.spec, asked), constrained.limits)
     uses = keyword_uses(constrained.schema)
     told = {"keywords": [asdict(use) for use in uses], "relaxed": relaxations(program)}
     report |= graph_facts(graph) | told
-    if options.svg is not None:
-        try:
-            Path(options.svg).write_text(
-                draw(drawing_of(graph), constrained.title), encoding="utf-8"
-            )
-        except OSError as error:
-            raise UnusableInput(f"{options.svg}: {error.strerror}") from None
+    if options.svg is not None or options.dot is not None:
+        drawing = drawing_of(graph)
+        _write(options.svg, draw(drawing, constrained.title))
+        _write(options.dot, dot_text(drawing, constrained.title))
     if options.prompt:
         report["prompt"] = _prompt(constrained)
         if options.tokenizer is not None:
@@ -85,8 +83,18 @@ def run(options: argparse.Namespace) -> int:
         lines += [f"  {each.pointer or 'the root'}: {each.reason}" for each in program.relaxed]
     if options.svg is not None:
         lines += ["", f"picture: {options.svg}"]
+    if options.dot is not None:
+        lines += ["", f"for Graphviz: {options.dot}"]
     print("\n".join(lines))
     return 0
+
+
+def _write(file: str | None, text: str) -> None:
+    if file is not None:
+        try:
+            Path(file).write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise UnusableInput(f"{file}: {error.strerror}") from None
 
 
 def _in_tokens(constrained: Constrained, tokenizer: str) -> dict[str, Any]:

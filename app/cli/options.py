@@ -41,8 +41,20 @@ def add_explain(commands: Any) -> None:
         "--prompt", action="store_true", help="show what schema_in_prompt tells the model"
     )
     parser.add_argument("--svg", metavar="FILE", help="draw the graph")
+    parser.add_argument("--dot", metavar="FILE", help="write the graph as text for Graphviz")
     parser.add_argument(
-        "--max-nodes", type=int, default=120, metavar="N", help="branch points shown (default 120)"
+        "--max-nodes",
+        type=int,
+        default=120,
+        metavar="N",
+        help="branch points shown (default 120); values that make them more are folded",
+    )
+    parser.add_argument(
+        "--unfold",
+        metavar="POINTER",
+        action="append",
+        default=[],
+        help="draw the inside of a value that is folded, by the JSON Pointer to it in the schema",
     )
 
 

@@ -9,7 +9,7 @@ from app.constraint.language.expressions import Expression
 from app.constraint.limits import Limits
 from app.constraint.program import Program, compile_program
 from app.core.graphs import MOST_STATES, GraphSpec
-from app.core.specs import Choice, Regex
+from app.core.specs import JsonSchema
 from app.explain.exploring import Exploration
 from app.explain.graph import Graph
 
@@ -30,7 +30,7 @@ def folded_graph(asked: GraphSpec, limits: Limits | None = None) -> tuple[Graph,
     """
     program = compile_program(asked.spec, limits, pointers=True)
     options = asked.options
-    exploration = Exploration(program, json=not isinstance(asked.spec, Regex | Choice))
+    exploration = Exploration(program, json=isinstance(asked.spec, JsonSchema))
     graph = exploration.graph(options.max_states)
     if graph.whole:
         return graph, program

@@ -16,12 +16,13 @@ from app.__main__ import main
 from app.constraint.program import compile_program
 from app.core.errors import UnsupportedSchema
 from app.core.specs import Choice, JsonSchema, Regex
-from app.explain.drawing import drawing_of
+from app.explain.drawing import HEAD, RADIUS, drawing_of
 from app.explain.exploring import explore
 from app.explain.graph import Graph
 from app.explain.keywords import keyword_uses
 from app.explain.layout import lay_out
 from app.explain.measures import Measures
+from app.explain.picture import picture_of
 from app.explain.svg import draw
 
 CONTACT = {
@@ -266,3 +267,48 @@ def test_a_refused_schema_is_status_2_and_shows_which_keyword_it_was(
     shown = capsys.readouterr()
     assert "refused" in shown.out
     assert "/properties/a/$ref" in shown.err
+
+
+def test_states_and_ways_of_the_picture_have_the_ids_of_the_json() -> None:
+    drawing = drawing_of(graph_of(CONTACT))
+    picture = ElementTree.fromstring(draw(drawing, "t").encode())
+    ids = {element.get("id") for element in picture.iter()} - {None}
+    told = picture_of(drawing)
+    shown = {way for box in told["boxes"] for way in box["ways"]}
+    assert ids == {state["id"] for state in told["states"]} | shown
+    assert shown == {way["id"] for way in told["ways"]}
+
+
+def test_routes_lead_from_rim_to_rim() -> None:
+    drawing = drawing_of(graph_of(TREE))
+    assert {route.into for route in drawing.routes} == {True, False}
+    for route in drawing.routes:
+        box = drawing.boxes[route.box]
+        assert box.target is not None
+        node = drawing.states[box.source if route.into else box.target].place
+        start, end = (node, box.place) if route.into else (box.place, node)
+        half = [RADIUS, box.height / 2] if route.into else [box.height / 2, RADIUS]
+        sign = -1 if route.back else 1
+        assert route.points[0].y == pytest.approx(start.y + sign * half[0], abs=0.2)
+        assert route.points[-1].y == pytest.approx(end.y - sign * (half[1] + HEAD), abs=0.2)
+        assert (route.points[-1].y < route.points[0].y) == route.back
+
+
+def test_the_command_writes_text_for_graphviz_and_opens_what_is_folded(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    schema, text = tmp_path / "s.json", tmp_path / "o.dot"
+    schema.write_text(json.dumps({**CONTACT, "title": 'a "quoted" title'}))
+    options = ["explain", "--schema", str(schema), "--dot", str(text), "--max-nodes", "9"]
+    assert main(options) == 0
+    assert f"for Graphviz: {text}" in capsys.readouterr().out
+    folded = text.read_text(encoding="utf-8")
+    assert folded.splitlines()[0] == 'digraph "a \\"quoted\\" title" {'
+    assert "<array /properties/tags>" in folded
+    assert main([*options, "--unfold", "/properties/tags"]) == 0
+    opened = text.read_text(encoding="utf-8")
+    assert "/properties/tags" not in opened
+    states = set(re.findall(r"^  (s[0-9]+) .label", opened, re.MULTILINE))
+    arrows = re.findall(r"^  (s[0-9]+) -> (s[0-9]+) .label", opened, re.MULTILINE)
+    assert {end for arrow in arrows for end in arrow} <= states
+    assert len(states) > 9
