@@ -13,10 +13,12 @@ from xml.etree import ElementTree
 
 import pytest
 
-from app.__main__ import main
-from app.core.graphs import GraphOptions, GraphSpec
+from app.constraint.program import compile_program
 from app.core.specs import JsonSchema
-from app.explain.picture import draw_graph
+from app.explain.drawing import drawing_of
+from app.explain.exploring import explore
+from app.explain.picture import picture_of
+from app.explain.svg import draw
 from tests.page.toolchain import need_packages, node
 
 MARKUP = '<b onload="x">&amp;\\ \x00"'
@@ -134,15 +136,10 @@ def written(svg: str) -> dict[str, list[tuple[str, float, float]]]:
     return found
 
 
-def test_the_page_draws_what_the_command_line_draws(tmp_path: Path) -> None:
-    schema, picture = tmp_path / "schema.json", tmp_path / "picture.svg"
-    schema.write_text(json.dumps(SCHEMA))
-    assert main(["explain", "--schema", str(schema), "--svg", str(picture)]) == 0
-    graph = json.loads(
-        draw_graph(GraphSpec(JsonSchema(SCHEMA, close_objects=True), GraphOptions()))
-    )
-    [text] = called(("svgText", graph, "", ""))
-    theirs, ours = written(picture.read_text()), written(text)
+def test_the_page_draws_what_the_command_line_draws() -> None:
+    drawing = drawing_of(explore(compile_program(JsonSchema(SCHEMA, close_objects=True))))
+    [text] = called(("svgText", picture_of(drawing), "", ""))
+    theirs, ours = written(draw(drawing, "")), written(text)
     assert len(theirs) > 30
     assert ours.keys() == theirs.keys()
     for name, texts in theirs.items():
