@@ -69,7 +69,11 @@ def with_template(model: Seeing, template: str) -> None:
 @asynccontextmanager
 async def server_of(model: Seeing) -> AsyncIterator[httpx.AsyncClient]:
     settings = Settings(
-        model=model.folder, served_model_name="eyes", image_workers=1, compile_workers=1
+        model=model.folder,
+        served_model_name="eyes",
+        dtype="float32",
+        image_workers=1,
+        compile_workers=1,
     )
     metrics = Metrics()
     backend = load_backend(settings, metrics)
