@@ -16,7 +16,8 @@ from app.constraint.program import compile_program
 from app.core.errors import UnsupportedModel, UnsupportedSchema
 from app.core.specs import JsonSchema
 from app.explain.drawing import drawing_of
-from app.explain.graph import Graph, explore
+from app.explain.exploring import explore
+from app.explain.graph import Graph
 from app.explain.keywords import KeywordUse, keyword_uses
 from app.explain.report import graph_facts, length_facts, relaxations
 from app.explain.spelling import cut, spell_bytes

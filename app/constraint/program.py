@@ -18,7 +18,7 @@ from app.constraint.json.text import SPELLINGS, JsonText, json_pool
 from app.constraint.json.whitespace import Whitespace
 from app.constraint.language.codepoints import utf8
 from app.constraint.language.derivatives import Derivatives
-from app.constraint.language.expressions import INFINITE, Expression, ExpressionPool, Kind
+from app.constraint.language.expressions import INFINITE, Expression, ExpressionPool, Kind, Mark
 from app.constraint.language.pruning import pruned
 from app.constraint.language.rows import UNBOUNDED
 from app.constraint.limits import Limits
@@ -69,14 +69,17 @@ def everyday_schema() -> JsonSchema:
     return JsonSchema({"type": "object", "properties": {**formats, "words": words}})
 
 
-def compile_program(spec: ConstraintSpec, limits: Limits | None = None) -> Program:
+def compile_program(
+    spec: ConstraintSpec, limits: Limits | None = None, *, pointers: bool = False
+) -> Program:
     """Compile a specification as far as it goes without a vocabulary.
 
-    Schemas that may be relaxed are, where it does not go otherwise. Raises ``InvalidSchema``,
-    ``UnsupportedSchema``, ``UnsatisfiableSchema`` or ``ConstraintTooComplex``.
+    Schemas that may be relaxed are, where it does not go otherwise. ``pointers``: the values of a
+    JSON Schema are marked with their places in it, to be looked at rather than run. Raises
+    ``InvalidSchema``, ``UnsupportedSchema``, ``UnsatisfiableSchema`` or ``ConstraintTooComplex``.
     """
     try:
-        return _compile(spec, limits)
+        return _compile(spec, limits, pointers=pointers)
     except ConstraintError:
         if not may_be_relaxed(spec):
             raise
@@ -84,12 +87,14 @@ def compile_program(spec: ConstraintSpec, limits: Limits | None = None) -> Progr
         spec, relaxations = relaxed(spec, limits or Limits(), lambda alone: _compile(alone, limits))
     except RecursionError:
         raise ConstraintTooComplex("it is nested too deeply") from None
-    return replace(_compile(spec, limits), relaxed=relaxations)
+    return replace(_compile(spec, limits, pointers=pointers), relaxed=relaxations)
 
 
-def _compile(spec: ConstraintSpec | Arguments, limits: Limits | None) -> Program:
-    pool, root = pruned(*build(spec, limits))
-    if Kind.MARKED in pool.kinds and Kind.HOLE in pool.kinds:
+def _compile(
+    spec: ConstraintSpec | Arguments, limits: Limits | None, *, pointers: bool = False
+) -> Program:
+    pool, root = pruned(*build(spec, limits, pointers=pointers))
+    if Kind.HOLE in pool.kinds and _tells_items_apart(pool):
         reason = "items that have no list are not told apart beside x-verbatim"
         raise UnsupportedSchema("uniqueItems", "", reason)
     derivatives = Derivatives(pool)
@@ -102,8 +107,13 @@ def _compile(spec: ConstraintSpec | Arguments, limits: Limits | None) -> Program
     return Program(root, derivatives, tuple([pool.landmarks.get(name) for name in SPELLINGS]))
 
 
+def _tells_items_apart(pool: ExpressionPool) -> bool:
+    marked = (operand[1] for operand in pool.index[Kind.MARKED])
+    return any(mark < Mark.POINTER for mark in marked)
+
+
 def build(
-    spec: ConstraintSpec | Arguments, limits: Limits | None = None
+    spec: ConstraintSpec | Arguments, limits: Limits | None = None, *, pointers: bool = False
 ) -> tuple[ExpressionPool, Expression]:
     """The answers that ``spec`` admits, in a pool of their own.
 
@@ -114,7 +124,7 @@ def build(
     bare = isinstance(spec, Regex | Choice)
     pool = ExpressionPool(limits.nodes) if bare else json_pool(limits.nodes)
     try:
-        root = _lower(pool, spec, limits)
+        root = _lower(pool, spec, limits, pointers=pointers)
         if pool.has_grammar:
             check_depth(pool)
     except RecursionError:
@@ -124,7 +134,13 @@ def build(
     return pool, root
 
 
-def _lower(pool: ExpressionPool, spec: ConstraintSpec | Arguments, limits: Limits) -> Expression:
+def _lower(
+    pool: ExpressionPool,
+    spec: ConstraintSpec | Arguments,
+    limits: Limits,
+    *,
+    pointers: bool = False,
+) -> Expression:
     match spec:
         case Composite(root):
             return lower_composite(pool, root, limits, lambda leaf: _lower(pool, leaf, limits))
@@ -144,7 +160,7 @@ def _lower(pool: ExpressionPool, spec: ConstraintSpec | Arguments, limits: Limit
                 lambda s: SchemaBuilder(s, inline, close=True, may_mark=False).build(),
                 grammar.as_it_stands(pool),
             )
-    json = JsonText(pool, limits, Whitespace.named(spec.whitespace))
+    json = JsonText(pool, limits, Whitespace.named(spec.whitespace), pointers=pointers)
     if isinstance(spec, JsonObject):
         return json.any_object()
     return SchemaBuilder(spec.schema, json, close=spec.close_objects).build()
@@ -164,9 +180,10 @@ def _lower_regex(pool: ExpressionPool, pattern: str, limits: Limits) -> Expressi
     try:
         tree = parse(pattern, limits)
     except PatternError as error:
-        raise InvalidSchema(str(error)) from error
+        raise InvalidSchema(str(error)).at(position=error.position) from error
     except PatternNotSupported as error:
-        raise UnsupportedSchema("regex", "", str(error)) from error
+        reason = str(error)
+        raise UnsupportedSchema("regex", "", reason).at(position=error.position) from error
     return Lowering(pool, lambda members: utf8(pool, members)).whole(tree)
 
 

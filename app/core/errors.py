@@ -185,9 +185,21 @@ class ConstraintError(RequestError):
 
     subject = ""
     """Which of several schemas it is about; "" where there is one."""
+    line: int | None = None
+    column: int | None = None
+    """Of the place in a grammar, both from 1, where it is known."""
+    position: int | None = None
+    """Of the place in a pattern, in characters from 0, where it is known."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, role="constraint")
+
+    def at(
+        self, *, line: int | None = None, column: int | None = None, position: int | None = None
+    ) -> Self:
+        """This error, with the place in a grammar's or a pattern's text that it is about."""
+        self.line, self.column, self.position = line, column, position
+        return self
 
     def about(self, subject: str) -> Self:
         """This error, with ``subject`` in front of what it says. Call once."""

@@ -27,8 +27,8 @@ _LINES = 14
 """Ways from one state to the same next one that get a line each."""
 _LONGEST = 64
 """Characters of a line; longer leaps are cut in the middle."""
-_STRAIGHT = 0.5
-"""A point of a route so near to the line between its neighbours says nothing."""
+_STRAIGHT = 4.0
+"""A route that goes no further to the side than so is drawn straight: boxes are farther away."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +134,7 @@ def more_text(count: int) -> str:
 
 def _way(edge: Edge) -> Way:
     choice = edge.choice
-    if edge.kind not in ("text", "rule"):
+    if edge.kind not in ("text", "rule", "fold"):
         choice = choice.replace(" ", "·")
     choice = _shorten(choice, _LONGEST // 2)
     leap = _shorten(spell_bytes(edge.leap).replace(" ", "·"), _LONGEST - len(choice))
@@ -175,6 +175,9 @@ def _trimmed(points: Sequence[Placed], first: float, last: float, *, back: bool)
         first, last = -first, -last
     kept = [Placed(start.x, start.y + first)]
     for here, after in pairwise(points[1:]):
-        if abs(kept[-1].x - here.x) > _STRAIGHT or abs(after.x - here.x) > _STRAIGHT:
+        x = kept[-1].x
+        if abs(x - here.x) > _STRAIGHT:
             kept.append(here)
+        elif abs(x - after.x) > _STRAIGHT:
+            kept.append(Placed(x, here.y))
     return [*kept, Placed(end.x, end.y - last)]

@@ -1,8 +1,9 @@
 """A layered drawing of a graph, top down (Sugiyama, Tagawa and Toda 1981), deterministic.
 
 Edges that lead back up are turned round for the layering. An edge over several layers passes a
-bend in each, which keeps boxes out of its way. Horizontal places are weighted means of the
-neighbours', kept apart by isotonic regression (pool adjacent violators).
+bend in each, which keeps boxes out of its way; edges to one item share theirs, so that there are
+no more bends than items times layers however many edges there are. Horizontal places are weighted
+means of the neighbours', kept apart by isotonic regression (pool adjacent violators).
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ _BEND_WIDTH = 12.0
 _GAP_ACROSS = 22.0
 _GAP_DOWN = 24.0
 _ROUNDS = 12
+_STILL = 0.5
+"""Movement from which on another round would show nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,23 +40,30 @@ class Layout:
 
 
 def lay_out(sizes: Sequence[tuple[float, float]], edges: Sequence[tuple[int, int]]) -> Layout:
-    """Place items of the given widths and heights. Cost: about items times edges, at most."""
+    """Place items of the given widths and heights.
+
+    Cost: about items and edges, and layers for each item that edges over several layers lead to.
+    """
     items, back = len(sizes), _back_edges(len(sizes), edges)
     downwards = [(b, a) if number in back else (a, b) for number, (a, b) in enumerate(edges)]
     layer_of = _layers_of(items, downwards)
     chains = []
-    for upper, lower in downwards:  # both ends and the bends between them, items of their own
-        between = range(layer_of[upper] + 1, layer_of[lower])
-        chains.append([upper, *range(len(layer_of), len(layer_of) + len(between)), lower])
-        layer_of += between
+    bends: dict[tuple[int, int, bool], int] = {}
+    for number, (upper, lower) in enumerate(downwards):  # both ends and the bends between them
+        up, chain = number in back, [upper]
+        for layer in range(layer_of[upper] + 1, layer_of[lower]):
+            bend = bends.setdefault((upper if up else lower, layer, up), len(layer_of))
+            if bend == len(layer_of):
+                layer_of.append(layer)
+            chain.append(bend)
+        chains.append([*chain, lower])
     sizes = [*sizes, *[(_BEND_WIDTH, 0.0)] * (len(layer_of) - items)]
     widths = [width for width, _ in sizes]
     above: list[list[int]] = [[] for _ in sizes]
     below: list[list[int]] = [[] for _ in sizes]
-    for chain in chains:
-        for upper, lower in pairwise(chain):
-            below[upper].append(lower)
-            above[lower].append(upper)
+    for upper, lower in dict.fromkeys(pair for chain in chains for pair in pairwise(chain)):
+        below[upper].append(lower)
+        above[lower].append(upper)
     layers: list[list[int]] = [[] for _ in range(max(layer_of) + 1)]
     for item, layer in enumerate(layer_of):
         layers[layer].append(item)
@@ -93,14 +103,21 @@ def _order(layers: list[list[int]], above: list[list[int]], below: list[list[int
     for layer in layers:
         for index, item in enumerate(layer):
             place[item] = float(index)
+    still = 0
     for turn in range(_ROUNDS):
         down = turn % 2 == 0
         near = above if down else below
+        before = place.copy()
         for layer in layers if down else reversed(layers):
+            if len(layer) == 1:
+                continue
             key = {item: (_mean(place, near[item], item), place[item]) for item in layer}
             layer.sort(key=key.__getitem__)
             for index, item in enumerate(layer):
                 place[item] = float(index)
+        still = still + 1 if place == before else 0
+        if still == 2:  # neither down nor up
+            break
 
 
 def _across(
@@ -113,22 +130,31 @@ def _across(
     x = [0.0] * len(widths)
     for layer in layers:
         _spread(layer, [0.0] * len(layer), widths, x)
+    around = [[*higher, *lower] for higher, lower in zip(above, below, strict=True)]
     for turn in range(2 * _ROUNDS):
+        before = x.copy()
         for layer in layers if turn % 2 == 0 else reversed(layers):
-            wanted = [_mean(x, [*above[item], *below[item]], item) for item in layer]
+            wanted = [_mean(x, around[item], item) for item in layer]
             _spread(layer, wanted, widths, x)
+        if all(abs(now - then) < _STILL for now, then in zip(x, before, strict=True)):
+            break
     return x
 
 
 def _mean(values: Sequence[float], near: Sequence[int], item: int) -> float:
     """The mean value of the neighbours of ``item``, its own where it has none."""
-    return sum(values[other] for other in near) / len(near) if near else values[item]
+    if len(near) == 1:
+        return values[near[0]]
+    return sum([values[other] for other in near]) / len(near) if near else values[item]
 
 
 def _spread(
     layer: Sequence[int], wanted: Sequence[float], widths: Sequence[float], x: list[float]
 ) -> None:
     """As near to ``wanted`` as the widths allow (least squares), the order kept."""
+    if len(layer) == 1:
+        x[layer[0]] = wanted[0]
+        return
     gaps = ((widths[a] + widths[b]) / 2 + _GAP_ACROSS for a, b in pairwise(layer))
     offsets = list(accumulate(gaps, initial=0.0))
     blocks: list[tuple[float, int]] = []

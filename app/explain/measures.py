@@ -83,6 +83,8 @@ class Measures:
                 lengths[expression] = rules[operand]
             elif kind == Kind.HOLE:
                 lengths[expression] = lengths[operand[1]]
+            elif kind == Kind.MARKED:
+                lengths[expression] = lengths[operand[0]]
             elif kind == Kind.DISTINCT:
                 items, between, _, high = operand
                 largest = sorted((lengths[item] for item in items), reverse=True)[:high]
@@ -103,6 +105,9 @@ class Measures:
             counts = [self._facts[member].texts for member in operand]
             known = [count for count in counts if count is not None]
             return min(sum(known), _MANY) if len(known) == len(counts) else None
+        if kind == Kind.MARKED:
+            inside: Expression = operand[0]
+            return self._facts[inside].texts
         if kind == Kind.CONCATENATION:
             # Of a tree of texts; what goes on after a choice is a structure and no list.
             listed = pool.kinds[operand[0]] == Kind.LITERAL

@@ -9,12 +9,10 @@ from collections.abc import Hashable, Iterable
 from typing import Any
 
 from app.constraint.limits import Limits
-from app.constraint.program import compile_program
 from app.core.errors import InvalidRequest
 from app.core.graphs import GraphSpec, WalkSpec
-from app.core.specs import Choice, Regex
 from app.explain.drawing import Drawing, drawing_of
-from app.explain.graph import explore
+from app.explain.folding import folded_graph
 from app.explain.layout import Placed
 from app.explain.walk import Resume, Walker
 
@@ -74,9 +72,7 @@ class _Explored:
     """A graph, and who walks over it."""
 
     def __init__(self, asked: GraphSpec, limits: Limits | None) -> None:
-        program = compile_program(asked.spec, limits)
-        bare = isinstance(asked.spec, Regex | Choice)
-        self.graph = explore(program, json=not bare, max_nodes=asked.options.max_states)
+        self.graph, program = folded_graph(asked, limits)
         self.walker = Walker(self.graph, program.derivatives)
         self._pool = program.derivatives.pool
 
@@ -154,7 +150,7 @@ def _states(drawing: Drawing) -> Iterable[dict[str, Any]]:
             "accepting": node.accepting,
             "repeats": node.repeats,
             "rule": node.rule,
-            "pointer": None,
+            "pointer": node.pointer,
         }
 
 
@@ -167,8 +163,8 @@ def _ways(drawing: Drawing) -> Iterable[dict[str, Any]]:
             "kind": way.edge.kind,
             "choice": way.choice,
             "leap": way.leap,
-            "pointer": None,
-            "open": None,
+            "pointer": way.edge.pointer,
+            "open": way.edge.pointer if way.edge.kind == "fold" else None,
         }
 
 

@@ -10,7 +10,8 @@ from app.constraint.automaton.automaton import START, Automaton
 from app.constraint.limits import Limits
 from app.constraint.program import Program, compile_program
 from app.core.specs import JsonSchema
-from app.explain.graph import Graph, explore
+from app.explain.exploring import explore
+from app.explain.graph import Graph
 from app.explain.keywords import keyword_uses
 from app.explain.measures import Measures
 from app.explain.spelling import cut

@@ -128,6 +128,8 @@ class Spelling:
             return "~" + self._group(operand, room)
         if kind in (Kind.RULE, Kind.DISTINCT):
             raise _TooLong
+        if kind == Kind.MARKED:
+            return self._spell(operand[0], room)
         if kind == Kind.HOLE:
             return f"piece of {operand[0].source}: {self._group(operand[1], room)}"
         return ""

@@ -24,12 +24,14 @@ _FILLS = {
     "class": "#ffd9a8",
     "text": "#cfe3ff",
     "rule": "#e5d4f7",
+    "fold": "#f3d9e6",
     "leap": "#cdeccd",
 }
 _LEGEND = (
     ("byte", "decided byte"),
     ("text", "free text, number"),
     ("rule", "another rule"),
+    ("fold", "folded value"),
     ("leap", "leap: forced bytes (· is a space)"),
 )
 

@@ -16,6 +16,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
 from app.core.errors import (
+    ConstraintError,
     DeadlineExceeded,
     LeapjsonError,
     QueueFull,
@@ -87,6 +88,8 @@ def status_of(error: Exception) -> int:
 def envelope(error: Exception, path: str = "") -> dict[str, Any]:
     """``{"error": {...}}`` with all four keys. An unplanned error's text stays in the log.
 
+    That of a refused schema has its place, too.
+
     At a ``path`` of Anthropic's API the type is one of its own, and another stands around it.
     """
     row = _row(error)
@@ -97,9 +100,22 @@ def envelope(error: Exception, path: str = "") -> dict[str, Any]:
         param=None if param is None else _clipped(param),
         code=row.code or getattr(error, "code", None),
     )
+    told["error"].update(_place(error))
     if not path.startswith(ANTHROPIC):
         return told
     return {"type": "error", "error": {**told["error"], "type": row.anthropic}}
+
+
+def _place(error: Exception) -> dict[str, Any]:
+    """Where in a schema, a grammar or a pattern the error is, as far as that is known."""
+    if not isinstance(error, ConstraintError):
+        return {}
+    place = {name: getattr(error, name) for name in ("line", "column", "position")}
+    found = {name: value for name, value in place.items() if value is not None}
+    pointer = getattr(error, "pointer", None)
+    if pointer is not None and (pointer.startswith("/") or not (pointer or found)):
+        found["pointer"] = _clipped(pointer)
+    return found
 
 
 def error_object(

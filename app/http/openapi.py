@@ -47,6 +47,13 @@ class ErrorObject(Shape):
     param: str | None
     """The field at fault."""
     code: str | None
+    pointer: str | None = None
+    """Where the schema is refused: a JSON Pointer into it."""
+    line: int | None = None
+    """Where a grammar is refused, as ``column``: from 1."""
+    column: int | None = None
+    position: int | None = None
+    """Where a pattern is refused: characters before it."""
 
 
 class ErrorEnvelope(Shape):
@@ -61,6 +68,10 @@ class MessagesErrorObject(Shape):
     ]  # fmt: skip
     param: str | None
     code: str | None
+    pointer: str | None = None
+    line: int | None = None
+    column: int | None = None
+    position: int | None = None
 
 
 class MessagesError(Shape):

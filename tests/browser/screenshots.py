@@ -6,6 +6,7 @@ import argparse
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from itertools import product
 from pathlib import Path
 
 from playwright.sync_api import Page, expect
@@ -13,7 +14,8 @@ from playwright.sync_api import Page, expect
 from tests.browser.pages import launched, new_context, open_page, press, run
 from tests.browser.serving import page_url
 
-WIDTHS = {390: 844, 820: 1180, 1440: 900}
+THEMES = ("light", "dark")
+HEIGHTS = {390: 844, 820: 1180, 1440: 900}
 """Sizes of a window: a phone, a tablet, a desk."""
 
 
@@ -23,12 +25,13 @@ def start(page: Page) -> None:
 
 def answered(page: Page) -> None:
     run(page)
-    page.evaluate("scrollTo(0, 0)")
+    expect(page.locator(".graph-status")).to_contain_text("The answer is whole.")
 
 
 def raced(page: Page) -> None:
     press(page, "Race")
     expect(page.locator(".race-result")).to_contain_text("fewer passes")
+    expect(page.locator(".graph-status")).to_contain_text("The answer is whole.")
 
 
 def explained(page: Page) -> None:
@@ -46,7 +49,7 @@ def refused(page: Page) -> None:
     page.locator(".cm-content").press("ControlOrMeta+A")
     page.keyboard.insert_text('{"type": "object", "properties": {"a": {"type": "nonsense"}}}')
     press(page, "Run")
-    expect(page.get_by_role("alert").first).to_be_visible()
+    expect(page.locator(".answer-text .failure").first).to_be_visible()
 
 
 def code(page: Page) -> None:
@@ -56,7 +59,20 @@ def code(page: Page) -> None:
 
 def operations(page: Page) -> None:
     page.get_by_role("tab", name="Operations").click()
-    page.wait_for_timeout(7000)  # plots of some points
+    for _ in range(8):  # something to plot
+        page.evaluate(
+            """() => fetch("v1/chat/completions", {
+                 method: "POST",
+                 headers: { "content-type": "application/json" },
+                 body: JSON.stringify({
+                   model: "leapjson-demo",
+                   messages: [{ role: "user", content: "Create a character sheet." }],
+                   response_format: { type: "json_object" },
+                   max_tokens: 200,
+                 }),
+               }).then((response) => response.text())"""
+        )
+        page.wait_for_timeout(1500)
 
 
 def key(page: Page) -> None:
@@ -84,21 +100,32 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("folder", type=Path, help="where SCENE-WIDTH-THEME.png are written")
     parser.add_argument("--url", help="a server that runs already, instead of one of its own")
     parser.add_argument("--only", nargs="+", choices=SCENES, default=list(SCENES))
+    parser.add_argument("--themes", nargs="+", choices=THEMES, default=THEMES)
+    parser.add_argument("--widths", nargs="+", type=int, choices=HEIGHTS, default=list(HEIGHTS))
     options = parser.parse_args(arguments)
     options.folder.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
         url = stack.enter_context(page_url(options.url))
         browser = stack.enter_context(launched())
-        for theme in ("light", "dark"):
-            for size in WIDTHS.items():
-                for name in options.only:
-                    with new_context(browser, size, theme) as context:
-                        page = open_page(context, url)
-                        SCENES[name](page)
-                        path = options.folder / f"{name}-{size[0]}-{theme}.png"
-                        page.screenshot(path=path, full_page=True)
-                        print(path, flush=True)
+        for theme, width, name in product(options.themes, options.widths, options.only):
+            path = options.folder / f"{name}-{width}-{theme}.png"
+            with new_context(browser, (width, HEIGHTS[width]), theme) as context:
+                page = open_page(context, url)
+                SCENES[name](page)
+                shoot(page, path)
+            print(path, flush=True)
     return 0
+
+
+def shoot(page: Page, path: Path) -> None:
+    """All of the page, in a window as high as it is: what sticks to an edge is where it ends."""
+    height = page.evaluate("document.documentElement.scrollHeight")
+    window = page.viewport_size
+    assert window is not None
+    page.set_viewport_size({"width": window["width"], "height": height})
+    page.evaluate("scrollTo(0, 0)")
+    page.wait_for_timeout(500)
+    page.screenshot(path=path)
 
 
 if __name__ == "__main__":

@@ -34,7 +34,7 @@ def test_what_the_server_refuses_is_marked_at_its_line_and_led_to(page: Page) ->
     fields["a/b"] = {"type": "nonsense"}
     write_schema(page, {"type": "object", "properties": fields})
     press(page, "Run")
-    alert = page.get_by_role("alert")
+    alert = page.locator(".answer-text .failure")
     expect(alert).to_contain_text("type must be the name of a type")
     page.locator(".cm-content").press("ControlOrMeta+Home")
     marked = page.locator(".cm-line:has(.cm-lintRange-error)")
@@ -54,7 +54,7 @@ def test_a_mark_goes_when_the_schema_is_mended(page: Page) -> None:
     write_schema(page, {"type": "boolean"})
     expect(page.locator(".cm-lintRange-error")).to_have_count(0)
     run(page)
-    expect(page.get_by_role("alert")).to_have_count(0)
+    expect(page.locator(".answer-text .failure")).to_have_count(0)
 
 
 def test_what_is_no_json_is_marked_and_not_sent(page: Page) -> None:

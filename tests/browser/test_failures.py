@@ -58,17 +58,17 @@ def test_a_request_that_wanted_a_key_is_sent_again_with_the_one_that_is_given(
     page = opened(url=guarded.url, model=False)
     page.get_by_role("button", name="Cancel").click()
     press(page, "Run")
-    expect(page.locator(".failure")).to_be_attached()
+    expect(page.locator(".answer-text .failure")).to_be_attached()
     give(page, KEY)
     expect(page.locator(".answer-tools .state")).to_have_class("state done")
-    expect(page.locator(".failure")).to_have_count(0)
+    expect(page.locator(".answer-text .failure")).to_have_count(0)
     assert json.loads(answer(page))["company"] == "Northwind Traders"
 
 
 def test_a_refusal_is_told_in_the_servers_words_and_the_next_answer_clears_it(page: Page) -> None:
     page.get_by_label("Max tokens").fill("3")
     press(page, "Run")
-    alert = page.locator(".failure")
+    alert = page.locator(".answer-text .failure")
     expect(alert).to_have_attribute("role", "alert")
     expect(alert).to_contain_text("raise max_tokens to at least")
     expect(alert).to_contain_text("budget_too_small")
@@ -81,10 +81,10 @@ def test_a_page_whose_server_is_gone_says_so(opened: Callable[..., Page]) -> Non
     page = opened()
     page.context.set_offline(True)
     press(page, "Run")
-    expect(page.locator(".failure")).to_contain_text("The server cannot be reached")
+    expect(page.locator(".answer-text .failure")).to_contain_text("The server cannot be reached")
     page.context.set_offline(False)
     run(page)
-    expect(page.locator(".failure")).to_have_count(0)
+    expect(page.locator(".answer-text .failure")).to_have_count(0)
 
 
 def test_a_server_that_dies_in_the_middle_leaves_what_it_wrote_and_a_word_about_it(
@@ -97,11 +97,13 @@ def test_a_server_that_dies_in_the_middle_leaves_what_it_wrote_and_a_word_about_
     press(page, "Run")
     expect(page.locator("#answer .token").nth(5)).to_be_attached()
     guarded.process.kill()
-    expect(page.locator(".failure")).to_contain_text("The connection ended before the answer did.")
+    expect(page.locator(".answer-text .failure")).to_contain_text(
+        "The connection ended before the answer did."
+    )
     expect(page.locator(".answer-tools .state")).to_have_text("failed")
     kept = answer(page)
     assert 5 < len(kept) < 1500
     button = page.get_by_role("button", name="Run", exact=True)
     expect(button).to_be_enabled()
     button.click()
-    expect(page.locator(".failure")).to_contain_text("The server cannot be reached")
+    expect(page.locator(".answer-text .failure")).to_contain_text("The server cannot be reached")

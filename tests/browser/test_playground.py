@@ -95,7 +95,7 @@ def test_every_example_gets_a_whole_answer(page: Page) -> None:
         examples.select_option(label=name)
         usage = run(page)
         assert colours(page).total() == usage["completion_tokens"] > 0, name
-        expect(page.locator(".failure")).to_have_count(0)
+        expect(page.locator(".answer-text .failure")).to_have_count(0)
 
 
 def test_a_token_tells_its_origin_and_what_else_the_model_had_in_mind(page: Page) -> None:
@@ -164,7 +164,7 @@ def test_markup_in_a_schema_and_in_the_servers_words_stays_text(page: Page) -> N
     schema = {"title": MARKUP, "type": "object", "properties": {MARKUP: {"type": MARKUP}}}
     write_schema(page, schema)
     press(page, "Run")
-    expect(page.get_by_role("alert")).to_contain_text("onerror")
+    expect(page.locator(".answer-text .failure")).to_contain_text("onerror")
     page.get_by_role("tab", name="Code").click()
     expect(page.get_by_role("tabpanel", name="Code")).to_contain_text("onerror")
     assert page.locator("main img, main b").count() == 0

@@ -92,7 +92,7 @@ def test_axe_finds_no_violation_anywhere(
     page.get_by_label("plain text").first.check()
     page.get_by_label("Max tokens").fill("3")
     press(page, "Run")
-    expect(page.locator(".failure")).to_be_visible()
+    expect(page.locator(".answer-text .failure")).to_be_visible()
     assert_no_violations(page, "with an error")
     press(page, "Key")
     assert_no_violations(page, "asking for a key")

@@ -17,7 +17,8 @@ from app.constraint.program import compile_program
 from app.core.errors import UnsupportedSchema
 from app.core.specs import Choice, JsonSchema, Regex
 from app.explain.drawing import drawing_of
-from app.explain.graph import Graph, explore
+from app.explain.exploring import explore
+from app.explain.graph import Graph
 from app.explain.keywords import keyword_uses
 from app.explain.layout import lay_out
 from app.explain.measures import Measures

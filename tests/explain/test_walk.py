@@ -13,7 +13,8 @@ from app.constraint.program import Program, compile_program
 from app.core.constraint import ConstraintSpec
 from app.core.specs import Grammar, JsonSchema, Regex
 from app.explain.check import Checker
-from app.explain.graph import Graph, explore
+from app.explain.exploring import explore
+from app.explain.graph import Graph
 from app.explain.walk import Walk, Walker
 
 PERSON = {

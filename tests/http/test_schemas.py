@@ -11,6 +11,8 @@ import httpx
 import pytest
 
 from app.__main__ import main
+from app.constraint.program import compile_program
+from app.core.constraint import Constraint, ConstraintSpec
 from app.core.errors import ConstraintTooComplex, UnsupportedSchema
 from app.core.graphs import GraphOptions, GraphSpec, WalkSpec
 from app.core.specs import Choice, Grammar, JsonSchema, Regex
@@ -273,3 +275,45 @@ async def test_a_walk_over_no_schema_is_a_404_and_what_is_wrong_with_one_is_name
     assert (unknown.status_code, unknown.json()["error"]["code"]) == (404, "schema_not_found")
     assert (missing.status_code, missing.json()["error"]["param"]) == (400, "text")
     assert (long.status_code, long.json()["error"]["param"]) == (400, "text")
+
+
+@pytest.mark.parametrize(
+    ("asked", "place"),
+    [
+        ({"schema": {"properties": {"a/b": {"type": 5}}}}, {"pointer": "/properties/a~1b/type"}),
+        ({"schema": 5}, {"pointer": ""}),
+        (
+            {"schema": {"properties": {"a": {"pattern": "a(b"}}}},
+            {"pointer": "/properties/a/pattern", "position": 1},
+        ),
+        (
+            {"schema": {"properties": {"a": {"$ref": "https://example.com/s.json"}}}},
+            {"pointer": "/properties/a/$ref"},
+        ),
+        ({"response_format": {"type": "regex", "pattern": "ab)"}}, {"position": 2}),
+        (
+            {"response_format": {"type": "grammar", "grammar": 'start: "a"\n     | b ??'}},
+            {"line": 2, "column": 11},
+        ),
+        (
+            {"schema": {"x-grammar": {"syntax": "lark", "definition": 'start: "a"\n | ]'}}},
+            {"pointer": "/x-grammar", "line": 2, "column": 4},
+        ),
+    ],
+)
+async def test_a_refusal_says_where_it_is_about(
+    asked: dict[str, Any], place: dict[str, Any]
+) -> None:
+    async def compile(spec: ConstraintSpec, tenant: str) -> Constraint:
+        compile_program(spec)
+        raise AssertionError("it should be refused")
+
+    named = {"name": "n", "schema": asked.get("schema")}
+    format = asked.get("response_format") or {"type": "json_schema", "json_schema": named}
+    async with client_of(Bench(compile=compile)) as client:
+        made = (await client.post(PATH, json=asked)).json()["error"]
+        said = (await client.post(CHAT, json=chat(response_format=format))).json()["error"]
+    for error in (made, said):
+        assert error["code"] in ("invalid_schema", "unsupported_schema"), error
+        found = {name: error[name] for name in error.keys() - {"message", "type", "param", "code"}}
+        assert found == place, error

@@ -18,21 +18,25 @@ class Source:
 
     def invalid(self, reason: str, position: int) -> InvalidSchema:
         """An error that quotes the line at ``position`` with a mark under it."""
+        line, column = self._place(position)
         return InvalidSchema(
             f"{reason}:\n{self._excerpt(position)}\n", pointer=self.line_and_column(position)
-        )
+        ).at(line=line, column=column)
 
     def unsupported(self, what: str, reason: str, position: int) -> UnsupportedSchema:
+        line, column = self._place(position)
         return UnsupportedSchema(
             what, self.line_and_column(position), f"{reason}:\n{self._excerpt(position)}"
-        )
+        ).at(line=line, column=column)
 
     def line_and_column(self, position: int) -> str:
         """``line 3, column 7``, both counted from 1."""
-        before = self.text[:position]
-        return (
-            f"line {before.count(chr(10)) + 1}, column {position - self._line_start(position) + 1}"
-        )
+        line, column = self._place(position)
+        return f"line {line}, column {column}"
+
+    def _place(self, position: int) -> tuple[int, int]:
+        line = self.text.count("\n", 0, position) + 1
+        return line, position - self._line_start(position) + 1
 
     def _line_start(self, position: int) -> int:
         return self.text.rfind("\n", 0, position) + 1

@@ -122,6 +122,7 @@ class JsonText:
         whitespace: Whitespace | None = None,
         *,
         levels: bool = False,
+        pointers: bool = False,
     ) -> None:
         self.pool = pool
         self.limits = limits
@@ -129,6 +130,8 @@ class JsonText:
         self.character = character(pool)
         self.levels = levels
         """Whether containers of a schema are marked as levels, so that items can be told apart."""
+        self.pointers = pointers
+        """Whether values are marked with their places in a schema."""
 
     @property
     def form(self) -> Hashable:
@@ -153,14 +156,18 @@ class JsonText:
 
     def with_levels(self) -> JsonText:
         """The same form, with containers marked as levels."""
-        return JsonText(self.pool, self.limits, self.whitespace, levels=True)
+        return JsonText(
+            self.pool, self.limits, self.whitespace, levels=True, pointers=self.pointers
+        )
 
     def on_one_form(self) -> JsonText:
         """The same form where it leaves no choice of white space; else the plainest of its forms,
         so that equal values are equal texts."""
         if not self.whitespace.flexible:
             return self
-        return JsonText(self.pool, self.limits, Whitespace(), levels=self.levels)
+        return JsonText(
+            self.pool, self.limits, Whitespace(), levels=self.levels, pointers=self.pointers
+        )
 
     @cached_property
     def any_content(self) -> Expression:

@@ -92,6 +92,7 @@ class ExpressionPool(Nodes):
         other.nullable[:], other.regular[:] = self.nullable, self.regular
         other.bodies[:], other.landmarks = self.bodies, self.landmarks.copy()
         other.exact_choices = self.exact_choices.copy()
+        other.pointers = self.pointers.copy()
         other.index = [index.copy() for index in self.index]
         return other
 

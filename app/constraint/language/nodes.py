@@ -47,14 +47,16 @@ class Kind:
 
 
 class Mark:
-    """What a marked expression is a part of, where items must differ from one another.
+    """What a marked expression is a part of.
 
-    A mark does not change the language: it says to whom the text belongs that is read there.
+    A mark does not change the language: it says to whom the text belongs that is read there. The
+    first three are for items that must differ from one another.
     """
 
     LEVEL: Final = 0  # the inside of a container, its closing bracket included
     ITEM: Final = 1  # an item that differs from the others of its level, not begun
     BEGUN: Final = 2  # the rest of one
+    POINTER: Final = 3  # from here on: a value at a place of pool.pointers, or its rest
 
 
 def byte_range(first: int, last: int) -> ByteSet:
@@ -93,6 +95,8 @@ class Nodes:
         """Whether a grammar was lowered into it, which may nest expressions deeply."""
         self.exact_choices: set[frozenset[bytes]] = set()
         """Sets of values, each as it is written, that a schema wants drawn as wholes."""
+        self.pointers: dict[str, int] = {}
+        """The marks of places in a schema, by JSON Pointer, in the order of their numbers."""
         self.index: list[dict[Any, Expression]] = [{} for _ in range(Kind.MARKED + 1)]
         """For each kind, the expressions by their operands."""
         self.empty = self.node(Kind.EMPTY, None, nullable=False, regular=True)
@@ -187,7 +191,13 @@ class Nodes:
         if expression == self.empty or (expression == self.epsilon and mark != Mark.BEGUN):
             return expression
         nullable = self.nullable[expression]
-        return self.node(Kind.MARKED, (expression, mark), nullable=nullable, regular=False)
+        regular = mark >= Mark.POINTER and self.regular[expression]
+        return self.node(Kind.MARKED, (expression, mark), nullable=nullable, regular=regular)
+
+    def pointed(self, expression: Expression, pointer: str) -> Expression:
+        """``expression``, marked as the value at ``pointer``."""
+        mark = self.pointers.setdefault(pointer, Mark.POINTER + len(self.pointers))
+        return self.marked(expression, mark)
 
     def leading_repetition(self, expression: Expression) -> tuple[Expression, Expression] | None:
         """The repetition that ``expression`` begins with, inside marks or not, and what follows.

@@ -38,6 +38,7 @@ def pruned(pool: ExpressionPool, root: Expression) -> tuple[ExpressionPool, Expr
     landmarks = pool.landmarks.items()
     result.landmarks = {n: moved[e] for n, e in landmarks if e in moved and isinstance(n, str)}
     result.exact_choices = pool.exact_choices
+    result.pointers = pool.pointers
     return result, moved[root]
 
 

@@ -11,6 +11,7 @@ class _AtPosition(Exception):
         more = "..." if position + _EXCERPT < len(pattern) else ""
         where = f"at character {position} of the pattern: {excerpt!r}{more}"
         super().__init__(f"{reason}, {where}")
+        self.position = position
 
 
 class PatternError(_AtPosition):

@@ -14,7 +14,7 @@ from app.constraint.regex.lowering import Lowering
 from app.constraint.regex.parser import parse as parse_regex
 from app.constraint.schema.document import Node
 from app.constraint.schema.keywords import GRAMMAR
-from app.core.errors import InvalidSchema, UnsupportedSchema
+from app.core.errors import ConstraintError, InvalidSchema, UnsupportedSchema
 
 
 class StringGrammars:
@@ -56,8 +56,10 @@ class StringGrammars:
                 raise
             reason = f"{error.pointer}: {error.reason.rstrip()}"
             if isinstance(error, InvalidSchema):
-                raise InvalidSchema(reason, pointer=pointer) from None
-            raise UnsupportedSchema(GRAMMAR, pointer, reason) from None
+                refused: ConstraintError = InvalidSchema(reason, pointer=pointer)
+            else:
+                refused = UnsupportedSchema(GRAMMAR, pointer, reason)
+            raise refused.at(line=error.line, column=error.column) from None
 
     def _lowered(self, syntax: str, definition: str, pointer: str) -> Expression:
         pool, limits = self._text.pool, self._text.limits
@@ -65,9 +67,13 @@ class StringGrammars:
             try:
                 tree = parse_regex(definition, limits)
             except PatternError as error:
-                raise InvalidSchema(str(error), pointer=pointer) from error
+                raise InvalidSchema(str(error), pointer=pointer).at(
+                    position=error.position
+                ) from error
             except PatternNotSupported as error:
-                raise UnsupportedSchema(GRAMMAR, pointer, str(error)) from error
+                raise UnsupportedSchema(GRAMMAR, pointer, str(error)).at(
+                    position=error.position
+                ) from error
             return Lowering(pool, self._spelling.characters).whole(tree)
 
         def inline_json(schema: Any) -> Expression:

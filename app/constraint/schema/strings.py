@@ -339,9 +339,13 @@ class Strings:
             try:
                 known = self._parsed[pattern] = parse(pattern, self._text.limits)
             except PatternError as error:
-                raise InvalidSchema(str(error), pointer=pointer) from error
+                raise InvalidSchema(str(error), pointer=pointer).at(
+                    position=error.position
+                ) from error
             except PatternNotSupported as error:
-                raise UnsupportedSchema(keyword, pointer, str(error)) from error
+                raise UnsupportedSchema(keyword, pointer, str(error)).at(
+                    position=error.position
+                ) from error
         if negated and repeats_anchors(known):
             reason = "what does not match a pattern that repeats anchors"
             raise UnsupportedSchema(keyword, node.pointer_to(keyword), reason)

@@ -136,11 +136,16 @@ class SchemaBuilder:
     def _value(self, goal: Goal, depth: int, form: Form = Form.ANY) -> Expression:
         """The values that satisfy ``goal``, written at ``depth``, in ``form``."""
         try:
-            return self._value_of(goal, depth, form)
+            value = self._value_of(goal, depth, form)
         except ConstraintTooComplex as error:
             if error.pointer is None and goal:
                 error.pointer = goal[0].pointer
             raise
+        return self._pointed(value, goal[0]) if goal else value
+
+    def _pointed(self, value: Expression, node: Node) -> Expression:
+        """``value``, marked as that of ``node`` where values are."""
+        return self._pool.pointed(value, node.pointer) if self._text.pointers else value
 
     def _value_of(self, goal: Goal, depth: int, form: Form) -> Expression:
         unit = (self._branches.of(goal), depth, form)
@@ -166,7 +171,16 @@ class SchemaBuilder:
         if form == Form.ONCE and len(branches) > 1:
             form = Form.SORTED
         built = [self._branch(branch, depth, form) for branch in branches]
-        return built[0] if len(built) == 1 else self._pool.union(built)
+        if len(built) == 1:
+            return built[0]
+        if self._text.pointers:
+            everywhere = set(branches[0]).intersection(*branches)
+            own = [next((n for n in branch if n not in everywhere), None) for branch in branches]
+            built = [
+                self._pointed(value, node) if node else value
+                for value, node in zip(built, own, strict=True)
+            ]
+        return self._pool.union(built)
 
     @cached_method
     def _branch(self, branch: Branch, depth: int, form: Form) -> Expression:

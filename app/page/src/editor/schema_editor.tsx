@@ -6,7 +6,7 @@ import { json, jsonParseLinter } from "@codemirror/lang-json";
 import { bracketMatching, foldGutter, foldKeymap, indentOnInput, syntaxHighlighting } from "@codemirror/language";
 import { forceLinting, linter, lintGutter, lintKeymap, type Diagnostic } from "@codemirror/lint";
 import { highlightSelectionMatches, searchKeymap } from "@codemirror/search";
-import { EditorState, type Extension } from "@codemirror/state";
+import { EditorState, StateEffect, type Extension } from "@codemirror/state";
 import {
   drawSelection,
   EditorView,
@@ -35,6 +35,7 @@ export function SchemaEditor() {
       effect(() => follow(view, schemaText.value)),
       effect(() => {
         void schemaProblems.value;
+        view.dispatch({ effects: problemsChanged.of(null) });
         forceLinting(view);
       }),
     ];
@@ -68,7 +69,7 @@ function extensions(): Extension {
     highlightSelectionMatches(),
     keywordHints,
     json(),
-    linter(diagnose, { delay: 300 }),
+    linter(diagnose, { delay: 300, needsRefresh: (update) => update.transactions.some(({ effects }) => effects.some((effect) => effect.is(problemsChanged))) }),
     syntaxHighlighting(highlighting),
     look,
     EditorView.contentAttributes.of({ "aria-label": "JSON Schema", tabindex: "0" }),
@@ -118,6 +119,8 @@ function follow(view: EditorView, text: string): void {
 }
 
 const syntaxErrors = jsonParseLinter();
+/** Without it a text that has not changed would not be looked at again. */
+const problemsChanged = StateEffect.define<null>();
 
 function diagnose(view: EditorView): Diagnostic[] {
   if (view.state.doc.length === 0) return [];

@@ -1,0 +1,329 @@
+"""The graph of a program, explored from its start."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from app.constraint.language.derivatives import Derivatives
+from app.constraint.language.expressions import INFINITE, Expression, Kind, byte_set
+from app.constraint.language.rows import Row
+from app.constraint.program import Program
+from app.explain.graph import ChoiceKind, Edge, Graph, GraphNode
+from app.explain.marks import Marks, Unmarked
+from app.explain.spelling import first_bytes, members, spell_class
+from app.explain.texts import Mode, Texts
+
+_LONGEST_COUNTED = 1 << 20
+"""Bytes of one choice that are counted."""
+_UNROLLED = 4
+"""Items up to which an array is drawn item by item."""
+_MOST_WORK = 100_000
+"""What an exploration may do, about a second; then it ends as at its limit of nodes. An expression
+that it makes is 1."""
+_WORK_OF_PART = 2
+"""That of a part of an expression of which a derivative is taken."""
+_BY_NAME = (Kind.RULE, Kind.DISTINCT)
+"""Forms that are named in the graph rather than followed."""
+_ANY_VALUE_FIRST = byte_set(b'"-0123456789ntf[{')
+_OBJECT, _ARRAY = byte_set(b"{"), byte_set(b"[")
+
+
+def nothing_folded(pointer: str) -> bool:
+    """For ``explore``."""
+    return False
+
+
+class Exploration:
+    """Explores one program, whose pool grows: nothing else should use it at that time."""
+
+    def __init__(self, program: Program, *, json: bool) -> None:
+        """``json``: whether its strings are JSON texts."""
+        self.program = program
+        self._mode = Mode.OUTSIDE if json else Mode.PLAIN
+        self._texts = Texts(program.derivatives)
+        self._unmarked = Unmarked(program.derivatives.pool)
+        self._built = len(program.derivatives.pool)
+
+    def graph(
+        self,
+        max_nodes: int,
+        folded: Callable[[str], bool] = nothing_folded,
+        start: Expression | None = None,
+    ) -> Graph:
+        """The graph of all answers, or of the texts of ``start``.
+
+        ``folded``: whether a value, by its pointer, is one edge; of a program whose values are
+        marked with their places, and of objects, arrays and what may be one.
+        """
+        root = self.program.root if start is None else start
+        explorer = _Explorer(
+            self.program.derivatives,
+            self._texts,
+            self._unmarked,
+            self._mode,
+            max_nodes,
+            folded,
+            self._built,
+        )
+        return explorer.run(root)
+
+
+def explore(program: Program, *, json: bool = True, max_nodes: int = 400) -> Graph:
+    """The graph of ``program`` without folds; ``json`` says that its strings are JSON texts."""
+    return Exploration(program, json=json).graph(max_nodes)
+
+
+class _Explorer:
+    def __init__(
+        self,
+        derivatives: Derivatives,
+        texts: Texts,
+        unmarked: Unmarked,
+        mode: Mode,
+        max_nodes: int,
+        folded: Callable[[str], bool],
+        built: int,
+    ) -> None:
+        """``built``: expressions below this number are as they were built, none was begun."""
+        self._derivatives = derivatives
+        self._pool = derivatives.pool
+        self._mode = mode
+        self._max_nodes = max_nodes
+        self._began = len(self._pool)
+        self._work = 0
+        self._rows: dict[Expression, Row] = {}
+        self._folded = folded
+        self._built = built
+        self._marks = Marks(self._pool, self._is_fold)
+        self._texts = texts
+        self._unmarked = unmarked
+        self._nodes = [GraphNode(accepting=False)]
+        self._known: dict[tuple[Expression, int], int] = {}
+        self._states: list[tuple[int, Expression, Mode]] = []
+        """Of every node but the first: its number, expression and mode."""
+        self._rules: dict[int, int] = {}
+        """Numbers of rules, in the order they are met."""
+        self._folds: dict[Expression, bool] = {}
+        self._whole = True
+
+    def run(self, root: Expression) -> Graph:
+        pool = self._pool
+        split = self._marks.split(root)
+        if pool.kinds[split.head] == Kind.RULE and split.then(pool, pool.epsilon) == pool.epsilon:
+            self._rules[pool.operands[split.head]] = 1
+            self._nodes[0].rule = 1
+            root = split.then(pool, pool.body(split.head))
+        self._add(0, "start", "", pool.epsilon, root, self._mode, self._pointer(root))
+        for number, expression, mode in self._states:  # which grows
+            if self._work + len(pool) - self._began > _MOST_WORK:
+                self._cut(number, expression)
+            else:
+                self._add_ways(number, expression, mode)
+        return Graph(self._nodes, self._whole)
+
+    def _row(self, expression: Expression) -> Row:
+        known = self._rows.get(expression)
+        if known is None:
+            self._work += _WORK_OF_PART * self._breadth(expression)
+            known = self._rows[expression] = self._derivatives.live_row(expression)
+        return known
+
+    def _breadth(self, expression: Expression) -> int:
+        """How many parts a derivative is put together from, roughly."""
+        pool, count = self._pool, 0
+        while True:
+            kind, operand = pool.kinds[expression], pool.operands[expression]
+            if kind == Kind.MARKED:
+                expression = operand[0]
+            elif kind == Kind.CONCATENATION:
+                head, tail = operand
+                count += 1
+                expression = tail if pool.nullable[head] else head
+            else:
+                return count + (len(operand) if kind == Kind.UNION else 1)
+
+    def _cut(self, source: int, expression: Expression) -> None:
+        """No ways from ``source`` are drawn, where there are any."""
+        if expression != self._pool.epsilon:
+            self._whole = False
+            nothing, pointer = self._pool.empty, self._nodes[source].pointer
+            self._nodes[source].edges.append(
+                Edge(source, None, "start", "", 0, b"", nothing, pointer)
+            )
+
+    def _add(
+        self,
+        source: int,
+        kind: ChoiceKind,
+        choice: str,
+        decides: Expression,
+        on: Expression,
+        mode: Mode,
+        pointer: str | None,
+    ) -> None:
+        """An edge for a choice of ``decides`` that leaves ``on`` to come, in ``mode``."""
+        leap, end, mode = self._leap(on, mode)
+        decided = min(self._derivatives.length(decides), _LONGEST_COUNTED)
+        if kind == "text":
+            decided = max(1, decided)
+        edge = Edge(source, self._node(end, mode), kind, choice, decided, leap, decides, pointer)
+        self._nodes[source].edges.append(edge)
+
+    def _node(self, expression: Expression, mode: Mode) -> int | None:
+        expression, repeats = self._loosen(expression, mode)
+        key = self._unmarked.plain(expression), mode
+        known = self._known.get(key)
+        if known is not None:
+            return known
+        if len(self._nodes) >= self._max_nodes:
+            self._whole = False
+            return None
+        number = self._known[key] = len(self._nodes)
+        pointer = self._pointer(expression)
+        self._nodes.append(GraphNode(self._pool.nullable[expression], repeats, pointer=pointer))
+        self._states.append((number, expression, mode))
+        return number
+
+    def _pointer(self, expression: Expression) -> str | None:
+        return self._marks.pointer(self._marks.split(expression))
+
+    def _loosen(self, expression: Expression, mode: Mode) -> tuple[Expression, str]:
+        """Forget how many items are still to come, so that all of them share their states."""
+        pool, split = self._pool, self._marks.split(expression)
+        if pool.kinds[split.head] != Kind.REPETITION or self._texts.is_text(split.head, mode):
+            return expression, ""
+        inner, low, high = pool.operands[split.head]
+        if high is not None and high <= _UNROLLED:
+            return expression, ""
+        repeats = f"{low} or more" if high is None else f"{low} to {high}"
+        if low == high or (low, high) == (0, None):
+            repeats = "any number of" if high is None else str(low)
+        return split.then(pool, pool.repeat(inner)), f"{repeats} times"
+
+    def _leap(self, expression: Expression, mode: Mode) -> tuple[bytes, Expression, Mode]:
+        """The forced bytes from here, where they lead, and whether that is inside a string."""
+        pool, parts = self._pool, []
+        while not pool.nullable[expression]:
+            split = self._marks.split(expression)
+            head = split.head
+            if pool.kinds[head] == Kind.LITERAL:
+                text, expression = pool.operands[head], split.then(pool, pool.epsilon)
+            elif (
+                self._is_named(head)
+                or self._texts.is_text(head, mode)
+                or self._loosen(expression, mode)[1]
+                or self._apart(head, mode)
+            ):
+                break
+            else:
+                row = self._row(expression)
+                if len(row) != 1 or row[0][0].bit_count() > 1:
+                    break
+                text, expression = bytes(members(row[0][0])), row[0][1]
+            parts.append(text)
+            mode = mode.after(text)
+        return b"".join(parts), expression, mode
+
+    def _add_ways(self, source: int, expression: Expression, mode: Mode) -> None:
+        """Edges for the choices in a state that nothing is forced in."""
+        pool, split = self._pool, self._marks.split(expression)
+        head, pointer = split.head, self._marks.pointer(split)
+        if self._texts.is_text(head, mode):
+            self._add_text(source, expression, mode, pointer)
+            return
+        if self._is_named(head):
+            rest = split.then(pool, pool.epsilon)
+            if pool.kinds[head] == Kind.MARKED:
+                pointer = self._marks.pointer_of(head)
+                self._add(source, "fold", self._fold_label(head), head, rest, mode, pointer)
+            else:
+                self._add(source, "rule", self._name(head, pointer), head, rest, mode, pointer)
+            return
+        apart = self._apart(head, mode)
+        for member in apart:
+            way = split.then(pool, member)
+            if self._derivatives.length(way) < INFINITE:
+                self._add_ways(source, way, mode)
+        if apart:
+            others = [member for member in pool.operands[head] if member not in apart]
+            expression = split.then(pool, pool.union(others))
+        for bits, target in self._row(expression):
+            single = bits.bit_count() == 1
+            after = mode.after(bytes(members(bits))) if single else mode
+            kind: ChoiceKind = "byte" if single else "class"
+            self._add(source, kind, spell_class(bits), pool.byte(bits), target, after, pointer)
+
+    def _add_text(
+        self, source: int, expression: Expression, mode: Mode, pointer: str | None
+    ) -> None:
+        """One choice of all the text up to the next literal."""
+        pool, parts, after = self._pool, list[Expression](), mode
+        while expression != pool.epsilon:
+            split = self._marks.split(expression)
+            head = split.head
+            if pool.kinds[head] == Kind.LITERAL or not self._texts.is_text(head, mode):
+                break
+            parts.append(head)
+            self._derivatives.length(head)  # which shortest builds on
+            after = after.after(self._derivatives.shortest(head))
+            expression = split.then(pool, pool.epsilon)
+        label = self._texts.label(parts, mode)
+        self._add(source, "text", label, pool.concatenate(*parts), expression, after, pointer)
+
+    def _name(self, head: Expression, pointer: str | None) -> str:
+        """Of a rule, whose body then is a node of its own, or of a set of items."""
+        pool, operand = self._pool, self._pool.operands[head]
+        if pool.kinds[head] == Kind.DISTINCT:
+            items, _, low, high = operand
+            return f"{low} to {high} of {len(items)} items, all different"
+        if operand not in self._rules:
+            if first_bytes(self._derivatives.row(head)) == _ANY_VALUE_FIRST:
+                return "any JSON value"
+            number = self._rules[operand] = len(self._rules) + 1
+            body = pool.body(head)
+            start = self._node(body if pointer is None else pool.pointed(body, pointer), self._mode)
+            if start is not None:
+                self._nodes[start].rule = number
+        return f"rule {self._rules[operand]}"
+
+    def _fold_label(self, head: Expression) -> str:
+        first = first_bytes(self._derivatives.row(head))
+        kind = {_OBJECT: "object", _ARRAY: "array"}.get(first, "value")
+        return f"{kind} {self._marks.pointer_of(head)}"
+
+    def _apart(self, head: Expression, mode: Mode) -> list[Expression]:
+        """Of a union's members those that are a way of their own: rules, folds and free text.
+
+        Free text may spell what another member spells, too; a row would tell them apart byte by
+        byte.
+        """
+        if self._pool.kinds[head] != Kind.UNION:
+            return []
+        firsts = {member: self._first(member) for member in self._pool.operands[head]}
+        return [
+            member
+            for member, first in firsts.items()
+            if self._is_named(first) or self._texts.is_text(first, mode)
+        ]
+
+    def _first(self, expression: Expression) -> Expression:
+        return self._marks.split(expression).head
+
+    def _is_named(self, head: Expression) -> bool:
+        return self._pool.kinds[head] in (*_BY_NAME, Kind.MARKED)
+
+    def _is_fold(self, marked: Expression) -> bool:
+        known = self._folds.get(marked)
+        if known is None:
+            known = self._folds[marked] = self._is_folded(marked)
+        return known
+
+    def _is_folded(self, marked: Expression) -> bool:
+        """Whether it is a whole value, one that may be an object or array, and folded."""
+        pointer = self._marks.pointer_of(marked)
+        inside = self._pool.operands[marked][0]
+        if marked >= self._built or pointer is None or not self._folded(pointer):
+            return False
+        if self._pool.kinds[inside] == Kind.RULE:
+            return False
+        return first_bytes(self._derivatives.row(marked)) & (_OBJECT | _ARRAY) != 0
