@@ -26,7 +26,7 @@ ATTACKS = {
         document.body.setAttribute("onclick", "window.owned = true");
         document.body.click();""",
     "code made of text": """
-        try { eval("window.owned = true"); } catch {}""",
+        setTimeout("window.owned = true");""",
     "a style in the page": """
         const style = document.createElement("style");
         style.textContent = "body { color: rgb(1, 2, 3) }";
