@@ -95,14 +95,15 @@ def ways_of(page: Page) -> int:
 
 
 def test_what_is_folded_opens_and_folds_again(page: Page) -> None:
-    parts = {f"part_{number}": {"$ref": "#/$defs/Item"} for number in range(40)}
+    parts = {f"part_{number}": {"$ref": "#/$defs/Item"} for number in range(200)}
     schema = {"type": "object", "properties": parts, "required": list(parts)}
     write_schema(page, {**schema, "$defs": {"Item": ITEM}})
-    fold = page.locator(".picture .way.fold").first
-    expect(fold).to_be_attached()
+    search = page.get_by_label("Search the graph")
+    search.fill("/properties/part_120")
+    expect(page.get_by_text(re.compile(r"^[1-9]\d* match"))).to_be_visible()
     before = ways_of(page)
-    page.locator(".graph-window").press("Home")
-    fold.dispatch_event("click")
+    search.press("Enter")
+    page.get_by_role("button", name=re.compile("^Unfold")).first.click()
     opened = page.locator(".graph-unfolded button")
     expect(opened).to_have_count(1)
     expect(page.locator(".graph-window")).to_have_attribute("aria-busy", "false")
@@ -117,7 +118,7 @@ def test_search_goes_from_match_to_match(page: Page) -> None:
     wait_until_drawn(page, "company")
     search = page.get_by_label("Search the graph")
     search.fill("company")
-    expect(page.get_by_text("1 match", exact=True)).to_be_visible()
+    expect(page.get_by_text(re.compile(r"^[1-9]\d* match"))).to_be_visible()
     search.press("Enter")
     found = page.locator(".picture .selected")
     expect(found).to_contain_text("company")
@@ -176,8 +177,7 @@ def test_the_drawing_is_taken_home_as_svg_and_as_graphviz_text(page: Page, tmp_p
 
 def test_explain_leads_from_each_keyword_to_its_place(page: Page) -> None:
     show_tab(page, "Explain")
-    row = page.get_by_role("button", name=re.compile("/properties/email/format"))
-    row.click()
+    page.get_by_role("button").filter(has_text="/properties/email/format").click()
     page.wait_for_function("getSelection().toString().includes('format')")
     expect(page.locator(".explain")).to_contain_text("shortest answer")
     shortest = page.locator(".explain code, .explain pre").filter(has_text='{"name"').first
