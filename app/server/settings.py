@@ -36,17 +36,18 @@ from app.telemetry.logs import LogFormat
 
 MIB = 1 << 20
 
-TEXT_BODY_BYTES = 4 * MIB
 IMAGE_BODY_BYTES = 32 * MIB
 """Room for the largest image in base64, or for a few photographs."""
 
 _USUAL_IMAGE_TOKENS = 4096
 """3.2 megapixels for models that count a token for 28 x 28 pixels."""
 
-_IMAGE_MEMORY = 1024 * MIB
-_PIXEL_BYTES = 24
-"""What a worker may take for an image: itself, and for each pixel of the largest two copies with
-transparency, two without and the model's own."""
+_IMAGE_START_SECONDS = 300.0
+"""A worker imports torch and transformers, which takes long where many start at once."""
+_IMAGE_MEMORY = 512 * MIB
+_PIXEL_BYTES = 20
+"""What a worker may take for an image beyond itself: 605 MB were seen for 49 million pixels with
+transparency, 12 bytes for each."""
 
 _PREFILL_SHARE = 8
 """Of a step that computes so many spare tokens of a prompt, reading the weights is a ninth."""
@@ -207,12 +208,12 @@ class Settings(BaseSettings):
     """Python types (module:Type) compiled at start-up; commas between several."""
 
     max_body_bytes: Annotated[
-        Bytes | None,
+        Bytes,
         Field(
-            description=f"Size of a request body; by default {TEXT_BODY_BYTES // MIB} MiB, or "
-            f"{IMAGE_BODY_BYTES // MIB} MiB where the model sees images."
+            description="Size of a request body; where the model sees images and this is not set, "
+            f"{IMAGE_BODY_BYTES // MIB} MiB."
         ),
-    ] = None
+    ] = 4 * MIB
     max_bodies_bytes: Annotated[Bytes, Field(validate_default=True)] = 256 * MIB
     """Size of all request bodies together that are being read; of it, as of max_queue,
     tenant_share leaves others a rest above."""
@@ -324,7 +325,7 @@ class Settings(BaseSettings):
     @field_validator("max_bodies_bytes")
     @classmethod
     def _have_room_for_one(cls, size: int, settings: ValidationInfo) -> int:
-        if size < (settings.data.get("max_body_bytes") or 0):
+        if size < settings.data.get("max_body_bytes", 0):
             raise ValueError(f"{size} is less than max_body_bytes, the size of one body")
         return size
 
@@ -425,8 +426,9 @@ class Settings(BaseSettings):
 
     def body_bytes(self, *, sees: bool) -> int:
         """Of one request; ``sees``: whether the model has eyes."""
-        usual = IMAGE_BODY_BYTES if sees else TEXT_BODY_BYTES
-        return self.max_body_bytes or min(usual, self.max_bodies_bytes)
+        if sees and "max_body_bytes" not in self.model_fields_set:
+            return min(IMAGE_BODY_BYTES, self.max_bodies_bytes)
+        return self.max_body_bytes
 
     def image_rules(self) -> ImageRules:
         return ImageRules(
@@ -442,7 +444,10 @@ class Settings(BaseSettings):
         """Of the workers that read images, which hold several copies of one."""
         memory = _IMAGE_MEMORY + self.max_image_bytes * 4 + self.max_image_pixels * _PIXEL_BYTES
         return WorkerLimits(
-            seconds=self.image_seconds, memory_bytes=memory, answer_bytes=self.max_images_bytes
+            seconds=self.image_seconds,
+            memory_bytes=memory,
+            answer_bytes=self.max_images_bytes,
+            start_seconds=_IMAGE_START_SECONDS,
         )
 
     def image_tokens(self, context: int) -> int:

@@ -16,6 +16,7 @@ import httpx
 import numpy as np
 import pytest
 from PIL import Image
+from tokenizers import decoders
 from transformers import AutoTokenizer
 
 from app.server.backend import load_backend
@@ -60,6 +61,7 @@ def noise(seed: int) -> Image.Image:
 
 def with_template(model: Seeing, template: str) -> None:
     tokenizer = AutoTokenizer.from_pretrained(model.folder)
+    tokenizer.backend_tokenizer.decoder = decoders.ByteLevel()
     tokenizer.chat_template = template.replace("MARK", model.text("IMAGE"))
     tokenizer.save_pretrained(model.folder)
 

@@ -20,6 +20,7 @@ from app.http.connection import ConnectionLimits
 from app.server.settings import Settings
 from app.serving.compiling.cache import ConstraintCache
 from app.serving.compiling.schema_registry import SchemaRegistry
+from app.serving.images.fetching import FetchLimits
 from app.serving.workers.pool import WorkerLimits
 
 ROOT = Path(__file__).parents[2]
@@ -27,6 +28,7 @@ DOCUMENT = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
 CLASSES: tuple[Any, ...] = (
     ChatCompletionRequest,
     WorkerLimits,
+    FetchLimits,
     CompletionRequest,
     ConnectionLimits,
     ConstraintCache,

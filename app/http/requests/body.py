@@ -62,7 +62,7 @@ def _check_page(request: Request) -> None:
         raise InvalidRequest("a page has to send its request with content-type: application/json")
 
 
-def parse_json_object(data: bytes, max_nesting: int) -> dict[str, Any]:
+def parse_json_object(data: bytes | bytearray, max_nesting: int) -> dict[str, Any]:
     check_size(data)
     try:
         value = from_json(data, allow_inf_nan=False)
@@ -75,7 +75,7 @@ def parse_json_object(data: bytes, max_nesting: int) -> dict[str, Any]:
     return value
 
 
-def check_size(data: bytes, param: str | None = None) -> None:
+def check_size(data: bytes | bytearray, param: str | None = None) -> None:
     """Raises ``InvalidRequest`` for JSON that would take long to parse, and all after it.
 
     ``param`` is the field that the JSON is the text of; by default it is the body.
@@ -93,11 +93,11 @@ def check_size(data: bytes, param: str | None = None) -> None:
             )
 
 
-def _brackets(data: bytes) -> int:
+def _brackets(data: bytes | bytearray) -> int:
     return data.count(b"[") + data.count(b"{")
 
 
-async def _read(request: Request, keep: Callable[[int], None], max_bytes: int) -> bytes:
+async def _read(request: Request, keep: Callable[[int], None], max_bytes: int) -> bytearray:
     coding = request.headers.get("content-encoding", "identity")
     if coding.lower() != "identity":
         raise InvalidRequest(f"the body has the content-encoding {coding!r}; send it as plain JSON")
@@ -110,7 +110,7 @@ async def _read(request: Request, keep: Callable[[int], None], max_bytes: int) -
             raise _too_large(max_bytes)
         keep(len(chunk))
         data += chunk
-    return bytes(data)
+    return data
 
 
 def _too_large(max_bytes: int) -> BodyTooLarge:

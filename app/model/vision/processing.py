@@ -22,6 +22,8 @@ from app.core.model_name import is_gguf
 
 _LOW_PIXELS = 512
 """Pixels a side that ``low`` leaves an image."""
+_LEAST_PIXELS = 28
+"""The same of the smallest that one is made to count for fewer tokens."""
 _OF_TEXT = frozenset({"input_ids", "attention_mask", "token_type_ids", "mm_token_type_ids"})
 _LOAD_ERRORS = (OSError, ValueError, ImportError, KeyError, TypeError, AttributeError)
 
@@ -39,26 +41,34 @@ class HfImageProcessor:
 
     def prepare(self, image: Any, detail: ImageDetail, max_tokens: int) -> PreparedImage:
         if detail == "low":
-            image = image.copy()
-            image.thumbnail((_LOW_PIXELS, _LOW_PIXELS))
-        fewest = None
-        while True:
-            prepared = self._prepared(image)
-            found = prepared.num_tokens
-            if found <= max_tokens:
-                return prepared
-            smaller = _scaled(image.size, math.sqrt(max_tokens / found))
-            if found == fewest or smaller == image.size:
-                raise InvalidRequest(
-                    f"an image of {image.size[0]} x {image.size[1]} pixels counts for {found} "
-                    f"tokens and the limit is {max_tokens}"
-                )
-            fewest, image = found, image.resize(smaller)
+            image = _within(image, _LOW_PIXELS)
+        prepared = self._prepared(image)
+        if prepared.num_tokens <= max_tokens:
+            return prepared
+        least = self._prepared(_within(image, _LEAST_PIXELS))
+        if least.num_tokens > max_tokens:
+            raise InvalidRequest(
+                f"an image of {image.width} x {image.height} pixels counts for "
+                f"{prepared.num_tokens} tokens, made as small as can be for {least.num_tokens}, "
+                f"and the limit is {max_tokens}"
+            )
+        side = max(image.size)
+        while side > _LEAST_PIXELS and prepared.num_tokens > max_tokens:
+            # Tokens go by area, but where the processor itself makes images smaller.
+            side = int(side * min(0.9, math.sqrt(max_tokens / prepared.num_tokens)))
+            prepared = self._prepared(_within(image, side))
+        return prepared if prepared.num_tokens <= max_tokens else least
 
     def _prepared(self, image: Any) -> PreparedImage:
-        found = self.whole(
-            images=[image], text=[self.marker], return_tensors="pt", add_special_tokens=False
-        )
+        try:
+            found = self.whole(
+                images=[image], text=[self.marker], return_tensors="pt", add_special_tokens=False
+            )
+        except ValueError as error:  # too long for its width, say
+            raise InvalidRequest(
+                f"the model's image processor refuses an image of {image.width} x {image.height} "
+                f"pixels: {error}"
+            ) from error
         expansion = tuple(found["input_ids"][0].tolist())
         inputs = {name: each.numpy() for name, each in found.items() if name not in _OF_TEXT}
         return PreparedImage(digest_of(expansion, inputs), expansion, inputs)
@@ -111,9 +121,11 @@ def _make(model: str, kind: Any, tokenizer: PreTrainedTokenizerBase) -> Any:
     return kind.from_args_and_dict([parts.get(name) for name in names], settings)
 
 
-def _scaled(size: tuple[int, int], factor: float) -> tuple[int, int]:
-    width, height = (max(1, int(side * factor)) for side in size)
-    return width, height
+def _within(image: Any, side: int) -> Any:
+    """A copy of ``image`` that is no longer and no wider than ``side`` pixels."""
+    smaller = image.copy()
+    smaller.thumbnail((side, side))
+    return smaller
 
 
 class _RowsProcessor(ProcessorMixin):

@@ -125,7 +125,7 @@ class _Worker:
             async with asyncio.timeout(limits.start_seconds):
                 await worker._receive()
             if warm_up is not None:
-                await worker.ask(warm_up, limits.seconds)
+                await worker.ask(warm_up, limits.start_seconds)
         except BaseException:
             await worker.kill()
             raise
@@ -202,7 +202,8 @@ class WorkerPool:
         self._asking: set[asyncio.Task[bytes]] = set()
         self._warm_up = None
         if warm_up is not None:
-            self._warm_up = pickle.dumps(self._job(target, warm_up, limits.seconds))
+            # The first job imports what the target has put off.
+            self._warm_up = pickle.dumps(self._job(target, warm_up, limits.start_seconds))
         self._idle: FairPool[_Worker | None] = FairPool()
         """None stands for a worker that could not be started: whoever acquires it tries again."""
         self._workers: set[_Worker] = set()
@@ -217,7 +218,7 @@ class WorkerPool:
         try:
             workers = await asyncio.gather(*(self._new_worker() for _ in range(self._size)))
         except _NOT_STARTED as error:
-            raise LeapjsonError(f"the worker processes could not be started: {error}") from error
+            raise LeapjsonError(f"the worker processes could not be started: {error!r}") from error
         for worker in workers:
             self._idle.release(worker)
 
@@ -243,10 +244,9 @@ class WorkerPool:
     async def run(self, target: str, argument: Any, tenant: str = "", *, seconds: float) -> Any:
         """Like ``work``, with another function, argument and processor time."""
         job = self._job(target, argument, seconds)
-        message = await _written(job)
         for dead in range(self._size + 1):
             try:
-                return self._result(await self._read(await self._ask(message, seconds, tenant)))
+                return self._result(await self._read(await self._ask(job, tenant)))
             except _WorkerEnded as ended:
                 # Every worker may have been killed while it waited; the job has done that to none.
                 if ended.status != KILLED or dead == self._size:
@@ -256,11 +256,11 @@ class WorkerPool:
     def _job(self, target: str, argument: Any, seconds: float) -> Job:
         return Job(target, (argument, *self._arguments), seconds)
 
-    async def _ask(self, job: bytes, seconds: float, tenant: str) -> bytes:
+    async def _ask(self, job: Job, tenant: str) -> bytes:
         worker = await self._acquire(tenant)
         if self._kills_for_nobody:
-            return await self._ask_worker(worker, job, seconds, tenant)
-        task = asyncio.create_task(self._ask_worker(worker, job, seconds, tenant))
+            return await self._ask_worker(worker, job, tenant)
+        task = asyncio.create_task(self._ask_worker(worker, job, tenant))
         self._asking.add(task)
         task.add_done_callback(self._asked)
         return await asyncio.shield(task)
@@ -270,11 +270,12 @@ class WorkerPool:
         if not task.cancelled():
             task.exception()  # retrieved, also where nobody waits for it any more
 
-    async def _ask_worker(self, worker: _Worker, job: bytes, seconds: float, tenant: str) -> bytes:
+    async def _ask_worker(self, worker: _Worker, job: Job, tenant: str) -> bytes:
         clock = asyncio.get_running_loop().time
         started, healthy = clock(), False
         try:
-            answer = await worker.ask(job, seconds)
+            # Written only now: of those that wait for a worker there may be many, and large ones.
+            answer = await worker.ask(await _written(job), job.seconds)
             healthy = True
             return answer
         except TimeoutError:

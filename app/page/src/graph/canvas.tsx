@@ -89,7 +89,7 @@ function walk({ picture, view }: Canvas): void {
 
 function goToStart({ view }: Canvas): void {
   const start = registered.peek()?.graph.states[0];
-  if (start) view.show(start);
+  if (start) view.visit(start);
 }
 
 function click(event: MouseEvent): void {

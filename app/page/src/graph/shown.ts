@@ -36,7 +36,7 @@ export const turned: Signal<string | null> = signal(null);
 export function select(id: string): void {
   selected.value = id;
   const place = registered.value && placeOf(registered.value.index, id);
-  if (place) canvas.value?.view.show(place);
+  if (place) canvas.value?.view.visit(place);
 }
 
 /** What a click on a state or way does: a fold opens, all others lead to their place in the schema. */

@@ -72,6 +72,12 @@ export class View {
     this.#glide(fit(this.#drawing, this.#window()));
   }
 
+  /** By people's hands: brings a place of the drawing into sight. */
+  visit(place: { x: number; y: number }): void {
+    this.following.value = false;
+    this.show(place);
+  }
+
   /** Brings a place of the drawing into sight. */
   show(place: { x: number; y: number }): void {
     if (this.#pending === null) this.#glide(showing(this.#camera, this.#drawing, this.#window(), place.x, place.y));
