@@ -11,6 +11,8 @@ export interface Example {
   /** The constraint: a JSON Schema, a regular expression, or a grammar. */
   constraint: unknown;
   confidence?: boolean;
+  /** It is about pictures, which come from whoever tries it; shown where the model sees. */
+  seen?: true;
 }
 
 const text = { type: "string" };
@@ -123,6 +125,24 @@ export const EXAMPLES: readonly Example[] = [
         patronus: { type: "string", maxLength: 20 },
       },
       required: ["name", "house", "blood_status", "occupation", "wand", "alive", "patronus"],
+    },
+  },
+  {
+    id: "card",
+    label: "A card in a picture (docs/images/card.png)",
+    prompt: "Read this card.",
+    kind: "schema",
+    seen: true,
+    constraint: {
+      title: "Card",
+      type: "object",
+      properties: {
+        name: text,
+        house: text,
+        level: { type: "integer" },
+        wand: { type: "object", properties: { wood: text, core: text }, required: ["wood", "core"] },
+      },
+      required: ["name", "house", "level", "wand"],
     },
   },
   {

@@ -10,7 +10,7 @@ export function showExample(example: Example): void {
   batch(() => {
     promptText.value = example.prompt;
     systemText.value = example.system ?? "";
-    pictures.value = [];
+    if (!example.seen) pictures.value = [];
     constraintKind.value = example.kind;
     confidenceWanted.value = example.confidence ?? false;
     temperature.value = 0;

@@ -79,7 +79,7 @@ function ExamplePicker() {
           if (found) showExample(found);
         }}
       >
-        {EXAMPLES.map(({ id, label }) => (
+        {EXAMPLES.filter(({ seen }) => !seen || seesImages.value).map(({ id, label }) => (
           <option key={id} value={id}>
             {label}
           </option>
