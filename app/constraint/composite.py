@@ -30,7 +30,7 @@ Leaf = JsonSchema | JsonObject | Regex | Choice | Grammar | Arguments
 _MOST_PARTS = 20_000
 _MOST_MARK_BYTES = 100_000
 """Of all strings that free text may not hold, and that parts may not start with."""
-_UNROLLING_WORK = 300_000
+_UNROLLING_WORK = 1_000_000
 """Steps of work that beginnings taken out of parts may cost: a fraction of a second."""
 _UNBOUNDED_TIMES = 100
 """What a repetition without end counts as, where it repeats others."""

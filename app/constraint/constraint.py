@@ -26,7 +26,7 @@ from app.core.errors import ConstraintTooComplex, RejectedToken, WorkPending
 from app.core.json_scan import Place
 from app.core.verbatim import Source
 
-_WORK_PER_CALL = 80_000
+_WORK_PER_CALL = 160_000
 """Steps of work that one call may cost: tens of milliseconds. Real schemas stay far below."""
 
 _WORK_PER_MASK = 5_000_000
@@ -169,7 +169,7 @@ class AutomatonState:
 
     def _narrow_mask(self) -> Mask:
         """The one token that a shortest completion begins with, or the end where that is empty."""
-        self._allow(4 * _WORK_PER_CALL)
+        self._allow(2 * _WORK_PER_CALL)
         text = self.shortest_completion()
         self._automaton.derivatives.lead_along(self._automaton.expression(self._state), text)
         mask = self._index.new_mask()

@@ -43,7 +43,7 @@ from app.core.literals import Literals
 from app.core.relaxation import Relaxation
 from app.core.specs import Choice, Grammar, JsonObject, JsonSchema, Regex
 
-_COMPILE_WORK = 300_000
+_COMPILE_WORK = 1_000_000
 """Steps of work that lengths and emptiness may cost: a fraction of a second."""
 
 

@@ -21,6 +21,7 @@ from app.model.cpu.packed_linear import can_pack, pack_linears
 from app.model.forward import RaggedForward
 from app.model.inputs import lay_out
 from app.model.kv_storage import allocate
+from app.model.layers.attention import set_attention
 from app.model.layers.quantized import (
     ROUNDING,
     check_rounding,
@@ -88,7 +89,7 @@ def prepare(
     prepared, noise = _fuse_or_pack(loaded, config, adapters, case, expected, noise)
     if config.batch_invariant and loaded.device.type == "cpu":
         require_invariance(model)
-    model.set_attn_implementation(loaded.route.name)
+    set_attention(model, loaded.route.name)
     forward = _forward_over_new(loaded, config, block_size, case.blocks)
     check_ragged_step(model, forward, case, block_size, expected, noise)
     if not loaded.recurrent.shapes:

@@ -25,6 +25,7 @@ from app.core.errors import UnsupportedModel
 from app.core.step import LogitsRow, Span, StepPlan
 from app.model.forward import RaggedForward
 from app.model.inputs import lay_out
+from app.model.layers.attention import set_attention
 from app.model.layers.model_call import logits_of, takes_positions
 
 _TOLERANCE = {torch.float32: 1e-3, torch.float16: 0.03, torch.bfloat16: 0.1}
@@ -280,7 +281,7 @@ def rounding_noise(model: PreTrainedModel, case: CheckCase, expected: Tensor) ->
     except ValueError:  # this model has eager attention only
         return nudged
     finally:
-        model.set_attn_implementation(route)
+        set_attention(model, route)
 
 
 @contextlib.contextmanager

@@ -78,8 +78,13 @@ def load_backend(
     """Load the model and what belongs to it. Raises ``UnsupportedModel``."""
     with progress.stage("importing torch and transformers"):
         # Imported here: whoever assembles a server around another backend needs no torch.
+        from transformers.utils import logging as library_log
+
         from app.core.kernels import telling_compilations
         from app.model import composition  # noqa: F401
+
+        library_log.disable_default_handler()  # what it has to say goes where our log goes
+        library_log.enable_propagation()
     with telling_compilations(progress):
         return _load(settings, observer, progress)
 

@@ -16,6 +16,7 @@ from app.constraint.language.expressions import (
     byte_range,
     byte_set,
 )
+from app.constraint.language.rows import TooMuchWork
 from app.core.errors import ConstraintTooComplex
 from tests.constraint.languages import UNIVERSE, Recipe, accepts, build, recipes, strings
 
@@ -46,6 +47,33 @@ def test_derivatives_agree_with_set_algebra_on_every_short_string(recipe: Recipe
     assert {text for text in UNIVERSE if contains(derivatives, expression, text)} == expected
     for text in list(UNIVERSE)[:20]:
         assert accepts(pool, expression, text) == (text in expected)
+
+
+def test_derivatives_along_what_may_be_left_out_are_counted() -> None:
+    pool = ExpressionPool()
+    letters = [pool.literal(bytes([byte])) for byte in b"abcdefgh"]
+    expression = pool.epsilon
+    for number in range(4_000):
+        expression = pool.concatenate(pool.optional(letters[number % 8]), expression)
+    derivatives = measured(pool)
+    derivatives.allow(1 << 40)
+    assert derivatives.derivative_of(expression, ord("z")) == pool.empty
+    assert derivatives.work >= 4_000
+    derivatives.allow(100)
+    with pytest.raises(TooMuchWork):
+        derivatives.derivative_of(expression, ord("z"))
+
+
+def test_intersections_are_counted_where_they_are_new() -> None:
+    pool = ExpressionPool()
+    words = [pool.literal(bytes([a, b, 0])) for a in range(60) for b in range(3)]
+    others = [pool.literal(bytes([a, b, 1])) for a in range(60) for b in range(3)]
+    both = pool.intersect([pool.complement(pool.union(words)), pool.complement(pool.union(others))])
+    derivatives = measured(pool)
+    before = len(pool)
+    derivatives.allow(1 << 40)
+    derivatives.row(both)
+    assert derivatives.work >= len(pool) - before
 
 
 @given(recipes())

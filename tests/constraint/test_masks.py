@@ -260,6 +260,29 @@ def test_one_call_does_a_bounded_amount_of_work(schema: Any, compiler: Compiler)
             assert derivatives.work < 200_000  # found out by the last step alone
 
 
+def test_an_opening_is_worked_out_in_turns_and_is_known_then(compiler: Compiler) -> None:
+    patterns = [{"pattern": f"{letter}.{{{4 + at}}}$"} for at, letter in enumerate("abc")]
+    schema = JsonSchema({"type": "string", "allOf": patterns})
+    constraint, whole = compiler.compile(schema), compiler.compile(schema)
+    derivatives, state = constraint.automaton.derivatives, constraint.start()
+    state.accept_bytes(b'"')
+    turns, work = 0, 50
+    while True:
+        try:
+            state.prepare(work=work)
+            break
+        except WorkPending as pending:
+            turns += 1
+            work *= 1 if pending.learned else 2
+    assert turns > 1
+    other = whole.start()
+    other.accept_bytes(b'"')
+    expected = other.forced()
+    derivatives.allow(1 << 40)
+    assert state.forced() == expected
+    assert derivatives.work == 0, "it is not known"
+
+
 def test_a_call_that_was_given_up_leaves_masks_right(compiler: Compiler) -> None:
     vocabulary = small_vocabulary()
     constraint = compiler.compile(JsonSchema(OPEN))

@@ -372,6 +372,56 @@ def test_an_answer_whose_masks_take_more_work_waits_and_is_the_same() -> None:
         assert answers[f"slow {i}"].finish_reason == answers[f"quick {i}"].finish_reason
 
 
+class _SlowToOpen(FiniteConstraint):
+    """Needs five turns to know how its answers begin, and notes what they were given."""
+
+    @cached_property
+    def given(self) -> list[int]:
+        return []
+
+    def start(self) -> FiniteState:
+        return _SlowToOpenState(self, b"")
+
+
+class _SlowToOpenState(FiniteState):
+    def prepare(self, *, work: int) -> None:
+        assert isinstance(self._constraint, _SlowToOpen)
+        self._constraint.given.append(work)
+        if sum(given > 2_000 for given in self._constraint.given) < 5:
+            raise WorkPending(learned=True)
+
+    def forced(self) -> bytes:
+        assert isinstance(self._constraint, _SlowToOpen)
+        assert sum(given > 2_000 for given in self._constraint.given) == 5, "asked too early"
+        return super().forced()
+
+    def copy(self, *, work: int | None = None) -> FiniteState:
+        return _SlowToOpenState(self._constraint, self._text)
+
+
+def test_openings_that_take_much_work_are_worked_out_in_turns_and_change_no_answer() -> None:
+    slow = [_SlowToOpen(language.answers, VOCABULARY) for language in LANGUAGES[:3]]
+    engine = make_engine()
+    for number, one in enumerate(slow):
+        engine.add(request(f"slow {number}", allowed=one, sampling=HOT, seed=number))
+    for number in range(3):
+        engine.add(request(f"{number}", allowed=LANGUAGES[number], sampling=HOT, seed=number))
+    before = [0, 0, 0]
+    for steps in range(10):  # the others do not wait for them
+        step(engine)
+        after = [len([work for work in one.given if work > 2_000]) for one in slow]
+        assert sum(after) - sum(before) == (steps > 0), "not one turn a step"
+        before = after
+    alone = answers_of(
+        make_engine(),
+        [request(f"{i}", allowed=LANGUAGES[i], sampling=HOT, seed=i) for i in range(3)],
+    )
+    answers = drain(engine)
+    for i in range(3):
+        assert answers[f"slow {i}"].tokens == alone[f"{i}"].tokens
+    assert all(one.given.count(15_000) == 5 for one in slow), "what learns gets no more"
+
+
 class _Stubborn(FiniteConstraint):
     """Notes the work that each of its masks is given, and gives none for less than 80,000."""
 

@@ -16,6 +16,8 @@ from app.core.constraint import Constraint, ConstraintSpec
 from app.core.errors import ConstraintTooComplex, UnsupportedSchema
 from app.core.graphs import GraphOptions, GraphSpec, WalkSpec
 from app.core.specs import Choice, Grammar, JsonSchema, Regex
+from app.explain.picture import draw_graph, walk_graph
+from app.http.schemas import GraphObject, WalkObject
 from app.server.composition import assemble
 from app.server.settings import Settings
 from app.telemetry.metrics import Metrics
@@ -317,3 +319,21 @@ async def test_a_refusal_says_where_it_is_about(
         assert error["code"] in ("invalid_schema", "unsupported_schema"), error
         found = {name: error[name] for name in error.keys() - {"message", "type", "param", "code"}}
         assert found == place, error
+
+
+@pytest.mark.parametrize("most", [3, 400])
+def test_a_picture_and_a_walk_are_what_the_document_of_the_api_says(most: int) -> None:
+    inner = {"type": "object", "properties": {"b": {"type": "string"}, "c": {"enum": ["x", "y"]}}}
+    schema = {"type": "object", "properties": {"a": inner, "n": {"$ref": "#"}}}
+    asked = GraphSpec(JsonSchema(schema, close_objects=True), GraphOptions(max_states=most))
+    picture = GraphObject.model_validate_json(draw_graph(asked), strict=True)
+    assert picture.whole == (most == 400)
+    states = {state.id for state in picture.states}
+    assert {way.source for way in picture.ways} <= states
+    assert {way.target for way in picture.ways} <= states | {None}
+    shown = [way for box in picture.boxes for way in box.ways]
+    assert sorted(shown) == sorted(way.id for way in picture.ways)
+    walk = walk_graph(WalkSpec(asked, '{"a": {"c": "x"}}', None))
+    found = WalkObject.model_validate_json(walk, strict=True)
+    assert found.complete == (most == 400)
+    assert {step.way for step in found.steps} <= set(shown)

@@ -51,7 +51,8 @@ def test_the_build_sees_the_package_and_neither_tests_nor_caches() -> None:
     package = (REPOSITORY / "app").rglob("*")
     for path in package:
         relative = path.relative_to(REPOSITORY)
-        assert seen(str(relative)) == ("__pycache__" not in relative.parts), relative
+        made = {"__pycache__", "node_modules"}
+        assert seen(str(relative)) == made.isdisjoint(relative.parts), relative
     sources = ("tests/fakes.py", "loadtest/drive.py", "tools/demo_model/train.py")
     for unwanted in (".git", ".venv", *sources, "docs", "k8s", ".env"):
         assert not seen(unwanted)

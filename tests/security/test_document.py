@@ -19,6 +19,7 @@ from app.http.completions.wire import CompletionRequest
 from app.http.connection import ConnectionLimits
 from app.server.settings import Settings
 from app.serving.compiling.cache import ConstraintCache
+from app.serving.compiling.graphs import Graphs
 from app.serving.compiling.schema_registry import SchemaRegistry
 from app.serving.images.fetching import FetchLimits
 from app.serving.workers.pool import WorkerLimits
@@ -32,6 +33,7 @@ CLASSES: tuple[Any, ...] = (
     CompletionRequest,
     ConnectionLimits,
     ConstraintCache,
+    Graphs,
     Limits,
     SchemaRegistry,
     Settings,

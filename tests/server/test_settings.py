@@ -21,6 +21,13 @@ def test_defaults_serve_the_demo_on_the_loopback() -> None:
     )
 
 
+def test_the_embedded_models_have_names() -> None:
+    settings = Settings(model="demo-vision")
+    assert (Path(settings.model) / "processor_config.json").exists()
+    assert settings.served_model == "leapjson-demo-vision"
+    assert Settings(model="demo") == Settings()
+
+
 def test_settings_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {
         "MODEL": "org/name",

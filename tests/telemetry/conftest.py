@@ -1,7 +1,8 @@
-"""A server of the demo model that has answered requests, with its metrics and its log."""
+"""A server of the demo that sees, which has answered requests, with its metrics and its log."""
 
 from __future__ import annotations
 
+import base64
 import json
 import time
 from collections.abc import Iterator, Sequence
@@ -16,6 +17,7 @@ from loadtest.server import running_server
 
 MODEL = "leapjson-demo"
 KEY = "a-key"
+PICTURE = Path(__file__).parents[2] / "docs" / "images" / "card.png"
 SCHEMA = {
     "type": "object",
     "properties": {"name": {"type": "string", "maxLength": 9}, "ok": {"type": "boolean"}},
@@ -56,6 +58,9 @@ class Served:
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     log = tmp_path_factory.mktemp("telemetry") / "log"
     settings = {
+        "MODEL": "demo-vision",
+        "SERVED_MODEL_NAME": MODEL,
+        "MAX_BODY_BYTES": str(4 << 20),
         "DTYPE": "float32",
         "API_KEYS": KEY,
         "METRICS_PUBLIC": "true",
@@ -76,7 +81,9 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 @pytest.fixture(scope="session")
 def answered(served: Served) -> Served:
     """The same after requests of each kind: metrics that appear on use are there."""
-    messages = [{"role": "user", "content": "Extract: Mira Tolano, yes."}]
+    url = "data:image/png;base64," + base64.b64encode(PICTURE.read_bytes()).decode()
+    seen: dict[str, Any] = {"type": "image_url", "image_url": {"url": url}}
+    messages = [{"role": "user", "content": [{"type": "text", "text": "Read this card."}, seen]}]
     body: dict[str, Any] = {"model": MODEL, "messages": messages, "max_tokens": 60}
     format_ = {"type": "json_schema", "json_schema": {"name": "s", "schema": SCHEMA}}
     chat = "/v1/chat/completions"
@@ -85,10 +92,10 @@ def answered(served: Served) -> Served:
         assert response.status_code == 200, response.text
     bad = {"type": "json_schema", "json_schema": {"name": "s", "schema": {"type": "nothing"}}}
     assert served.client.post(chat, json=body | {"response_format": bad}).status_code == 400
-    long = {"n": 8, "stream": True, "ignore_eos": True, "max_tokens": 1900}
+    long = {"n": 8, "stream": True, "ignore_eos": True, "max_tokens": 1800}
     with served.client.stream("POST", chat, json=body | long) as every_place:
         parts = every_place.iter_raw()  # kept: its end would close the connection
-        assert next(parts)  # from here its 15,200 tokens take seconds
+        assert next(parts)  # from here its 14,400 tokens take seconds
         assert served.client.post(chat, json=body).status_code == 429
     assert served.client.get("/nowhere").status_code == 404
     assert [served.client.get(path).status_code for path in ("/health", "/metrics")] == [200, 200]

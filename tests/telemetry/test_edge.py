@@ -180,7 +180,7 @@ async def test_compile_workers_that_crash_are_counted_and_their_errors_are_not_q
         r"^leapjson_compile_worker_restarts_total (\S+)$", metrics.render()[0].decode(), re.M
     )
     assert float(restarts[0]) >= 1
-    assert "the compiler failed: ValueError" in caplog.text
+    assert "a worker failed: ValueError" in caplog.text
     assert "a bug" not in caplog.text
 
 

@@ -2,8 +2,11 @@
 
 Greedy, plain transformers `generate`, nothing constrained; with the fonts of training, and with
 fonts that it has never seen. A field is one scalar; it is right if it is there and the same.
+`Served` asks a server instead, which enforces the schema.
 """
 
+import base64
+import io
 import json
 import sys
 from collections.abc import Iterator, Sequence
@@ -11,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+import httpx
 import torch
 from PIL import Image
 from transformers import AutoProcessor, LlavaForConditionalGeneration
@@ -20,7 +24,7 @@ from app.demo import VISION_MODEL_PATH
 from app.terminal.screen import open_screen
 from tools.demo_model.records import Json
 from tools.demo_model.words import Split
-from tools.demo_vision.corpus import Example, examples
+from tools.demo_vision.corpus import IMAGE, Example, examples
 from tools.demo_vision.scenes import KINDS
 from tools.demo_vision.tokenizer import prompt
 
@@ -54,6 +58,57 @@ class Demo:
         return texts
 
 
+class Served:
+    """A server of the model, which holds every answer to the schema of its kind."""
+
+    def __init__(self, url: str) -> None:
+        self.client = httpx.Client(base_url=url, timeout=60)
+        self.model = self.client.get("/v1/models").json()["data"][0]["id"]
+
+    def answers(self, asked: Sequence[Example]) -> list[str]:
+        """What it says of each picture, one after the other."""
+        return [self._answer(example) for example in asked]
+
+    def _answer(self, example: Example) -> str:
+        *before, user = example.messages
+        first, last = user["content"].split(IMAGE)
+        image = {"type": "image_url", "image_url": {"url": _url(example)}}
+        texts = [{"type": "text", "text": text} for text in (first, last) if text]
+        content = [*texts, image] if first else [image, *texts]
+        form = {"name": example.kind, "schema": schema_of(example.record)}
+        body = {
+            "model": self.model,
+            "temperature": 0,
+            "messages": [*before, {"role": "user", "content": content}],
+            "response_format": {"type": "json_schema", "json_schema": form},
+        }
+        response = self.client.post("/v1/chat/completions", json=body)
+        response.raise_for_status()
+        said: str = response.json()["choices"][0]["message"]["content"]
+        return said
+
+
+def schema_of(value: Json) -> dict[str, Any]:
+    """The schema of a record: its keys in their order, and the types of its values."""
+    if isinstance(value, dict):
+        parts = {key: schema_of(part) for key, part in value.items()}
+        return {
+            "type": "object",
+            "properties": parts,
+            "required": list(parts),
+            "additionalProperties": False,
+        }
+    if isinstance(value, list):
+        return {"type": "array", "items": schema_of(value[0])}
+    return {"type": {str: "string", int: "integer", float: "number"}[type(value)]}
+
+
+def _url(example: Example) -> str:
+    file = io.BytesIO()
+    Image.fromarray(example.picture.pixels).save(file, "PNG")
+    return f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}"
+
+
 @dataclass
 class Score:
     """Counts of pictures, of answers that parse and that are exact, and of fields."""
@@ -85,7 +140,9 @@ def scored(example: Example, answer: str) -> Score:
     return Score(1, 1, int(said == example.record), len(wanted), right)
 
 
-def evaluate(demo: Demo, per_kind: int, seed: int, fonts: Split) -> Iterator[tuple[str, Score]]:
+def evaluate(
+    demo: Demo | Served, per_kind: int, seed: int, fonts: Split
+) -> Iterator[tuple[str, Score]]:
     """Yields the score of each kind of picture, and of all together under "all"."""
     together = Score()
     told = open_screen(sys.stderr).progress
@@ -101,7 +158,7 @@ def evaluate(demo: Demo, per_kind: int, seed: int, fonts: Split) -> Iterator[tup
     yield "all", together
 
 
-def print_table(demo: Demo, per_kind: int, seed: int) -> None:
+def print_table(demo: Demo | Served, per_kind: int, seed: int) -> None:
     """Prints one line for each kind and sort of fonts."""
     print("kind      fonts     pictures  parsed   exact  fields right")
     fonts: Split

@@ -6,6 +6,7 @@ together before any training. That attention can start so is from d'Ascoli et al
 """
 
 import math
+from copy import deepcopy
 from pathlib import Path
 from typing import Any, Final
 
@@ -215,7 +216,10 @@ def export(
     model: LlavaForConditionalGeneration, tokenizer: PreTrainedTokenizerFast, out: Path
 ) -> None:
     """Writes the weights in bfloat16, the configuration, the processor and the tokenizer."""
-    copy = LlavaForConditionalGeneration(model.config)
+    config: Any = deepcopy(model.config)
+    for part in (config, config.text_config, config.vision_config):
+        part.dtype = torch.bfloat16
+    copy = LlavaForConditionalGeneration(config)
     copy.to(dtype=torch.bfloat16)  # type: ignore[call-arg]
     copy.load_state_dict(model.state_dict())
     copy.generation_config = GenerationConfig(

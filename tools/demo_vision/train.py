@@ -132,7 +132,7 @@ def polish(plan: Plan, reader_at: Path) -> None:
     whole = nn.ModuleList([reader, model.model.language_model])
     optimizers = optimizers_for(whole, plan.learning_rate)
     scenes = batches(plan.pool, "scenes", plan.chunks, plan.batch, plan.seed)
-    pages = batches(plan.pool, "pages", plan.chunks // 2, plan.batch // 2, plan.seed)
+    pages = batches(plan.pool, "pages", plan.chunks // 2, plan.batch // 4, plan.seed)
     start, step, seen = time.monotonic(), 0, []
     while (progress := share(plan, step, start)) < 1:
         set_rate(optimizers, plan.rate(progress))

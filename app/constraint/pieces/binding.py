@@ -17,7 +17,7 @@ from app.constraint.program import Program
 from app.core.errors import UnsatisfiableSchema
 from app.core.verbatim import Hole, Source
 
-_BIND_WORK = 300_000
+_BIND_WORK = 1_000_000
 """Steps of work that lengths and emptiness may cost once documents are there."""
 
 Piece = tuple[Expression, Leaf]

@@ -253,10 +253,17 @@ def probe_layers(
     return probe.shapes
 
 
+def set_attention(model: PreTrainedModel, name: str) -> None:
+    """Have the language part use the attention ``name``; towers beside it keep theirs."""
+    text = model.config.get_text_config()
+    parts = [key for key in model.config.sub_configs if getattr(model.config, key) is text]
+    model.set_attn_implementation({"": name, **dict.fromkeys(parts, name)} if parts else name)
+
+
 @torch.inference_mode()
 def run_two_tokens(model: PreTrainedModel, route: AttentionRoute, probe: LayerAttention) -> None:
     """A forward pass whose attention is ``probe``. Leaves the model set to the route."""
-    model.set_attn_implementation(route.name)
+    set_attention(model, route.name)
     positions = torch.arange(2, device=model.device).unsqueeze(0)
     ids = positions + 1  # 0 may be padding, which is embedded as zeros
     with route.probing(probe), text_alone(model):

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from transformers import LlavaForConditionalGeneration
 
 from app.demo import VISION_MODEL_PATH
 from tools.demo_model.tokenizer import END
@@ -122,17 +123,21 @@ def test_the_model_sees_in_colour_what_the_reader_sees_in_grey() -> None:
     torch.testing.assert_close(torch.stack(list(seen)), expected, rtol=1e-4, atol=1e-5)
 
 
-def test_one_command_trains_both_stages_and_goes_on_from_what_it_wrote(
+def test_one_command_trains_all_stages_and_goes_on_from_what_it_wrote(
     few: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     work, out = tmp_path / "work", tmp_path / "out"
     common = ["train", "--chunks", "2", "--batch", "8", "--threads", "1", "--work", str(work)]
-    main([*common, "--read-steps", "2", "--answer-steps", "2", "--out", str(out)])
-    assert capsys.readouterr().out.count("done: 2 steps") == 2
+    common += ["--out", str(out), "--polish-steps", "2"]
+    main([*common, "--read-steps", "2", "--answer-steps", "2"])
+    assert capsys.readouterr().out.count("done: 2 steps") == 3
     assert {file.name for file in out.iterdir()} == {
         file.name for file in VISION_MODEL_PATH.iterdir()
     }
-    main([*common, "--read-steps", "0", "--answer-steps", "2", "--go-on", "--out", str(out)])
+    before = (out / "model.safetensors").read_bytes()
+    main([*common, "--read-steps", "0", "--answer-steps", "0"])
+    assert (out / "model.safetensors").read_bytes() != before
+    assert capsys.readouterr().out.count("done: 2 steps") == 1
     main(["evaluate", "--per-kind", "1", "--folder", str(out)])
     lines = [line.split() for line in capsys.readouterr().out.splitlines()[-10:]]
     assert [(line[0], line[1]) for line in lines] == [
@@ -140,3 +145,32 @@ def test_one_command_trains_both_stages_and_goes_on_from_what_it_wrote(
         for fonts in ("train", "held_out")
         for kind in ("receipt", "badge", "chart", "card", "all")
     ]
+
+
+def test_what_is_written_sees_what_was_trained(
+    few: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    steps = ["--read-steps", "1", "--answer-steps", "1", "--polish-steps", "1"]
+    main(
+        [
+            "train",
+            *steps,
+            "--chunks",
+            "2",
+            "--batch",
+            "4",
+            "--work",
+            str(tmp_path),
+            "--out",
+            str(out),
+        ]
+    )
+    reader = Reader(new_projector())
+    reader.load_state_dict(torch.load(tmp_path / "reader.pt"))
+    model = LlavaForConditionalGeneration.from_pretrained(out, dtype=torch.float32)
+    picture = torch.rand(1, 3, SIDE, SIDE) * 2 - 1
+    with torch.no_grad():
+        seen = model.model.get_image_features(picture).pooler_output[0]
+        expected = reader.features(picture.mean(1, keepdim=True))[0]
+    assert (seen - expected).abs().max() < 0.05 * expected.abs().max()

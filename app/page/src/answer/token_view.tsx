@@ -52,7 +52,8 @@ function paintInto(place: HTMLElement, lane: Lane, id: string): () => void {
 }
 
 function show(span: HTMLElement, token: Token, id: string): void {
-  span.textContent = token.text;
+  // A new node: one that is written over counts as text that has moved, when the tail is split anew.
+  if (span.textContent !== token.text) span.replaceChildren(token.text);
   span.className = `token ${token.source}`;
   span.id = id;
   span.role = "option";

@@ -10,6 +10,7 @@ import {
   apiKey,
   constraintKind,
   currentAnswerText,
+  model,
   promptHighlights,
   running,
   schema,
@@ -98,8 +99,9 @@ function begin(race: boolean): void {
 
 let again = false;
 
-// A request that failed for want of a key is sent once more with the one that was given.
+// A request that failed for want of a key is sent once more with the one that was given: when that has brought
+// the models' names, where they were not known before.
 effect(() => {
-  if (!apiKey.value) return;
+  if (!apiKey.value || !model.value) return;
   if (mainLane.error.peek()?.code === "invalid_api_key") (again ? race : run)();
 });
