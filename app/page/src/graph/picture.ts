@@ -107,7 +107,7 @@ export class Picture {
     const node = this.#nodes.get(id);
     if (!node) return;
     const visits = this.#passed.visits.get(id) ?? 0;
-    node.classList.toggle("passed", visits > 0 || this.#routes.has(id));
+    node.classList.toggle("passed", visits > 0 || id === this.#passed.at || this.#routes.has(id));
     node.classList.toggle("here", id === this.#passed.at);
     node.classList.toggle("latest", id === this.#passed.fresh[0]);
     node.classList.toggle("fresh", this.#passed.fresh.includes(id));
