@@ -132,7 +132,7 @@ def run(page: Page) -> dict[str, Any]:
     page.evaluate("window.streams = []")
     press(page, "Run")
     expect(page.locator(".answer-tools .state")).to_have_class("state done")
-    page.wait_for_function("streams.every((stream) => stream.ended)")
+    page.wait_for_function("() => streams.every((stream) => stream.ended)")
     usage: dict[str, Any] = page.evaluate(
         """streams[0].text.split("\\n\\n")
            .filter((event) => event.startsWith("data: {"))

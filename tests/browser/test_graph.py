@@ -133,7 +133,7 @@ def test_a_way_leads_to_its_place_in_the_schema(page: Page) -> None:
     search.fill("/properties/phone")
     search.press("Enter")
     page.locator(".graph-window").press("Enter")
-    page.wait_for_function("getSelection().toString().includes('phone')")
+    page.wait_for_function("() => getSelection().toString().includes('phone')")
 
 
 def test_the_drawing_moves_by_keys_and_wheel(page: Page) -> None:
@@ -178,7 +178,7 @@ def test_the_drawing_is_taken_home_as_svg_and_as_graphviz_text(page: Page, tmp_p
 def test_explain_leads_from_each_keyword_to_its_place(page: Page) -> None:
     show_tab(page, "Explain")
     page.get_by_role("button").filter(has_text="/properties/email/format").click()
-    page.wait_for_function("getSelection().toString().includes('format')")
+    page.wait_for_function("() => getSelection().toString().includes('format')")
     expect(page.locator(".explain")).to_contain_text("shortest answer")
     shortest = page.locator(".explain code, .explain pre").filter(has_text='{"name"').first
     assert set(json.loads(shortest.inner_text())) == {"name", "email", "phone", "company"}

@@ -23,7 +23,7 @@ export function Code() {
       <Tabs label="Language" prefix="language" tabs={LANGUAGES} chosen={language} />
       {LANGUAGES.map(({ id, label, needs, write }) => (
         <TabPanel key={id} prefix="language" id={id} chosen={language}>
-          <Program label={label} needs={needs} write={write} />
+          {language.value === id && <Program label={label} needs={needs} write={write} />}
         </TabPanel>
       ))}
     </section>
