@@ -11,14 +11,19 @@ import instructor
 import openai
 from features import (
     BASE_URL,
+    CARD,
+    CARD_TEXT,
     CONTACT_TEXT,
     MODEL,
+    PICTURE,
     REVIEW_TEXT,
     UNSUPPORTED_SCHEMA,
+    Card,
     Checks,
     Contact,
     NotApplicable,
     Review,
+    picture_url,
 )
 from instructor import Mode
 from instructor.core import IncompleteOutputException, InstructorRetryException
@@ -153,6 +158,18 @@ async def _() -> None:
 @check("responses tools", "RESPONSES_TOOLS")
 def _() -> None:
     assert isinstance(create(Mode.RESPONSES_TOOLS, Contact, CONTACT), Contact)
+
+
+@check("images", "JSON_SCHEMA: Image.from_path")
+def _() -> None:
+    content = [CARD_TEXT, instructor.Image.from_path(PICTURE)]
+    assert create(Mode.JSON_SCHEMA, Card, [{"role": "user", "content": content}]) == CARD
+
+
+@check("images", "JSON_SCHEMA: Image.from_base64")
+def _() -> None:
+    content = [CARD_TEXT, instructor.Image.from_base64(picture_url())]
+    assert create(Mode.JSON_SCHEMA, Card, [{"role": "user", "content": content}]) == CARD
 
 
 @check("errors", "a schema that cannot be enforced is a 400")
