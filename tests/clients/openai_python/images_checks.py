@@ -6,7 +6,7 @@ from typing import Any
 
 import openai
 from features import CARD, CARD_TEXT, MODEL, Card, picture_url
-from shared import chat, check, client
+from shared import chat, check, client, refused
 
 
 def seeing(url: str) -> list[Any]:
@@ -53,11 +53,8 @@ def _() -> None:
 
 @check("images", "what is no picture is a 400 that names the part, not retried")
 def _() -> None:
-    failed = None
-    try:
-        chat.create(model=MODEL, messages=seeing("data:image/png;base64,bm8gcGljdHVyZQ=="))
-    except openai.BadRequestError as error:
-        failed = error
-    assert failed is not None, "accepted"
-    assert failed.code == "invalid_image"
-    assert "messages[0].content[1]" in failed.message
+    error = refused(
+        openai.BadRequestError, messages=seeing("data:image/png;base64,bm8gcGljdHVyZQ==")
+    )
+    assert error.code == "invalid_image"
+    assert "messages[0].content[1]" in error.message
