@@ -69,6 +69,7 @@ FEATURES = (
     "messages",
     "messages streamed",
     "messages tools",
+    "images",
     "models",
     "errors",
 )

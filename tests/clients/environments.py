@@ -55,8 +55,13 @@ def command(client: Client, folder: Path) -> list[str]:
     return ["node", str(folder / "client.mjs")]
 
 
-def variables(base_url: str, model: str, recorder: str | None) -> dict[str, str]:
-    """What a script finds in its environment: no keys, no proxies, and where the server is."""
+def variables(
+    base_url: str, model: str, recorder: str | None, *, picture: Path | None = None
+) -> dict[str, str]:
+    """What a script finds in its environment: no keys, no proxies, and where the server is.
+
+    With a ``picture`` it runs its checks of images, without one all others.
+    """
     kept = {
         name: value
         for name, value in os.environ.items()
@@ -65,7 +70,9 @@ def variables(base_url: str, model: str, recorder: str | None) -> dict[str, str]
     server = {"BASE_URL": base_url, "MODEL": model, "PYTHONPATH": str(HERE / "common")}
     # Some clients insist on a key, or take the address from here alone.
     openai = {"OPENAI_API_KEY": "none", "OPENAI_BASE_URL": base_url}
-    return kept | QUIET | server | openai | ({"RECORDER": recorder} if recorder else {})
+    optional = {"RECORDER": recorder, "PICTURE": picture and str(picture)}
+    given = {name: value for name, value in optional.items() if value}
+    return kept | QUIET | server | openai | given
 
 
 def _digest(client: Client) -> str:

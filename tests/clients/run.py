@@ -1,4 +1,4 @@
-"""Runs the clients against a server of the demo model and writes docs/clients.md."""
+"""Runs the clients against servers of the two demo models and writes docs/clients.md."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from loadtest.installing import NotInstalled
 from loadtest.server import running_server
@@ -22,9 +24,21 @@ from tests.clients.table import Outcome, Report, page
 
 PAGE = HERE.parents[1] / "docs" / "clients.md"
 MODEL = "leapjson-demo"
+VISION_MODEL = "leapjson-demo-vision"
+PICTURE = HERE.parents[1] / "docs" / "images" / "card.png"
 CLIENT_SECONDS = 900
 SETTINGS = {"DEFAULT_MAX_TOKENS": "300"}
 """So small a model does not always find an end by itself, and few checks say how long is enough."""
+VISION_SETTINGS = {**SETTINGS, "MODEL": "demo-vision"}
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A server, and the picture for its model if that sees."""
+
+    url: str
+    model: str
+    picture: Path | None = None
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -33,11 +47,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     clients = [client for client in CLIENTS if not options.only or client.name in options.only]
     ready = {client.name: _installed(client) for client in clients}
     reports = []
-    with _server(options.url) as url:
+    with (
+        _server(options.url, SETTINGS) as url,
+        _server(options.vision_url, VISION_SETTINGS) as vision_url,
+    ):
+        targets = (Target(url, MODEL), Target(vision_url, VISION_MODEL, PICTURE))
         for client in clients:
             folder = ready[client.name]
             if isinstance(folder, Path):
-                reports.append(_run(client, folder, url, record=options.record))
+                reports.append(_run(client, folder, targets, record=options.record))
             else:
                 reports.append(folder)
             _tell(reports[-1])
@@ -54,6 +72,7 @@ def _parser() -> argparse.ArgumentParser:
         "--only", action="append", choices=names, help="this client; the page is not written"
     )
     parser.add_argument("--url", help="a server that runs already, instead of one of its own")
+    parser.add_argument("--vision-url", help="the same for the checks of images")
     parser.add_argument(
         "--record", action="store_true", help="write every exchange to .clients/recorded/CLIENT"
     )
@@ -69,28 +88,44 @@ def _installed(client: Client) -> Path | Report:
 
 
 @contextlib.contextmanager
-def _server(url: str | None) -> Iterator[str]:
+def _server(url: str | None, settings: Mapping[str, str]) -> Iterator[str]:
     if url is not None:
         yield url
         return
     with (
         tempfile.TemporaryDirectory() as folder,
-        running_server(None, Path(folder) / "log", SETTINGS) as server,
+        running_server(None, Path(folder) / "log", settings) as server,
     ):
         yield server.url
 
 
-def _run(client: Client, folder: Path, url: str, *, record: bool) -> Report:
+def _run(client: Client, folder: Path, targets: Sequence[Target], *, record: bool) -> Report:
+    outcomes: tuple[Outcome, ...] = ()
+    problems = []
+    with (folder / "log").open("w") as log:
+        for target in targets:
+            found, problem = _run_on(target, client, folder, log, record=record)
+            outcomes += found
+            problems += [problem] if problem else []
+    if not problems and not outcomes:
+        problems = ["ran without a check"]
+    return Report(client, outcomes, "; ".join(problems) or None)
+
+
+def _run_on(
+    target: Target, client: Client, folder: Path, log: IO[str], *, record: bool
+) -> tuple[tuple[Outcome, ...], str | None]:
+    """What the checks came to, and why the client did not run to its end, if so."""
     with contextlib.ExitStack() as stack:
         recorder = None
         if record:
-            recorder = stack.enter_context(recording(url, FOLDER / "recorded" / client.name)).url
-        environment = variables(f"{recorder or url}/v1", MODEL, recorder)
-        log = stack.enter_context((folder / "log").open("w"))
+            exchanges = FOLDER / "recorded" / (client.name + ("-images" if target.picture else ""))
+            recorder = stack.enter_context(recording(target.url, exchanges)).url
+        base_url = f"{recorder or target.url}/v1"
         try:
             done = subprocess.run(
                 command(client, folder),
-                env=environment,
+                env=variables(base_url, target.model, recorder, picture=target.picture),
                 cwd=folder,
                 stdout=subprocess.PIPE,
                 stderr=log,
@@ -99,16 +134,13 @@ def _run(client: Client, folder: Path, url: str, *, record: bool) -> Report:
                 check=False,
             )
         except FileNotFoundError as error:
-            return Report(client, (), f"cannot be run: {error}")
+            return (), f"cannot be run: {error}"
         except subprocess.TimeoutExpired as error:
             output = error.stdout or b""
             text = output.decode() if isinstance(output, bytes) else output
-            return Report(client, _outcomes(text), f"no end after {CLIENT_SECONDS} seconds")
-    outcomes = _outcomes(done.stdout)
+            return _outcomes(text), f"no end after {CLIENT_SECONDS} seconds"
     problem = f"ended with the status {done.returncode}" if done.returncode else None
-    if problem is None and not outcomes:
-        problem = "ran without a check"
-    return Report(client, outcomes, problem)
+    return _outcomes(done.stdout), problem
 
 
 def _outcomes(output: str) -> tuple[Outcome, ...]:

@@ -33,10 +33,11 @@ class Report:
 
 _INTRODUCTION = """# Clients
 
-Real clients against a server of the demo model, each in an environment of its own. This page is
-written by `make clients`; what is checked stands in `tests/clients`. *ok* means that every check of
-the feature passed: answers validate, arguments of calls validate, what was streamed is the whole.
-A dash: the client has no such feature, or nothing here asks for it.
+Real clients against servers of the two demo models (images go to the one that sees), each in an
+environment of its own. This page is written by `make clients`; what is checked stands in
+`tests/clients`. *ok* means that every check of the feature passed: answers validate, arguments of
+calls validate, what was streamed is the whole, what stands in a picture was read. A dash: the
+client has no such feature, or nothing here asks for it.
 """
 
 

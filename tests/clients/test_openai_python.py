@@ -6,25 +6,36 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 from loadtest.server import running_server
 from tests.clients.catalogue import CLIENTS
 from tests.clients.environments import variables
-from tests.clients.run import MODEL, SETTINGS
+from tests.clients.run import MODEL, PICTURE, SETTINGS, VISION_MODEL, VISION_SETTINGS
 
 
 def test_every_check_of_the_openai_package_passes(tmp_path: Path) -> None:
-    client = CLIENTS[0]
     with running_server(None, tmp_path / "log", SETTINGS) as server:
-        done = subprocess.run(
-            [sys.executable, str(client.path / "client.py")],
-            env=variables(f"{server.url}/v1", MODEL, None),
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-        )
-    assert done.returncode == 0, done.stderr
-    outcomes = [json.loads(line) for line in done.stdout.splitlines()]
+        outcomes = _checks(variables(f"{server.url}/v1", MODEL, None))
     assert len(outcomes) > 50
     assert [outcome for outcome in outcomes if not outcome["ok"]] == []
+
+
+def test_the_openai_package_sends_pictures(tmp_path: Path) -> None:
+    with running_server(None, tmp_path / "log", VISION_SETTINGS) as server:
+        outcomes = _checks(variables(f"{server.url}/v1", VISION_MODEL, None, picture=PICTURE))
+    assert {outcome["feature"] for outcome in outcomes} == {"images"}
+    assert [outcome for outcome in outcomes if not outcome["ok"]] == []
+
+
+def _checks(environment: dict[str, str]) -> list[dict[str, Any]]:
+    done = subprocess.run(
+        [sys.executable, str(CLIENTS[0].path / "client.py")],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]

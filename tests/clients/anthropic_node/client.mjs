@@ -2,7 +2,16 @@
 
 import assert from "node:assert/strict";
 import Anthropic from "@anthropic-ai/sdk";
-import { BASE_URL, CONTACT, MODEL, check, runChecks } from "./features.mjs";
+import {
+  BASE_URL,
+  CARD,
+  CARD_TEXT,
+  CONTACT,
+  MODEL,
+  check,
+  pictureBase64,
+  runChecks,
+} from "./features.mjs";
 
 const client = new Anthropic({ baseURL: BASE_URL.replace(/\/v1$/, ""), apiKey: "none" });
 const model = MODEL;
@@ -16,6 +25,22 @@ const schema = {
     phone: { type: "string" },
   },
   required: ["name", "email", "phone"],
+  additionalProperties: false,
+};
+const cardSchema = {
+  type: "object",
+  properties: {
+    name: { type: "string" },
+    house: { type: "string" },
+    level: { type: "integer" },
+    wand: {
+      type: "object",
+      properties: { wood: { type: "string" }, core: { type: "string" } },
+      required: ["wood", "core"],
+      additionalProperties: false,
+    },
+  },
+  required: ["name", "house", "level", "wand"],
   additionalProperties: false,
 };
 const output_config = { format: { type: "json_schema", schema } };
@@ -83,6 +108,20 @@ check("messages tools", "streamed arguments", async () => {
   const message = await stream.finalMessage();
   const [call] = message.content.filter((block) => block.type === "tool_use");
   assert.deepEqual(JSON.parse(json), call.input);
+});
+
+check("images", "an image block, output_config with a schema", async () => {
+  const source = { type: "base64", media_type: "image/png", data: pictureBase64() };
+  const content = [
+    { type: "image", source },
+    { type: "text", text: CARD_TEXT },
+  ];
+  const message = await client.messages.create({
+    ...asking,
+    messages: [{ role: "user", content }],
+    output_config: { format: { type: "json_schema", schema: cardSchema } },
+  });
+  assert.deepEqual(JSON.parse(textOf(message)), CARD);
 });
 
 check("errors", "typed errors", async () => {

@@ -7,7 +7,19 @@ from typing import Any
 
 import anthropic
 from anthropic.types import Message
-from features import BASE_URL, CONTACT_TEXT, MODEL, REVIEW_TEXT, Checks, Contact, Review
+from features import (
+    BASE_URL,
+    CARD,
+    CARD_TEXT,
+    CONTACT_TEXT,
+    MODEL,
+    REVIEW_TEXT,
+    Card,
+    Checks,
+    Contact,
+    Review,
+    picture_base64,
+)
 
 check = Checks()
 client = anthropic.Anthropic(base_url=BASE_URL.removesuffix("/v1"), api_key="none")
@@ -153,6 +165,23 @@ def _() -> None:
     [call] = [block for block in final.content if block.type == "tool_use"]
     assert json.loads("".join(parts)) == call.input
     assert Contact.model_validate(call.input)
+
+
+@check("images", "an image block, messages.parse with a pydantic model")
+def _() -> None:
+    source = {"type": "base64", "media_type": "image/png", "data": picture_base64()}
+    content: list[Any] = [
+        {"type": "image", "source": source},
+        {"type": "text", "text": CARD_TEXT},
+    ]
+    message = client.messages.parse(
+        model=MODEL,
+        max_tokens=200,
+        extra_body=GREEDY,
+        messages=[{"role": "user", "content": content}],
+        output_format=Card,
+    )
+    assert message.parsed_output == CARD
 
 
 @check("errors", "typed errors")

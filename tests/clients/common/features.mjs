@@ -1,7 +1,11 @@
 // What Node's scripts share: checks that report one JSON line each, and what they ask for.
 
+import { readFileSync } from "node:fs";
+
 export const BASE_URL = process.env.BASE_URL; // with /v1 at its end
 export const MODEL = process.env.MODEL;
+// A file with the card below, where the server's model sees: the checks of images are for it alone.
+const PICTURE = process.env.PICTURE;
 const SECONDS = 90;
 
 export const CONTACT_TEXT =
@@ -10,6 +14,13 @@ export const CONTACT_TEXT =
 export const REVIEW_TEXT =
   "Extract the review from: I bought the Greenford lamp last week. Bad. 2 stars. " +
   "It has a weak battery and a noisy screen. Verified buyer.";
+export const CARD_TEXT = "Read this card.";
+export const CARD = {
+  name: "George Skouyea",
+  house: "Queajei",
+  level: 40,
+  wand: { wood: "beech", core: "wolf" },
+};
 export const CONTACT = [{ role: "user", content: CONTACT_TEXT }];
 export const REVIEW = [{ role: "user", content: REVIEW_TEXT }];
 // Valid, and refused with a 400: that an item is there twice cannot be enforced.
@@ -19,6 +30,10 @@ export const UNSUPPORTED_SCHEMA = {
   required: ["numbers"],
   additionalProperties: false,
 };
+
+export const pictureBytes = () => readFileSync(PICTURE);
+export const pictureBase64 = () => readFileSync(PICTURE, "base64");
+export const pictureUrl = () => `data:image/png;base64,${pictureBase64()}`;
 
 const checks = [];
 
@@ -30,6 +45,7 @@ export function check(feature, name, run) {
 export async function runChecks() {
   for (const { feature, name, run } of checks) {
     if (!name.includes(process.env.CHECK ?? "")) continue;
+    if ((feature === "images") !== Boolean(PICTURE)) continue;
     console.error(`--- ${feature}: ${name}`);
     if (process.env.RECORDER) {
       await fetch(`${process.env.RECORDER}/-/label?${encodeURIComponent(`${feature}: ${name}`)}`);

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import inspect
 import json
 import os
@@ -12,6 +13,7 @@ import traceback
 import urllib.parse
 import urllib.request
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
@@ -19,6 +21,8 @@ from pydantic import BaseModel, ConfigDict
 BASE_URL = os.environ["BASE_URL"]
 """With ``/v1`` at its end, as clients take it."""
 MODEL = os.environ["MODEL"]
+PICTURE = os.environ.get("PICTURE", "")
+"""Of the card below; there where the server's model sees. The checks of images are for it alone."""
 SECONDS = 90
 """What a check may take; the demo model answers in one or two."""
 
@@ -62,6 +66,39 @@ class Review(BaseModel):
     verified: bool
 
 
+class Wand(BaseModel):
+    """A wand."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    wood: str
+    core: str
+
+
+class Card(BaseModel):
+    """A character's card."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: str
+    house: str
+    level: int
+    wand: Wand
+
+
+CARD_TEXT = "Read this card."
+CARD = Card(name="George Skouyea", house="Queajei", level=40, wand=Wand(wood="beech", core="wolf"))
+"""What stands in the picture."""
+
+
+def picture_base64() -> str:
+    return base64.b64encode(Path(PICTURE).read_bytes()).decode()
+
+
+def picture_url() -> str:
+    return f"data:image/png;base64,{picture_base64()}"
+
+
 class NotApplicable(Exception):
     """The client has this, and it does not concern this server; says why."""
 
@@ -84,10 +121,10 @@ class Checks:
         return register
 
     def run(self) -> None:
-        """Every check, or those whose name holds the text in ``CHECK``."""
+        """Every check for the server's model, or those whose name holds the text in ``CHECK``."""
         wanted = os.environ.get("CHECK", "")
         for feature, name, check in self._checks:
-            if wanted in name:
+            if wanted in name and (feature == "images") == bool(PICTURE):
                 _announce(f"{feature}: {name}")
                 ok, detail = _outcome(check)
                 line = {"feature": feature, "check": name, "ok": ok, "detail": detail}

@@ -11,14 +11,19 @@ import instructor
 import openai
 from features import (
     BASE_URL,
+    CARD,
+    CARD_TEXT,
     CONTACT_TEXT,
     MODEL,
+    PICTURE,
     REVIEW_TEXT,
     UNSUPPORTED_SCHEMA,
+    Card,
     Checks,
     Contact,
     NotApplicable,
     Review,
+    picture_url,
 )
 from instructor import Mode
 from instructor.core import IncompleteOutputException, InstructorRetryException
@@ -153,6 +158,30 @@ async def _() -> None:
 @check("responses tools", "RESPONSES_TOOLS")
 def _() -> None:
     assert isinstance(create(Mode.RESPONSES_TOOLS, Contact, CONTACT), Contact)
+
+
+def seeing(image: instructor.Image) -> list[Any]:
+    return [{"role": "user", "content": [CARD_TEXT, image]}]
+
+
+@check("images", "JSON_SCHEMA: Image.from_path")
+def _() -> None:
+    card = create(Mode.JSON_SCHEMA, Card, seeing(instructor.Image.from_path(PICTURE)))
+    assert card.model_dump() == CARD.model_dump()
+
+
+@check("images", "JSON_SCHEMA: Image.from_base64")
+def _() -> None:
+    card = create(Mode.JSON_SCHEMA, Card, seeing(instructor.Image.from_base64(picture_url())))
+    assert card.model_dump() == CARD.model_dump()
+
+
+@check("images", "TOOLS: Image.from_path")
+def _() -> str:
+    card = create(Mode.TOOLS, Card, seeing(instructor.Image.from_path(PICTURE)))
+    assert isinstance(card, Card)
+    read = card.model_dump() == CARD.model_dump()
+    return "" if read else "a valid call; to read a picture for a call takes a larger model"
 
 
 @check("errors", "a schema that cannot be enforced is a 400")

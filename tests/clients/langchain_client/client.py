@@ -8,13 +8,18 @@ from typing import Any
 import openai
 from features import (
     BASE_URL,
+    CARD,
+    CARD_TEXT,
     CONTACT_TEXT,
     MODEL,
     REVIEW_TEXT,
     UNSUPPORTED_SCHEMA,
+    Card,
     Checks,
     Contact,
     Review,
+    picture_base64,
+    picture_url,
 )
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langchain_core.tools import tool
@@ -184,6 +189,31 @@ def _() -> None:
 @check("responses tools", "use_responses_api: a call, its result, an answer")
 def _() -> None:
     loop(responses)
+
+
+def seeing(part: dict[str, Any]) -> list[Any]:
+    return [HumanMessage([{"type": "text", "text": CARD_TEXT}, part])]
+
+
+@check("images", "an image block, with_structured_output")
+def _() -> None:
+    block = {"type": "image", "base64": picture_base64(), "mime_type": "image/png"}
+    structured = chat.with_structured_output(Card, method="json_schema")
+    assert structured.invoke(seeing(block)) == CARD
+
+
+@check("images", "image_url, with_structured_output")
+def _() -> None:
+    block = {"type": "image_url", "image_url": {"url": picture_url()}}
+    structured = chat.with_structured_output(Card, method="json_schema")
+    assert structured.invoke(seeing(block)) == CARD
+
+
+@check("images", "use_responses_api: an image block, with_structured_output")
+def _() -> None:
+    block = {"type": "image", "base64": picture_base64(), "mime_type": "image/png"}
+    structured = responses.with_structured_output(Card, method="json_schema")
+    assert structured.invoke(seeing(block)) == CARD
 
 
 @check(

@@ -8,13 +8,17 @@ from typing import Any
 import litellm
 from features import (
     BASE_URL,
+    CARD,
+    CARD_TEXT,
     CONTACT_TEXT,
     MODEL,
     REVIEW_TEXT,
     UNSUPPORTED_SCHEMA,
+    Card,
     Checks,
     Contact,
     Review,
+    picture_url,
 )
 
 check = Checks()
@@ -48,6 +52,16 @@ def complete(messages: list[Any], provider: str = "openai", **arguments: Any) ->
 for provider in ("openai", "hosted_vllm"):
 
     def register(provider: str) -> None:
+        @check("images", f"{provider}: image_url, response_format is a pydantic model")
+        def _() -> None:
+            content = [
+                {"type": "text", "text": CARD_TEXT},
+                {"type": "image_url", "image_url": {"url": picture_url()}},
+            ]
+            messages = [{"role": "user", "content": content}]
+            answer = complete(messages, provider, response_format=Card)
+            assert Card.model_validate_json(answer.choices[0].message.content) == CARD
+
         @check("text", f"{provider}: completion")
         def _() -> None:
             answer = complete([{"role": "user", "content": "Hello"}], provider)
@@ -180,6 +194,16 @@ def _() -> None:
     assert respond(input="Hello").output_text
     answer = respond(input=CONTACT_TEXT, text_format=Contact)
     assert Contact.model_validate_json(answer.output_text).name == "Daniel Okafor"
+
+
+@check("images", "responses: input_image, text_format")
+def _() -> None:
+    content = [
+        {"type": "input_text", "text": CARD_TEXT},
+        {"type": "input_image", "image_url": picture_url(), "detail": "auto"},
+    ]
+    answer = respond(input=[{"role": "user", "content": content}], text_format=Card)
+    assert Card.model_validate_json(answer.output_text) == CARD
 
 
 @check("responses streamed", "responses(stream=True)")

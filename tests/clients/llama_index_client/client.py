@@ -7,16 +7,20 @@ from typing import Any
 import openai
 from features import (
     BASE_URL,
+    CARD,
+    CARD_TEXT,
     CONTACT_TEXT,
     MODEL,
+    PICTURE,
     REVIEW_TEXT,
     UNSUPPORTED_SCHEMA,
+    Card,
     Checks,
     Contact,
     NotApplicable,
     Review,
 )
-from llama_index.core.llms import ChatMessage
+from llama_index.core.llms import ChatMessage, ImageBlock, TextBlock
 from llama_index.core.prompts import PromptTemplate
 from llama_index.core.tools import FunctionTool
 from llama_index.llms.openai_like import OpenAILike, OpenAILikeResponses
@@ -179,6 +183,13 @@ def _() -> None:
 def _() -> None:
     text = "".join(chunk.delta or "" for chunk in completions.stream_complete("Hello"))
     assert text == completions.complete("Hello").text
+
+
+@check("images", "an ImageBlock, as_structured_llm")
+def _() -> None:
+    blocks = [TextBlock(text=CARD_TEXT), ImageBlock(path=PICTURE)]
+    answer = with_schemas.as_structured_llm(Card).chat([ChatMessage(role="user", blocks=blocks)])
+    assert answer.raw == CARD
 
 
 @check("responses", "OpenAILikeResponses: chat")

@@ -20,13 +20,17 @@ from agents import (
 )
 from features import (
     BASE_URL,
+    CARD,
+    CARD_TEXT,
     CONTACT_TEXT,
     MODEL,
     REVIEW_TEXT,
     UNSUPPORTED_SCHEMA,
+    Card,
     Checks,
     Contact,
     Review,
+    picture_url,
 )
 
 check = Checks()
@@ -93,6 +97,16 @@ def register(by: str, model: Callable[[], Any], features: dict[str, str]) -> Non
         run = Runner.run_streamed(agent(model(), output_type=Review), REVIEW_TEXT)
         text = await deltas(run, "response.output_text.delta")
         assert run.final_output == Review.model_validate_json(text)
+
+    @check("images", f"{by}: input_image, output_type")
+    async def _() -> None:
+        content: list[Any] = [
+            {"type": "input_text", "text": CARD_TEXT},
+            {"type": "input_image", "image_url": picture_url(), "detail": "auto"},
+        ]
+        question: list[Any] = [{"role": "user", "content": content}]
+        result = await Runner.run(agent(model(), output_type=Card), question)
+        assert result.final_output == CARD
 
     @check(features["tools"], f"{by}: a function tool, stop_on_first_tool")
     async def _() -> None:

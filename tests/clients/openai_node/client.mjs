@@ -11,12 +11,15 @@ import {
 import { z } from "zod";
 import {
   BASE_URL,
+  CARD,
+  CARD_TEXT,
   CONTACT,
   CONTACT_TEXT,
   MODEL,
   REVIEW,
   UNSUPPORTED_SCHEMA,
   check,
+  pictureUrl,
   runChecks,
 } from "./features.mjs";
 
@@ -31,6 +34,12 @@ const Review = z.object({
   rating: z.number().int(),
   sentiment: z.enum(["positive", "negative", "neutral"]),
   verified: z.boolean(),
+});
+const Card = z.object({
+  name: z.string(),
+  house: z.string(),
+  level: z.int(),
+  wand: z.object({ wood: z.string(), core: z.string() }),
 });
 const contactFormat = zodResponseFormat(Contact, "contact");
 const save = zodFunction({ name: "save_contact", parameters: Contact });
@@ -370,6 +379,44 @@ check("responses tools", "a custom tool's input, streamed", async () => {
     }
   }
   assert.match(text, SUM);
+});
+
+const seeing = () => [
+  {
+    role: "user",
+    content: [
+      { type: "text", text: CARD_TEXT },
+      { type: "image_url", image_url: { url: pictureUrl(), detail: "high" } },
+    ],
+  },
+];
+
+check("images", "image_url, parse with zodResponseFormat", async () => {
+  const response_format = zodResponseFormat(Card, "card");
+  const completion = await chat.parse({ model, messages: seeing(), response_format, temperature });
+  assert.deepEqual(completion.choices[0].message.parsed, CARD);
+  assert.ok(completion.usage.prompt_tokens > 100);
+});
+
+check("images", "image_url, stream() with zodResponseFormat", async () => {
+  const response_format = zodResponseFormat(Card, "card");
+  const stream = chat.stream({ model, messages: seeing(), response_format, temperature });
+  const completion = await stream.finalChatCompletion();
+  assert.deepEqual(completion.choices[0].message.parsed, CARD);
+});
+
+check("images", "responses: input_image, parse with zodTextFormat", async () => {
+  const content = [
+    { type: "input_text", text: CARD_TEXT },
+    { type: "input_image", image_url: pictureUrl(), detail: "auto" },
+  ];
+  const response = await client.responses.parse({
+    model,
+    input: [{ role: "user", content }],
+    text: { format: zodTextFormat(Card, "card") },
+    temperature,
+  });
+  assert.deepEqual(response.output_parsed, CARD);
 });
 
 check("models", "models.list and models.retrieve", async () => {

@@ -6,6 +6,6 @@ import importlib
 
 from shared import check
 
-for module in ("chat", "tools", "custom", "extras", "responses", "errors"):
+for module in ("chat", "tools", "custom", "extras", "responses", "images", "errors"):
     importlib.import_module(f"{module}_checks")  # it registers its checks
 check.run()

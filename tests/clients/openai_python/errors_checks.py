@@ -2,36 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import openai
-from features import BASE_URL, MODEL, UNSUPPORTED_SCHEMA
-from shared import CONTACT, check, client
+from features import MODEL, UNSUPPORTED_SCHEMA
+from shared import check, client, refused
 
 
 @check("models", "models.list and models.retrieve")
 def _() -> None:
     assert MODEL in [model.id for model in client.models.list()]
     assert client.models.retrieve(MODEL).id == MODEL
-
-
-def refused(status: type[openai.APIStatusError], **body: Any) -> openai.APIStatusError:
-    """What the server refuses, with the retries that the package has by default, at once."""
-    sent: list[Any] = []
-    hooks: Any = {"request": [sent.append]}
-    http_client = openai.DefaultHttpxClient(event_hooks=hooks)
-    answer = None
-    with openai.OpenAI(base_url=BASE_URL, api_key="none", http_client=http_client) as counted:
-        assert counted.max_retries == 2
-        arguments: Any = {"model": MODEL, "messages": CONTACT, **body}
-        try:
-            counted.chat.completions.create(**arguments)
-        except status as error:
-            answer = error
-    assert answer is not None, "accepted"
-    assert len(sent) == 1, f"sent {len(sent)} times"
-    assert answer.request_id
-    return answer
 
 
 @check("errors", "a schema that cannot be enforced is a 400, not retried")

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import openai
-from features import BASE_URL, CONTACT_TEXT, REVIEW_TEXT, Checks, Contact, Review
+from features import BASE_URL, CONTACT_TEXT, MODEL, REVIEW_TEXT, Checks, Contact, Review
 from pydantic import BaseModel
 
 check = Checks()
@@ -50,3 +50,22 @@ def only_call(message: Any) -> Any:
     calls = message.tool_calls
     assert calls, f"no call; content {message.content!r}"
     return calls[0].function
+
+
+def refused(status: type[openai.APIStatusError], **body: Any) -> openai.APIStatusError:
+    """What the server refuses, with the retries that the package has by default, at once."""
+    sent: list[Any] = []
+    hooks: Any = {"request": [sent.append]}
+    http_client = openai.DefaultHttpxClient(event_hooks=hooks)
+    answer = None
+    with openai.OpenAI(base_url=BASE_URL, api_key="none", http_client=http_client) as counted:
+        assert counted.max_retries == 2
+        arguments: Any = {"model": MODEL, "messages": CONTACT, **body}
+        try:
+            counted.chat.completions.create(**arguments)
+        except status as error:
+            answer = error
+    assert answer is not None, "accepted"
+    assert len(sent) == 1, f"sent {len(sent)} times"
+    assert answer.request_id
+    return answer

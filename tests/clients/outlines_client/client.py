@@ -8,7 +8,21 @@ from typing import Any, Literal
 
 import openai
 import outlines
-from features import BASE_URL, CONTACT_TEXT, MODEL, REVIEW_TEXT, Checks, Contact, Review
+import PIL.Image
+from features import (
+    BASE_URL,
+    CARD,
+    CARD_TEXT,
+    CONTACT_TEXT,
+    MODEL,
+    PICTURE,
+    REVIEW_TEXT,
+    Card,
+    Checks,
+    Contact,
+    Review,
+)
+from outlines.inputs import Image
 from outlines.types import CFG, JsonSchema, Regex
 
 check = Checks()
@@ -63,6 +77,18 @@ async def _() -> None:
     async with openai.AsyncOpenAI(base_url=BASE_URL, api_key="none") as aclient:
         answer = await outlines.from_openai(aclient, MODEL)(CONTACT_TEXT, Contact, temperature=0)
     Contact.model_validate_json(answer)
+
+
+for name, model in (("from_openai", by_openai), ("from_vllm", by_vllm), ("from_sglang", by_sglang)):
+
+    def register_images(name: str, model: Any) -> None:
+        @check("images", f"{name}: an Image, a pydantic model")
+        def _() -> None:
+            picture = Image(PIL.Image.open(PICTURE))
+            answer = model([CARD_TEXT, picture], Card, temperature=0)
+            assert Card.model_validate_json(answer) == CARD
+
+    register_images(name, model)
 
 
 for name, model, grammar in (("from_vllm", by_vllm, LARK), ("from_sglang", by_sglang, GBNF)):

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import openai
 from features import (
     BASE_URL,
+    CARD,
+    CARD_TEXT,
     CONTACT_TEXT,
     MODEL,
+    PICTURE,
     REVIEW_TEXT,
     UNSUPPORTED_SCHEMA,
+    Card,
     Checks,
     Contact,
     Review,
 )
 from pydantic_ai import (
     Agent,
+    BinaryContent,
     ModelHTTPError,
     ModelSettings,
     NativeOutput,
@@ -50,6 +56,10 @@ def responses() -> OpenAIResponsesModel:
 
 def agent(model: Any, **arguments: Any) -> Agent[Any, Any]:
     return Agent(model, model_settings={"temperature": 0}, **arguments)
+
+
+def picture() -> BinaryContent:
+    return BinaryContent(Path(PICTURE).read_bytes(), media_type="image/png")
 
 
 def register(by: str, model: Callable[[], Any], features: dict[str, str]) -> None:
@@ -104,6 +114,12 @@ def register(by: str, model: Callable[[], Any], features: dict[str, str]) -> Non
         async with agent(model(), output_type=ToolOutput(Contact)).run_stream(CONTACT_TEXT) as run:
             outputs = [output async for output in run.stream_output(debounce_by=None)]
         assert isinstance(outputs[-1], Contact)
+
+    @check("images", f"{by}: BinaryContent, NativeOutput")
+    async def _() -> None:
+        question = [CARD_TEXT, picture()]
+        result = await agent(model(), output_type=NativeOutput(Card)).run(question)
+        assert result.output == CARD
 
     @check(features["tool loop"], f"{by}: a function tool, then an answer of a type")
     async def _() -> None:

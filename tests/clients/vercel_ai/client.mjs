@@ -17,11 +17,15 @@ import {
 import { z } from "zod";
 import {
   BASE_URL,
+  CARD,
+  CARD_TEXT,
   CONTACT_TEXT,
   MODEL,
   REVIEW_TEXT,
   UNSUPPORTED_SCHEMA,
   check,
+  pictureBytes,
+  pictureUrl,
   runChecks,
 } from "./features.mjs";
 
@@ -50,8 +54,18 @@ const Review = z.object({
   sentiment: z.enum(["positive", "negative", "neutral"]),
   verified: z.boolean(),
 });
+const Card = z.object({
+  name: z.string(),
+  house: z.string(),
+  level: z.int(),
+  wand: z.object({ wood: z.string(), core: z.string() }),
+});
 const temperature = 0;
 const prompt = CONTACT_TEXT;
+
+const seeing = (part) => [
+  { role: "user", content: [{ type: "text", text: CARD_TEXT }, part] },
+];
 
 function saving(saved) {
   return tool({
@@ -225,6 +239,19 @@ for (const { by, model } of models) {
     assert.equal(steps.length, 2);
     assert.ok(saved.length >= 1);
     assert.ok(text);
+  });
+
+  check("images", `${by}: generateObject, an image's bytes`, async () => {
+    const messages = seeing({ type: "image", image: pictureBytes() });
+    const { object } = await generateObject({ model, schema: Card, messages, temperature });
+    assert.deepEqual(object, CARD);
+  });
+
+  check("images", `${by}: generateText with output, a file that is a data URL`, async () => {
+    const messages = seeing({ type: "file", data: pictureUrl(), mediaType: "image/png" });
+    const output = Output.object({ schema: Card });
+    const result = await generateText({ model, output, messages, temperature });
+    assert.deepEqual(result.output, CARD);
   });
 
   check("errors", `${by}: a schema that cannot be enforced is a 400, not retried`, async () => {
