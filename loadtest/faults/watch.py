@@ -63,6 +63,16 @@ def descriptors(pid: int) -> int:
 
 def compile_workers(pid: int) -> list[int]:
     """Ids of the server's compile workers."""
+    return _workers(pid, b"app.constraint:")
+
+
+def image_workers(pid: int) -> list[int]:
+    """Ids of the server's image workers."""
+    return _workers(pid, b"app.serving.images.preparing")
+
+
+def _workers(pid: int, target: bytes) -> list[int]:
+    """Ids of the worker processes that run what begins with ``target``."""
     children = {
         int(child)
         for thread in Path(f"/proc/{pid}/task").iterdir()
@@ -71,7 +81,7 @@ def compile_workers(pid: int) -> list[int]:
     workers = []
     for child in sorted(children):
         command = Path(f"/proc/{child}/cmdline")
-        if command.exists() and b"workers.worker_process" in command.read_bytes():
+        if command.exists() and target in command.read_bytes():
             workers.append(child)
     return workers
 
