@@ -49,7 +49,11 @@ LEFT_OUT = pytest.StashKey[Counter[str]]()
 
 
 def is_here(name: str) -> bool:
-    """Whether a program, or one of ``LIBRARIES``, can be used."""
+    """Whether a program, one of ``LIBRARIES``, or what demo-vision is drawn with can be used."""
+    if name == "fonts":
+        from tools.demo_vision.picture import missing_faces
+
+        return not missing_faces()
     return LIBRARIES[name] if name in LIBRARIES else shutil.which(name) is not None
 
 

@@ -14,12 +14,11 @@ from app.demo import VISION_MODEL_PATH
 from tools.demo_vision.__main__ import main
 from tools.demo_vision.corpus import IMAGE, examples
 from tools.demo_vision.evaluate import Demo, Score, schema_of, scored
-from tools.demo_vision.picture import missing_faces
 from tools.demo_vision.scenes import KINDS, Kind
 from tools.demo_vision.tokenizer import CHAT_TEMPLATE, prompt
 
 _IMAGES = Path(__file__).resolve().parents[3] / "docs/images"
-_needs_fonts = pytest.mark.skipif(bool(missing_faces()), reason="fonts are missing")
+_needs_fonts = pytest.mark.needs("fonts")
 
 
 @pytest.fixture(scope="module")

@@ -18,10 +18,10 @@ from tools.demo_vision.corpus import (
     patch_labels,
     written,
 )
-from tools.demo_vision.picture import ALPHABET, SIDE, faces, missing_faces
+from tools.demo_vision.picture import ALPHABET, SIDE, faces
 from tools.demo_vision.scenes import FIELDS, KINDS, PAGE, Kind, draw
 
-pytestmark = pytest.mark.skipif(bool(missing_faces()), reason="fonts are missing")
+pytestmark = pytest.mark.needs("fonts")
 
 _ALL: tuple[Kind, ...] = (*KINDS, "page")
 

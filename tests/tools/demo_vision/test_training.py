@@ -15,11 +15,11 @@ from tools.demo_vision.__main__ import main
 from tools.demo_vision.answers import IGNORED, padded, pieces, row
 from tools.demo_vision.corpus import ACROSS, IMAGE, PATCHES, written
 from tools.demo_vision.model import Reader, coloured, new_model, new_projector
-from tools.demo_vision.picture import ALPHABET, SIDE, missing_faces
+from tools.demo_vision.picture import ALPHABET, SIDE
 from tools.demo_vision.pool import Drawn, batches
 from tools.demo_vision.tokenizer import new_tokenizer
 
-pytestmark = pytest.mark.skipif(bool(missing_faces()), reason="fonts are missing")
+pytestmark = pytest.mark.needs("fonts")
 
 
 @pytest.fixture(autouse=True)
