@@ -32,7 +32,7 @@ BENCH ?= run --workload lmsys tools extraction free --out loadtest/results/lates
 bench: $(STAMP)
 	$(BIN)/python -m loadtest $(BENCH)
 
-# Real clients against a server of the demo model; needs Node and npm for those of Node.
+# Real clients against servers of the demo models; needs Node and npm for those of Node.
 clients: $(STAMP)
 	$(BIN)/python -m tests.clients.run $(CLIENTS)
 
