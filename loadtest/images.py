@@ -142,13 +142,15 @@ class _Extent:
     images: int
     seconds: float
     rounds: int
+    kv_cache_bytes: int = 64 << 20
+    """Small enough that streams alone have it all in use: what grows then is something else."""
 
 
 def run(model: Path, extent: _Extent) -> None:
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
         executor = stack.enter_context(ProcessPoolExecutor(1, mp_context=get_context("spawn")))
-        settings = {"SERVED_MODEL_NAME": MODEL}
+        settings = {"SERVED_MODEL_NAME": MODEL, "KV_CACHE_BYTES": str(extent.kv_cache_bytes)}
         log = Path(folder) / "server.log"
         server = stack.enter_context(running_server(model, log, settings, timeout=600))
         metrics = stack.enter_context(httpx.Client(base_url=server.url, timeout=60))
@@ -169,7 +171,9 @@ def run(model: Path, extent: _Extent) -> None:
                 extent.clients,
                 extent.seconds,
                 extent.rounds,
-                lambda: memory.note(f"after {extent.images // extent.rounds} more, large"),
+                lambda rounds: memory.note(
+                    f"streams, {rounds} of {extent.rounds} rounds of images"
+                ),
             )
         )
         show("Streams of text", gaps_table(measured, f"{extent.clients} clients send images"))
@@ -193,6 +197,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         images=options.images,
         seconds=options.seconds,
         rounds=options.rounds,
+        kv_cache_bytes=options.kv_cache_mib << 20,
     )
     if options.quick:
         extent = _Extent(QUICK_SIZES, 2, streams=2, clients=2, images=4, seconds=0.5, rounds=2)
@@ -209,6 +214,9 @@ def parse(arguments: Sequence[str] | None = None) -> Any:
     add("--images", type=int, default=48, help="that they send together")
     add("--seconds", type=float, default=10.0, help="alone, before and after each round")
     add("--rounds", type=int, default=3, help="in which the images are sent")
+    add(
+        "--kv-cache-mib", type=int, default=64, help="full before memory is told; more for a folder"
+    )
     add("--quick", action="store_true", help="a try: what it prints is no figure")
     return parser.parse_args(arguments)
 

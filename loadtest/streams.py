@@ -151,10 +151,10 @@ async def measure(
     clients: int,
     seconds: float,
     rounds: int = 1,
-    after_round: Callable[[], None] = lambda: None,
+    at_rest: Callable[[int], None] = lambda rounds: None,
 ) -> Measurement:
     """Gaps while what ``executor`` has prepared is sent, in so many rounds, and before, between and
-    after them (together "quiet")."""
+    after them (together "quiet"), where ``at_rest`` is told how many rounds there were."""
     loop = asyncio.get_running_loop()
     quiet: list[float] = []
     disturbed: list[float] = []
@@ -167,14 +167,15 @@ async def measure(
     async with Streams(url, streams) as running:
         await running.watch(asyncio.ensure_future(pause(seconds / 2)))  # caches fill
         quiet += await running.watch(asyncio.ensure_future(pause(seconds)))
+        at_rest(0)
         for number in range(rounds):
             start = time.perf_counter()
             sending = loop.run_in_executor(executor, send_prepared, url, clients, number, rounds)
             disturbed += await running.watch(asyncio.ensure_future(sending))
             took += time.perf_counter() - start
             outcomes += sending.result()
-            after_round()
             quiet += await running.watch(asyncio.ensure_future(pause(seconds)))
+            at_rest(number + 1)
     return Measurement(quiet, disturbed, took, outcomes)
 
 
