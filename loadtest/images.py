@@ -152,7 +152,7 @@ def run(model: Path, extent: _Extent) -> None:
         executor = stack.enter_context(ProcessPoolExecutor(1, mp_context=get_context("spawn")))
         settings = {"SERVED_MODEL_NAME": MODEL, "KV_CACHE_BYTES": str(extent.kv_cache_bytes)}
         log = Path(folder) / "server.log"
-        server = stack.enter_context(running_server(model, log, settings, timeout=600))
+        server = stack.enter_context(running_server(model, log, settings))
         metrics = stack.enter_context(httpx.Client(base_url=server.url, timeout=60))
         memory = Memory(server.process.pid)
         memory.note("started")

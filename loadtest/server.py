@@ -33,7 +33,7 @@ def running_server(
     model: Path | None,
     log: Path,
     settings: Mapping[str, str],
-    timeout: float = 180.0,
+    timeout: float = 600.0,
     command: Sequence[str] = (sys.executable, "-m", "app", "serve"),
 ) -> Iterator[Server]:
     """A server of ``model`` (None: the demo model) while the block runs.
