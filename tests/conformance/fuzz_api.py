@@ -49,6 +49,7 @@ USUAL: dict[str, dict[str, Any]] = {
     },
     "/v1/messages/count_tokens": {"messages": [{"role": "user", "content": "Ada"}]},
     "/v1/schemas": {"schema": {"type": "array", "items": {"enum": [1, "a"]}, "maxItems": 3}},
+    "/v1/schemas/{schema_id}/walk": {"text": '[1, "a"'},
     "/v1/load_lora_adapter": {"lora_name": "ada", "lora_path": "ada"},
     "/v1/unload_lora_adapter": {"lora_name": "ada"},
     "/tokenize": {"prompt": "Ada"},
@@ -77,33 +78,36 @@ def fuzz(url: str, document: dict[str, Any], *, examples: int, number: int = 0) 
     shares = [WITH_A_BODY if operation.body else 1 for operation in operations]
     findings = Findings()
     with requests.Session() as session:
+        kept = session.post(f"{url}/v1/schemas", json=USUAL["/v1/schemas"]).json()
         for operation, share in zip(operations, shares, strict=True):
             count = math.ceil(examples * share / sum(shares))
             modes = [GenerationMode.POSITIVE, GenerationMode.NEGATIVE]
             if not operation.body:
                 modes = modes[:1]
             for mode in modes:
-                strategy = _cases(operation, mode)
+                strategy = _cases(operation, mode, kept["id"])
                 _ask(strategy, url, session, math.ceil(count / len(modes)), number, findings)
     return findings
 
 
-def _cases(operation: Any, mode: GenerationMode) -> st.SearchStrategy[Any]:
+def _cases(operation: Any, mode: GenerationMode, schema_id: str) -> st.SearchStrategy[Any]:
     strategy: st.SearchStrategy[Any] = operation.as_strategy(generation_mode=mode)
     if mode is GenerationMode.NEGATIVE:
         return strategy
     kept = st.lists(st.integers(0, 99), max_size=FEW)
     whole = st.sampled_from([False, False, True])
-    return st.tuples(whole, kept, strategy).map(lambda drawn: _thinned(*drawn))
+    return st.tuples(whole, kept, strategy).map(lambda drawn: _thinned(*drawn, schema_id))
 
 
-def _thinned(whole: bool, kept: list[int], case: Any) -> Any:
-    """``case`` as it is, or with few fields beside the usual ones."""
+def _thinned(whole: bool, kept: list[int], case: Any, schema_id: str) -> Any:
+    """``case`` as it is, or of a schema that is there, with few fields beside the usual ones."""
     if whole or not isinstance(case.body, dict):
         return case
     usual = USUAL[case.operation.path]
     others = sorted(case.body.keys() - {"model", "messages", *usual})
     chosen = {others[place % len(others)] for place in kept} if others else set()
+    if "schema_id" in case.path_parameters:
+        case.path_parameters["schema_id"] = schema_id
     model = {"model": case.body["model"]} if case.body.get("model") is not None else {}
     case.body = {name: case.body[name] for name in case.body if name in chosen} | model | usual
     return case

@@ -23,7 +23,7 @@ from app.server.settings import Settings
 from app.telemetry.metrics import Metrics
 from tests.http.harness import CHAT, CONFIG, chat, client_of
 from tests.server.backend import backend
-from tests.serving.fakes import Bench, FakeEngine
+from tests.serving.fakes import GRAPH, WALK, Bench, FakeEngine
 
 PATH = "/v1/schemas"
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
@@ -208,7 +208,7 @@ async def test_a_graph_is_drawn_where_it_is_asked_for_and_once_for_the_same_opti
         await client.post(PATH, json={"schema": SCHEMA, "graph": {"open": ["/b", "/a", "/b"]}})
         await client.post(PATH, json={"schema": SCHEMA, "graph": {"open": ["/a", "/b"]}})
     assert "graph" not in plain.json()
-    assert drawn.json() == {**plain.json(), "graph": {"whole": False}}
+    assert drawn.json() == {**plain.json(), "graph": GRAPH}
     asked = JsonSchema(SCHEMA, close_objects=True)
     assert bench.drawn == [
         GraphSpec(asked, GraphOptions()),
@@ -259,7 +259,7 @@ async def test_a_text_is_walked_over_the_picture_that_was_drawn() -> None:
         options = {"open": ["/a"], "max_states": 7}
         body = {"text": '{"a"', "state": "0.0.0", "graph": options}
         second = await client.post(path, json=body)
-    assert first.json() == second.json() == {"steps": []}
+    assert first.json() == second.json() == WALK
     spec = JsonSchema(SCHEMA, close_objects=True)
     assert bench.walked == [
         WalkSpec(GraphSpec(spec, GraphOptions()), '{"a', None),

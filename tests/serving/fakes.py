@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
@@ -49,6 +50,11 @@ from app.serving.worker import EngineWorker
 from tests.fakes import ByteVocabulary
 
 PLAIN = detect(None, ())
+GRAPH = {
+    "whole": False, "width": 1.0, "height": 1.0, "forced_share": 0.0,
+    "states": [], "ways": [], "boxes": [], "routes": [],
+}  # fmt: skip
+WALK = {"steps": [], "kept": 0, "at": "s0", "complete": False, "accepted": 0, "state": "0.0.0"}
 """The chat format of a model whose template knows of no tools."""
 
 Script = Callable[[EngineRequest], Sequence[bytes]]
@@ -370,11 +376,11 @@ class Bench:
         self.drawn.append(asked)
         if self.draw_error is not None:
             raise self.draw_error
-        return b'{"whole": false}'
+        return json.dumps(GRAPH).encode()
 
     async def _walk(self, asked: WalkSpec, tenant: str) -> bytes:
         self.walked.append(asked)
-        return b'{"steps": []}'
+        return json.dumps(WALK).encode()
 
     async def _check(self, written: Written, tenant: str) -> list[bool | None]:
         self.written.append(written)
