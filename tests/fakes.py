@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from app.core.cache import CacheGroup, StateSlots
 from app.core.constraint import Mask
 from app.core.errors import RejectedToken
+from app.core.images import Looker
 from app.core.relaxation import Relaxation
 from app.core.step import (
     NOT_DRAWN,
@@ -369,8 +370,10 @@ class ScriptedRunner:
         max_model_len: int = 4096,
         groups: Sequence[Group] | None = None,
         states: StateSlots | None = None,
+        looker: Looker | None = None,
     ) -> None:
         """``groups`` are those of the cache; None stands for one of ``num_blocks``."""
+        self._looker = looker
         self._model = model
         self._groups = (Group(num_blocks),) if groups is None else tuple(groups)
         self._states = states
@@ -405,6 +408,10 @@ class ScriptedRunner:
     @property
     def trees(self) -> bool:
         return self._states is None
+
+    @property
+    def looker(self) -> Looker | None:
+        return self._looker
 
     def launch(self, plan: StepPlan) -> None:
         assert self._launched is None, "launch and sample alternate"
@@ -569,6 +576,7 @@ class QueuedRunner(ScriptedRunner):
         max_model_len: int = 4096,
         groups: Sequence[Group] | None = None,
         states: StateSlots | None = None,
+        looker: Looker | None = None,
     ) -> None:
         super().__init__(
             model,
@@ -577,6 +585,7 @@ class QueuedRunner(ScriptedRunner):
             max_model_len=max_model_len,
             groups=groups,
             states=states,
+            looker=looker,
         )
         self._plan: StepPlan | None = None
         self._queue: deque[_QueuedDraws] = deque()

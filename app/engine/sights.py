@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from app.core.images import PromptImages
+from app.core.images import PromptImage, PromptImages
 from app.core.step import Sight
 
 _MOST_FEATURES = 1 << 32
@@ -30,6 +30,10 @@ class PromptSight:
                     number += 1
                     self.identities[at] = -number  # a token is 0 or more
         assert positions is None or positions.shape[1] == len(prompt), "a position for each token"
+
+    def ending_behind(self, position: int) -> Sequence[PromptImage]:
+        """The images that are not wholly before ``position``: the last ones."""
+        return [each for each in self._images.images if each.end > position]
 
     def of(self, start: int, end: int) -> Sight | None:
         """Of positions ``start`` to ``end - 1``; None: nothing is seen there."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
@@ -144,9 +145,15 @@ def step(engine: Engine) -> list[TokenChunk]:
 def drain(engine: Engine, limit: int = 20_000) -> dict[str, Answer]:
     """Step until nothing is left; the answers by request id."""
     answers: dict[str, Answer] = {}
+    news = threading.Event()
+    engine.watch(news.set)
     for _ in range(limit):
         if not engine.has_work:
-            break
+            if not engine.num_waiting:
+                break
+            assert news.wait(60), "nobody looks at what is held back"
+            news.clear()
+            continue
         live = dict(engine._sequences)  # only to see the tokens an answer ends with
         for chunk in step(engine):
             answer = answers.setdefault(chunk.request_id, Answer())
