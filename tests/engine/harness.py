@@ -16,6 +16,7 @@ from app.engine import Engine, EngineConfig
 from tests.fakes import (
     ByteTokenizer,
     ByteVocabulary,
+    FakeLooker,
     FiniteConstraint,
     Group,
     QueuedRunner,
@@ -84,6 +85,7 @@ def make_engine(
     groups: Sequence[Group] | None = None,
     states: StateSlots | None = None,
     observer: Recorder | None = None,
+    looker: FakeLooker | None = None,
 ) -> Engine:
     """With a device that computes as late as it may, where steps overlap."""
     if OVERLAP:
@@ -95,6 +97,7 @@ def make_engine(
         block_size=block_size,
         groups=groups,
         states=states or STATES,
+        looker=looker,
     )
     return Engine(runner, VOCABULARY, TOKENIZER, config, observer)
 
