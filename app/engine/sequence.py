@@ -133,7 +133,7 @@ class Sequence:
         """The tokens as prefixes know them: in the places of images others than the prompt's."""
         if self.sight is None:
             return self.tokens
-        return [*self.sight.identities, *self.tokens[self.answer_start :]]
+        return self.sight.identities(self.tokens)
 
     @property
     def basis(self) -> Seq[int]:
