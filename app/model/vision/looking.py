@@ -110,6 +110,10 @@ class TowerThread:
             tensor.record_stream(torch.cuda.current_stream(self._device))
         return tensor
 
+    def rehearse(self, image: PreparedImage) -> None:
+        """Run the tower for ``image`` and wait, as nobody does who serves. Nothing is kept."""
+        self._thread.submit(self._run, image, lambda: True).result()
+
     def close(self) -> None:
         """End the thread, amid an image if need be. What is not done never will be."""
         self._closed = True
@@ -132,11 +136,14 @@ class TowerThread:
         if not self._wants(features):
             raise NotWanted
         started = time.perf_counter()
-        with self._on_stream():
-            tensor = self._tower.see(features.image, functools.partial(self._wants, features))
+        tensor = self._run(features.image, functools.partial(self._wants, features))
         self._computed += 1
         self._seconds += time.perf_counter() - started
         self._cache.put(features, tensor)
+
+    def _run(self, image: PreparedImage, is_wanted: Callable[[], bool]) -> Tensor:
+        with self._on_stream():
+            return self._tower.see(image, is_wanted)
 
     def _wants(self, features: Features) -> bool:
         return features.holders > 0 and not self._closed

@@ -26,7 +26,7 @@ from app.model.self_check import worst_error
 from app.model.vision.embeddings import SeenEmbeddings
 from app.model.vision.eyes import ModelEyes
 from app.model.vision.looking import TowerThread
-from app.model.vision.processing import load_image_processor
+from app.model.vision.processing import HfImageProcessor, load_image_processor
 from app.model.vision.tower import Tower
 
 _log = logging.getLogger(__name__)
@@ -48,6 +48,7 @@ class Eyes:
 
     tower: Tower
     prompts: ModelEyes
+    processor: HfImageProcessor
     trial: ExpandedPrompt
     expected: Tensor
     """Logits of the trial's last rows: [R, width], float32."""
@@ -88,7 +89,7 @@ def open_eyes(model: PreTrainedModel, name: str) -> Eyes | None:
         features = tower.see(image)
         depth, width = len(features) - 1, features.shape[-1]
         token_bytes = (1 + depth) * width * features.element_size()
-        return Eyes(tower, prompts, trial, expected, allowed, depth, token_bytes)
+        return Eyes(tower, prompts, processor, trial, expected, allowed, depth, token_bytes)
     except (InvalidRequest, *_TRIED) as error:
         _log.warning("served as text: no image could be shown to %s: %s", name, error)
         return None
