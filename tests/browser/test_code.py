@@ -27,7 +27,7 @@ def copied(page: Page, language: str) -> str:
 
 def printed(command: list[str], text: str | None = None) -> str:
     return subprocess.run(
-        command, input=text, capture_output=True, text=True, check=True, timeout=120
+        command, input=text, capture_output=True, text=True, check=True, timeout=600
     ).stdout
 
 
