@@ -435,7 +435,7 @@ class ExpressionPool(Nodes):
         combine = any if kind == Kind.UNION else all
         nullable = combine([self.nullable[m] for m in operand])
         regular = all(self.regular[m] for m in operand)
-        return self.node(kind, operand, nullable=nullable, regular=regular)
+        return self._new(kind, operand, nullable=nullable, regular=regular)
 
 
 def _restored(
