@@ -26,6 +26,10 @@ ImageDetail = Literal["auto", "low", "high"]
 """How much of an image the model is to see. ``low``: no more than 512 pixels a side. ``auto`` and
 ``high``: as much as the model and the limits take."""
 
+TwoWay = Literal["all", "windows"]
+"""In which layers the tokens of an image see those of them that come later, too: in all (Gemma 3),
+or in those with a sliding window alone (Gemma 4)."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PreparedImage:
@@ -58,6 +62,9 @@ class PromptImage:
     places: Sequence[tuple[int, int]]
     """Runs of its placeholders in the expanded prompt: start and length, ascending. The features
     of the image lie there in order."""
+    two_way: TwoWay | None = None
+    """Where tokens of one run see one another in both directions: then a step computes all that is
+    left of a run, or nothing of it. None: nowhere."""
 
     @property
     def start(self) -> int:
@@ -80,6 +87,12 @@ class PromptImages:
     """Shape [axes, tokens of the prompt]: where each token stands by time, height and width, for
     models that tell these apart (M-RoPE; Wang et al., 2024). What follows goes on behind the
     largest of them, on all axes alike. None: tokens stand where they stand."""
+
+    @property
+    def longest_whole(self) -> int:
+        """The most tokens that a step has to compute together."""
+        two_way = [each for each in self.images if each.two_way is not None]
+        return max([length for each in two_way for _, length in each.places], default=0)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -450,6 +450,15 @@ class Engine:
             raise PromptTooLong(
                 prompt_tokens=prompt_tokens, room=room, max_tokens=request.max_tokens
             )
+        config = self._config
+        most = config.max_batch_tokens - config.max_running
+        longest = 0 if request.images is None else request.images.longest_whole
+        if longest > most:
+            raise InvalidRequest(
+                f"an image of {longest} tokens has to be computed in one step, and there is room "
+                f"for {most}: max_batch_tokens less max_running",
+                role="prompt",
+            )
 
     def _observe(self, batch: Batch) -> None:
         tally = self._decoder.take_tally()

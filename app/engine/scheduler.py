@@ -10,7 +10,7 @@ from app.core.step import LogitsRow, Span, StepPlan
 from app.engine.batch import Batch, Portion
 from app.engine.config import EngineConfig
 from app.engine.fair_queue import FairQueue
-from app.engine.grants import grant
+from app.engine.grants import grant, prompt_tokens
 from app.engine.looking import Looking
 from app.engine.sequence import Sequence
 from app.engine.state_keeping import StateKeeper
@@ -115,7 +115,8 @@ class Scheduler:
         self._find_blocks(batch)
         if self._states is not None:
             self._find_slots(batch, self._states)
-        left = min(self._config.max_batch_tokens - sum(batch.grants.values()), prefill)
+        room = self._config.max_batch_tokens - sum(batch.grants.values())
+        left = min(room, prefill)
         passed: list[Sequence] = []
         begun = unopened = 0
         while left > 0 and not batch.preemptions and len(self.running) < self._config.max_running:
@@ -158,11 +159,12 @@ class Scheduler:
             if self._states is not None and not self._states.has_room(sequence, self.running):
                 return
             self._run(sequence, prefix, batch)
-            granted = min(sequence.gap, left)
+            granted = prompt_tokens(sequence, sequence.gap, left, room)
             covered = sequence.blocks.covered * self.blocks.block_size
-            if sequence.fits(granted) and sequence.launched + granted <= covered:
+            if granted and sequence.fits(granted) and sequence.launched + granted <= covered:
                 batch.grants[sequence] = granted
                 left -= granted
+                room -= granted
 
     def plan(self, batch: Batch, flight: Batch | None) -> StepPlan:
         """What the runner computes of those that were granted tokens: now they are launched."""

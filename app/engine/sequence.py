@@ -145,6 +145,16 @@ class Sequence:
         """Whether so many tokens can be computed next."""
         return self.scoring is None or self.scoring.fits(self.launched, granted)
 
+    def uncut(self, granted: int) -> int:
+        """How many of so many tokens can be computed next: an image whose tokens see one another is
+        computed in one step."""
+        return granted if self.sight is None else self.sight.uncut(self.launched, granted)
+
+    @property
+    def whole(self) -> int:
+        """Tokens that such an image has next; 0: it is something else."""
+        return 0 if self.sight is None else self.sight.whole(self.launched)
+
     @property
     def length(self) -> int:
         """Tokens of the answer."""

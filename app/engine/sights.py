@@ -57,6 +57,12 @@ class PromptSight:
                 for at in range(start, start + length):
                     number += 1
                     self._identities[at] = -number  # a token is 0 or more
+        self._wholes = [
+            (start, start + length)
+            for each in images.images
+            if each.two_way is not None
+            for start, length in each.places
+        ]
         assert positions is None or positions.shape[1] == len(prompt), "a position for each token"
 
     def identities(self, tokens: Sequence[int]) -> Identities:
@@ -66,6 +72,19 @@ class PromptSight:
     def ending_behind(self, position: int) -> Sequence[PromptImage]:
         """The images that are not wholly before ``position``: the last ones."""
         return [each for each in self._images.images if each.end > position]
+
+    def uncut(self, start: int, count: int) -> int:
+        """How many of ``count`` tokens from ``start`` on a step can compute: it cuts no image whose
+        tokens see one another."""
+        end = start + count
+        for low, high in self._wholes:
+            if low < end < high:
+                return max(0, low - start)
+        return count
+
+    def whole(self, start: int) -> int:
+        """How many tokens from ``start`` on are of one such image; 0: none."""
+        return sum(high - start for low, high in self._wholes if low <= start < high)
 
     def of(self, start: int, end: int) -> Sight | None:
         """Of positions ``start`` to ``end - 1``; None: nothing is seen there."""

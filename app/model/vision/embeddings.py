@@ -27,9 +27,13 @@ class _Put:
 class SeenEmbeddings:
     """The way into a model's embeddings and first layers, for the features of a step."""
 
-    def __init__(self, model: PreTrainedModel, looker: TowerThread, depth: int) -> None:
-        """``depth``: the layers behind which features are added. ``model`` has the modules that it
-        is served with. Costs a call of Python a pass where nothing is seen."""
+    def __init__(
+        self, model: PreTrainedModel, looker: TowerThread, depth: int, embedded_as: int
+    ) -> None:
+        """``depth``: the layers behind which features are added; ``embedded_as``: see ``Tower``.
+        ``model`` has the modules that it is served with. Costs a call of Python a pass where
+        nothing is seen."""
+        self._embedded_as = embedded_as
         self.looker = looker
         self._device = model.device
         self._now: _Put | None = None
@@ -56,6 +60,7 @@ class SeenEmbeddings:
             for each in seen
         ]
         rows = torch.cat([torch.arange(each.row, each.row + each.length) for each in seen])
+        step.token_ids[rows.numpy()] = self._embedded_as
         self._now = _Put(rows.to(self._device), torch.cat(parts, dim=1))
         try:
             yield

@@ -46,6 +46,9 @@ class _StandIn(nn.Module):
     def get_input_embeddings(self) -> nn.Module:
         return self.embed_tokens
 
+    def get_per_layer_inputs(self, *_: Any) -> None:
+        """What layers are given beside is theirs to make of tokens (Gemma 3n, Gemma 4)."""
+
     def forward(self, *_: Any, inputs_embeds: Tensor, **handed: Any) -> None:
         raise _Handed(inputs_embeds, handed.get("deepstack_visual_embeds") or ())
 
@@ -55,8 +58,16 @@ class _Zeros(nn.Module):
         super().__init__()
         self._width = width
         self._like = torch.empty(0, dtype=like.dtype, device=like.device)
+        self.asked: Tensor | None = None
+        """The last ids that were to be embedded."""
+
+    @property
+    def weight(self) -> Tensor:
+        """Some models take the row of their padding from it."""
+        return self._like.new_zeros(1, 1).expand(1 << 24, self._width)
 
     def forward(self, token_ids: Tensor) -> Tensor:
+        self.asked = token_ids
         return self._like.new_zeros(*token_ids.shape, self._width)
 
 
@@ -70,8 +81,8 @@ class Tower:
         self._device = model.device
         self._seeing = copy.copy(whole)
         parts = dict(whole._modules)
-        (name,) = [name for name in _LANGUAGE_MODELS if parts.get(name) is not None]
-        parts[name] = _StandIn(parts[name])
+        name = language_name(whole)
+        parts[name] = self._reader = _StandIn(parts[name])
         vars(self._seeing)["_modules"] = parts
         _part_configurations(self._seeing)
         self._taken = frozenset(inspect.signature(type(whole).forward).parameters)
@@ -130,6 +141,15 @@ class Tower:
         if not self._is_wanted():
             raise NotWanted
 
+    def embedded_as(self, image: PreparedImage) -> int:
+        """The token that its places are for the language model: some models look their padding up
+        there, whose features are put over it, and what they tell layers beside is that token's."""
+        self.see(image)
+        asked = self._reader.embed_tokens.asked
+        assert asked is not None, "the model embeds no tokens"
+        (token,) = set(asked[0].cpu().numpy()[self.placed(image.expansion)].tolist())
+        return int(token)
+
     @property
     def has_axes(self) -> bool:
         """Whether positions are told apart by time, height and width."""
@@ -170,6 +190,12 @@ def can_see(model: PreTrainedModel) -> bool:
     has_language_model = sum(parts.get(name) is not None for name in _LANGUAGE_MODELS) == 1
     sees = hasattr(model, "get_image_features") and whole is not model
     return sees and has_language_model and hasattr(model.config, "image_token_id")
+
+
+def language_name(whole: Any) -> str:
+    """Of a model that sees, what its part is called that reads and writes."""
+    (name,) = [name for name in _LANGUAGE_MODELS if whole._modules.get(name) is not None]
+    return name
 
 
 def _part_configurations(seeing: nn.Module) -> None:

@@ -174,9 +174,10 @@ def test_what_is_larger_than_all_room_is_seen_alone(tower: HeldTower) -> None:
 def test_closing_ends_the_thread_amid_an_image(tower: HeldTower, thread: TowerThread) -> None:
     looks = [thread.look([A]), thread.look([B])]
     assert tower.entered.wait(60)
+    (own,) = [each for each in threading.enumerate() if each.ident == tower.thread]
     thread.close()
     assert not tower.seen
-    assert not any(each.name.startswith("leapjson-tower") for each in threading.enumerate())
+    assert not own.is_alive()
     assert isinstance(looks[0].error, NotWanted)
 
 
