@@ -111,7 +111,7 @@ class Engine:
         looking = self._scheduler.looking
         if self._flight is not None or looking is None:
             return self._flight is not None or bool(self._sequences)
-        return len(self._sequences) > looking.num_held_back or looking.has_news
+        return len(self._sequences) > looking.num_aside or looking.has_news
 
     @property
     def num_running(self) -> int:
@@ -125,7 +125,7 @@ class Engine:
     def num_looking(self) -> int:
         """Those of them whose images are to be looked at first."""
         looking = self._scheduler.looking
-        return 0 if looking is None else looking.num_held_back
+        return 0 if looking is None else looking.num_aside
 
     @property
     def kv_usage(self) -> float:

@@ -34,9 +34,9 @@ class _Line(Generic[T]):
 class FairQueue(Generic[T]):
     """A queue that is first come, first served within a tenant and fair between tenants.
 
-    What was taken and comes back (``put_back``) goes before everything else. What is held back
-    (``hold``) keeps its place and lets the others pass. All decisions follow from the calls alone.
-    Memory: what waits, and up to ``MOST_IDLE`` tenants beside.
+    What was taken and comes back (``put_back``) goes before everything else. What is set aside
+    (``set_aside``) keeps its place and lets the others pass. All decisions follow from the calls
+    alone. Memory: what waits, and up to ``MOST_IDLE`` tenants beside.
     """
 
     def __init__(self, tenant_of: Callable[[T], str]) -> None:
@@ -44,9 +44,9 @@ class FairQueue(Generic[T]):
         self._serials: dict[T, int] = {}
         """What waits in a line, in order of arrival."""
         self._back: deque[T] = deque()
-        self._held: dict[T, bool] = {}
-        """What is held back, and whether it had come back."""
-        self._held_returned = 0
+        self._aside: dict[T, bool] = {}
+        """What is set aside, and whether it had come back."""
+        self._returned_aside = 0
         """Those that had: any thread may ask for the length."""
         self._lines: dict[str, _Line[T]] = {}
         """Those in which something waits."""
@@ -55,16 +55,16 @@ class FairQueue(Generic[T]):
         self._turns = 0
 
     def __len__(self) -> int:
-        return len(self._serials) + len(self._back) + self._held_returned
+        return len(self._serials) + len(self._back) + self._returned_aside
 
     def __iter__(self) -> Iterator[T]:
-        """What came back, then what waits in order of arrival; what is held back among them."""
+        """What came back, then what waits in order of arrival; what is set aside among them."""
         yield from self._back
-        yield from [item for item, returned in self._held.items() if returned]
+        yield from [item for item, returned in self._aside.items() if returned]
         yield from self._serials
 
     def __contains__(self, item: T) -> bool:
-        return item in self._serials or item in self._held or item in self._back
+        return item in self._serials or item in self._aside or item in self._back
 
     @property
     def has_returned(self) -> bool:
@@ -114,9 +114,9 @@ class FairQueue(Generic[T]):
 
     def remove(self, item: T) -> None:
         """``item`` gives up. It has to be in the queue."""
-        if item in self._held:
-            if self._held.pop(item):
-                self._held_returned -= 1
+        if item in self._aside:
+            if self._aside.pop(item):
+                self._returned_aside -= 1
             else:
                 del self._serials[item]
         elif item in self._serials:
@@ -124,20 +124,20 @@ class FairQueue(Generic[T]):
         else:
             self._back.remove(item)
 
-    def hold(self, item: T) -> None:
-        """Pass ``item``, which waits, over until it is released."""
+    def set_aside(self, item: T) -> None:
+        """Pass ``item``, which waits, over until it is called back."""
         returned = item in self._back
         if returned:
             self._back.remove(item)
         else:
             self._leave_line(item)
-        self._held[item] = returned
-        self._held_returned += returned
+        self._aside[item] = returned
+        self._returned_aside += returned
 
-    def release(self, item: T) -> None:
-        """``item``, which is held back, waits in its place again. Costs O(its tenant's items)."""
-        if self._held.pop(item):
-            self._held_returned -= 1
+    def call_back(self, item: T) -> None:
+        """``item``, which is set aside, waits in its place again. Costs O(its tenant's items)."""
+        if self._aside.pop(item):
+            self._returned_aside -= 1
             self._back.append(item)
             return
         line = self._line_of(item)
@@ -196,10 +196,10 @@ class FairQueue(Generic[T]):
         """Assert every invariant. Costs O(queue); for tests."""
         assert not self._lines.keys() & self._idle.keys()
         assert len(self._idle) <= MOST_IDLE
-        assert self._held_returned == sum(self._held.values())
-        held = len(self._held) - self._held_returned
-        assert sum(len(line.waiting) for line in self._lines.values()) + held == len(self._serials)
-        assert not any(item in self._back for item in self._held)
+        assert self._returned_aside == sum(self._aside.values())
+        aside = len(self._aside) - self._returned_aside
+        assert sum(len(line.waiting) for line in self._lines.values()) + aside == len(self._serials)
+        assert not any(item in self._back for item in self._aside)
         for tenant, line in self._lines.items():
             assert line.waiting, "an empty line is kept"
             serials = [self._serials[item] for item in line.waiting]

@@ -1,10 +1,10 @@
 """Sequences whose images are looked at before they run: no step waits for a model's tower.
 
-    waiting   held back: looked at in turn | the tower is at it |   waits to run, as others do
-    running                                                         until its images are computed
-    features                               |--- asked for ---|----- held ---------------|
+    waiting, set aside                     waiting        running
+    | its turn comes | the tower is at it | others first | images computed | goes on
+                     |---- asked for -----|------ features are held -------|
 
-What is held back keeps its place in the queue of those that wait to run, and lets others pass.
+What is set aside keeps its place in the queue of those that wait to run, and lets others pass.
 Whose images are looked at next is decided between tenants, too. A sequence asks for all that it
 needs at once and keeps it until it has used it: so nobody who holds something waits for more, and
 what was computed for one is not lost to another.
@@ -40,13 +40,13 @@ class Looking:
         self._waiting = waiting
         self._blocks = blocks
         self._queue: FairQueue[Sequence] = FairQueue(lambda sequence: sequence.request.tenant)
-        """Held back, and nothing is asked for them yet."""
+        """Set aside, and nothing is asked for them yet."""
         self._asked: dict[Sequence, _Asked] = {}
         self._undone: list[Sequence] = []
-        """Held back, and the tower is at them."""
+        """Set aside, and the tower is at them."""
 
     @property
-    def num_held_back(self) -> int:
+    def num_aside(self) -> int:
         return len(self._queue) + len(self._undone)
 
     @property
@@ -55,8 +55,8 @@ class Looking:
         return any(self._asked[each].look.is_done for each in self._undone)
 
     def add(self, sequence: Sequence) -> None:
-        """Hold a waiting sequence back until its images have been looked at."""
-        self._waiting.hold(sequence)
+        """Set a waiting sequence aside until its images have been looked at."""
+        self._waiting.set_aside(sequence)
         if sequence.scheduled:
             self._queue.put_back(sequence)
         else:
@@ -65,7 +65,7 @@ class Looking:
 
     def lets_run(self, sequence: Sequence, computed: int) -> bool:
         """Whether a waiting sequence holds all features behind so many tokens, which it finds
-        computed. One that does not, as it had found more when it asked, is held back."""
+        computed. One that does not, as it had found more when it asked, is set aside."""
         if sequence.sight is None:
             return True
         needed = len(sequence.sight.ending_behind(computed))
@@ -78,7 +78,7 @@ class Looking:
 
     def settle(self) -> list[tuple[Sequence, Exception]]:
         """Let those wait to run whose features are there. Those that will have none, and why: they
-        stay held back until they are dropped."""
+        stay set aside until they are dropped."""
         failed = []
         for sequence in list(self._undone):
             look = self._asked[sequence].look
@@ -88,7 +88,7 @@ class Looking:
                 failed.append((sequence, look.error))
                 continue
             self._undone.remove(sequence)
-            self._waiting.release(sequence)
+            self._waiting.call_back(sequence)
         self._ask()
         return failed
 
@@ -125,14 +125,14 @@ class Looking:
                 return
             self._queue.take(sequence)
             if not images:
-                self._waiting.release(sequence)
+                self._waiting.call_back(sequence)
                 continue
             tokens = sum([image.num_tokens for image in images])
             self._queue.charge(sequence.request.tenant, tokens)
             look = self._looker.look(images)
             self._asked[sequence] = _Asked(look, len(images))
             if look.is_done and look.error is None:
-                self._waiting.release(sequence)
+                self._waiting.call_back(sequence)
             else:
                 self._undone.append(sequence)
 

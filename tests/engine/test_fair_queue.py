@@ -120,14 +120,14 @@ def test_before_two_of_a_tenant_are_passed_over_the_others_have_their_turn() -> 
     assert len(found) == 4
 
 
-def test_what_is_held_back_lets_others_pass_and_keeps_its_place() -> None:
+def test_what_is_set_aside_lets_others_pass_and_keeps_its_place() -> None:
     found = queue(*"aaabb")
     first, second, *_ = found
     returned = turn(found)
     assert returned is first
     found.put_back(first)
     for item in (first, second):
-        found.hold(item)
+        found.set_aside(item)
         found.check_integrity()
     assert (len(found), next(iter(found)), first in found, second in found) == (
         5,
@@ -136,23 +136,23 @@ def test_what_is_held_back_lets_others_pass_and_keeps_its_place() -> None:
         True,
     )
     assert turn(found).number == 3, "it is the turn of b, as a had one"
-    found.release(second)
+    found.call_back(second)
     assert turn(found) is second, "before the third of its tenant"
-    found.release(first)
+    found.call_back(first)
     assert turn(found) is first, "before everything, as it came back"
     assert turns(found) == "ba"
 
 
-def test_what_is_held_back_may_give_up() -> None:
+def test_what_is_set_aside_may_give_up() -> None:
     found = queue(*"ab")
     first, second = found
-    found.hold(first)
-    found.hold(second)
+    found.set_aside(first)
+    found.set_aside(second)
     assert found.next() is None
     found.remove(first)
     found.check_integrity()
     assert list(found) == [second]
-    found.release(second)
+    found.call_back(second)
     assert turn(found) is second
     assert not len(found)
 
