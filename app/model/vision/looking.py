@@ -77,13 +77,17 @@ class TowerThread:
             torch.set_num_threads(threads)  # for all threads to come it is what was set last
         self._on_done: Callable[[], None] = lambda: None
         self._closed = False
-        self._computed = self._found = 0
+        self._computed = 0
         self._seconds = 0.0
+        self._found = self._found_later = 0
+        """When they were asked for, and when the thread came to it: each has a thread of its own
+        that counts."""
 
     @property
     def counts(self) -> SightCounts:
         """Any thread may read it."""
-        return SightCounts(self._computed, self._found, self._seconds, self._cache.nbytes)
+        found = self._found + self._found_later
+        return SightCounts(self._computed, found, self._seconds, self._cache.nbytes)
 
     def watch(self, on_done: Callable[[], None]) -> None:
         self._on_done = on_done
@@ -131,7 +135,7 @@ class TowerThread:
 
     def _see(self, features: Features) -> None:
         if features.tensor is not None:  # another prompt with this image came before
-            self._found += 1
+            self._found_later += 1
             return
         if not self._wants(features):
             raise NotWanted
