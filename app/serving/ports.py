@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from app.core.events import StepOutput
@@ -23,6 +23,10 @@ class Engine(Protocol):
 
         What can be said before anything is computed comes first, then what the step added.
         """
+
+    def watch(self, on_news: Callable[[], None], /) -> None:
+        """Call ``on_news``, from any thread, when ``has_work`` may have come to be true though
+        nothing was added."""
 
     @property
     def has_work(self) -> bool:

@@ -105,6 +105,9 @@ class FakeEngine:
         if self._left.pop(request_id, None) is not None:
             self.aborted.append(request_id)
 
+    def watch(self, on_news: Callable[[], None]) -> None:
+        pass
+
     @property
     def has_work(self) -> bool:
         return bool(self._left)

@@ -25,8 +25,9 @@ from app.core.step import LogitsRow, Sight, Span, StepPlan
 from app.model.forward import RaggedForward
 from app.model.inputs import lay_out
 from app.model.self_check import worst_error
+from app.model.vision.embeddings import SeenEmbeddings
 from app.model.vision.eyes import ModelEyes
-from app.model.vision.features import FeatureCache, SeenEmbeddings
+from app.model.vision.looking import TowerThread
 from app.model.vision.processing import load_image_processor
 from app.model.vision.tower import Tower, language_name
 from app.model.vision.two_way import two_way_of
@@ -59,6 +60,8 @@ class Eyes:
     """Layers behind which features are added."""
     embedded_as: int
     """See ``Tower``."""
+    token_bytes: int
+    """Memory of what is seen in one place."""
 
 
 @torch.inference_mode()
@@ -90,14 +93,17 @@ def open_eyes(model: PreTrainedModel, name: str) -> Eyes | None:
         if model.dtype != torch.float32:
             allowed = min(max(allowed, 2 * whole.noise(expected)), _TOLERANCE_AT_MOST)
         tower.set_attention()
+        features = tower.see(image)
+        depth, width = len(features) - 1, features.shape[-1]
         return Eyes(
             tower,
             prompts,
             trial,
             expected,
             allowed,
-            depth=len(tower.see(image)) - 1,
+            depth,
             embedded_as=tower.embedded_as(image),
+            token_bytes=(1 + depth) * width * features.element_size(),
         )
     except (InvalidRequest, *_TRIED) as error:
         _log.warning("served as text: no image could be shown to %s: %s", name, error)
@@ -198,12 +204,15 @@ def look(
     ``forward`` has a cache with room for the trial, of so many ``groups``; ``states`` where there
     are recurrent layers, ``rounded`` where weights are no longer those that were loaded.
     """
-    features = FeatureCache(eyes.tower, cache_bytes)
-    seen = SeenEmbeddings(model, features, eyes.depth, eyes.embedded_as)
+    looker = TowerThread(eyes.tower, cache_bytes, eyes.token_bytes)
+    seen = SeenEmbeddings(model, looker, eyes.depth, eyes.embedded_as)
+    looked = looker.look([each.image for each in eyes.trial.images.images])
+    looked.wait()
     for plan in _steps(eyes.trial, block_size, groups, states=states):
         step = lay_out(plan, block_size)
         with seen.of_step(step):
             logits = forward.run(step)
+    looked.drop()
     error = worst_error(logits, eyes.expected)
     allowed = _TOLERANCE_AT_MOST if rounded else eyes.allowed
     if error <= allowed:
