@@ -122,6 +122,12 @@ class Engine:
         return len(self._scheduler.waiting)
 
     @property
+    def num_looking(self) -> int:
+        """Those of them whose images are to be looked at first."""
+        looking = self._scheduler.looking
+        return 0 if looking is None else looking.num_held_back
+
+    @property
     def kv_usage(self) -> float:
         """Share of cache blocks that live sequences hold, in the fullest group, 0 to 1."""
         return self._scheduler.blocks.usage
@@ -198,7 +204,7 @@ class Engine:
             self._begin(sequence)
         plan = self._scheduler.plan(batch, self._flight)
         scheduled = [sequence.request.request_id for sequence in batch.scheduled]
-        at_work = plan.spans or scheduled or landing or any(self._unopened) or self._looks_at_any
+        at_work = plan.spans or scheduled or landing or any(self._unopened) or self.num_looking
         assert at_work or not self._sequences, "work, but no progress"
         if openings := self._openings(batch):
             yield StepOutput(openings, scheduled)
@@ -221,11 +227,6 @@ class Engine:
             self._observe(each)
         if chunks or scheduled:
             yield StepOutput(chunks, scheduled)
-
-    @property
-    def _looks_at_any(self) -> bool:
-        looking = self._scheduler.looking
-        return looking is not None and looking.num_held_back > 0
 
     def _settle_looks(self) -> list[Sequence]:
         """Let those go on whose images have been looked at; who ended, as that failed."""

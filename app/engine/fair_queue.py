@@ -46,6 +46,8 @@ class FairQueue(Generic[T]):
         self._back: deque[T] = deque()
         self._held: dict[T, bool] = {}
         """What is held back, and whether it had come back."""
+        self._held_returned = 0
+        """Those that had: any thread may ask for the length."""
         self._lines: dict[str, _Line[T]] = {}
         """Those in which something waits."""
         self._idle: dict[str, _Line[T]] = {}
@@ -53,7 +55,7 @@ class FairQueue(Generic[T]):
         self._turns = 0
 
     def __len__(self) -> int:
-        return len(self._serials) + len(self._back) + sum(self._held.values())
+        return len(self._serials) + len(self._back) + self._held_returned
 
     def __iter__(self) -> Iterator[T]:
         """What came back, then what waits in order of arrival; what is held back among them."""
@@ -113,7 +115,9 @@ class FairQueue(Generic[T]):
     def remove(self, item: T) -> None:
         """``item`` gives up. It has to be in the queue."""
         if item in self._held:
-            if not self._held.pop(item):
+            if self._held.pop(item):
+                self._held_returned -= 1
+            else:
                 del self._serials[item]
         elif item in self._serials:
             self._leave(item)
@@ -128,10 +132,12 @@ class FairQueue(Generic[T]):
         else:
             self._leave_line(item)
         self._held[item] = returned
+        self._held_returned += returned
 
     def release(self, item: T) -> None:
         """``item``, which is held back, waits in its place again. Costs O(its tenant's items)."""
         if self._held.pop(item):
+            self._held_returned -= 1
             self._back.append(item)
             return
         line = self._line_of(item)
@@ -190,7 +196,8 @@ class FairQueue(Generic[T]):
         """Assert every invariant. Costs O(queue); for tests."""
         assert not self._lines.keys() & self._idle.keys()
         assert len(self._idle) <= MOST_IDLE
-        held = len([item for item, returned in self._held.items() if not returned])
+        assert self._held_returned == sum(self._held.values())
+        held = len(self._held) - self._held_returned
         assert sum(len(line.waiting) for line in self._lines.values()) + held == len(self._serials)
         assert not any(item in self._back for item in self._held)
         for tenant, line in self._lines.items():

@@ -41,6 +41,10 @@ class Engine(Protocol):
         """Sequences queued for their first or next blocks. Any thread may read it."""
 
     @property
+    def num_looking(self) -> int:
+        """Those of them whose images are to be looked at first. Any thread may read it."""
+
+    @property
     def kv_usage(self) -> float:
         """Share of cache blocks that live sequences hold, 0 to 1. Any thread may read it."""
 

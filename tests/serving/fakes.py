@@ -121,6 +121,10 @@ class FakeEngine:
         return max(len(self._left) - self.slots, 0)
 
     @property
+    def num_looking(self) -> int:
+        return 0
+
+    @property
     def kv_usage(self) -> float:
         return 0.0
 

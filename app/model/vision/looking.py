@@ -60,7 +60,7 @@ class TowerLook:
 
 
 class TowerThread:
-    """See ``app.core.images.Looker``. The thread is there once something has been asked for."""
+    """See ``app.core.images.Looker``."""
 
     def __init__(self, tower: Tower, max_bytes: int, token_bytes: int) -> None:
         """As ``FeatureCache``."""
@@ -70,11 +70,11 @@ class TowerThread:
         self._stream: torch.cuda.Stream | None = None
         if tower.device.type == "cuda":
             self._stream = torch.cuda.Stream(tower.device)  # type: ignore[no-untyped-call]
-        self._thread = ThreadPoolExecutor(
-            1,
-            thread_name_prefix="leapjson-tower",
-            initializer=_step_back if self._stream is None else None,
-        )
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="leapjson-tower")
+        if self._stream is None:
+            threads = torch.get_num_threads()
+            self._thread.submit(_step_back, max(1, threads // 2)).result()
+            torch.set_num_threads(threads)  # for all threads to come it is what was set last
         self._on_done: Callable[[], None] = lambda: None
         self._closed = False
         self._computed = self._found = 0
@@ -110,6 +110,10 @@ class TowerThread:
             tensor.record_stream(torch.cuda.current_stream(self._device))
         return tensor
 
+    def rehearse(self, image: PreparedImage) -> None:
+        """Run the tower for ``image`` and wait, as nobody does who serves. Nothing is kept."""
+        self._thread.submit(self._run, image, lambda: True).result()
+
     def close(self) -> None:
         """End the thread, amid an image if need be. What is not done never will be."""
         self._closed = True
@@ -132,11 +136,14 @@ class TowerThread:
         if not self._wants(features):
             raise NotWanted
         started = time.perf_counter()
-        with self._on_stream():
-            tensor = self._tower.see(features.image, functools.partial(self._wants, features))
+        tensor = self._run(features.image, functools.partial(self._wants, features))
         self._computed += 1
         self._seconds += time.perf_counter() - started
         self._cache.put(features, tensor)
+
+    def _run(self, image: PreparedImage, is_wanted: Callable[[], bool]) -> Tensor:
+        with self._on_stream():
+            return self._tower.see(image, is_wanted)
 
     def _wants(self, features: Features) -> bool:
         return features.holders > 0 and not self._closed
@@ -152,8 +159,10 @@ class TowerThread:
             self._stream.synchronize()
 
 
-def _step_back() -> None:
-    """Leave the cores to the steps, as workers do (decision 43)."""
+def _step_back(threads: int) -> None:
+    """Leave the cores to the steps: a smaller share, as a batch job, and of half of them."""
+    torch.get_num_threads()  # else its first operation takes over what holds for new threads
+    torch.set_num_threads(threads)
     if sys.platform == "linux":  # where threads have priorities of their own
         thread = threading.get_native_id()
         with contextlib.suppress(OSError):  # a sandbox may forbid it

@@ -28,7 +28,7 @@ from app.model.self_check import worst_error
 from app.model.vision.embeddings import SeenEmbeddings
 from app.model.vision.eyes import ModelEyes
 from app.model.vision.looking import TowerThread
-from app.model.vision.processing import load_image_processor
+from app.model.vision.processing import HfImageProcessor, load_image_processor
 from app.model.vision.tower import Tower, language_name
 from app.model.vision.two_way import two_way_of
 
@@ -51,6 +51,7 @@ class Eyes:
 
     tower: Tower
     prompts: ModelEyes
+    processor: HfImageProcessor
     trial: ExpandedPrompt
     expected: Tensor
     """Logits of the trial's last rows: [R, width], float32."""
@@ -58,10 +59,10 @@ class Eyes:
     """Relative error of a row."""
     depth: int
     """Layers behind which features are added."""
-    embedded_as: int
-    """See ``Tower``."""
     token_bytes: int
     """Memory of what is seen in one place."""
+    embedded_as: int
+    """See ``Tower``."""
 
 
 @torch.inference_mode()
@@ -94,16 +95,16 @@ def open_eyes(model: PreTrainedModel, name: str) -> Eyes | None:
             allowed = min(max(allowed, 2 * whole.noise(expected)), _TOLERANCE_AT_MOST)
         tower.set_attention()
         features = tower.see(image)
-        depth, width = len(features) - 1, features.shape[-1]
         return Eyes(
             tower,
             prompts,
+            processor,
             trial,
             expected,
             allowed,
-            depth,
+            depth=len(features) - 1,
+            token_bytes=features[:, :1].nbytes,
             embedded_as=tower.embedded_as(image),
-            token_bytes=(1 + depth) * width * features.element_size(),
         )
     except (InvalidRequest, *_TRIED) as error:
         _log.warning("served as text: no image could be shown to %s: %s", name, error)

@@ -137,6 +137,10 @@ class Tower:
             return torch.stack([shown, *[each.to(shown) for each in handed.deeper]])
         raise AssertionError("the language model was not called")
 
+    def _go_on(self, *_: Any) -> None:
+        if not self._is_wanted():
+            raise NotWanted
+
     def embedded_as(self, image: PreparedImage) -> int:
         """The token that its places are for the language model: some models look their padding up
         there, whose features are put over it, and what they tell layers beside is that token's."""
@@ -145,10 +149,6 @@ class Tower:
         assert asked is not None, "the model embeds no tokens"
         (token,) = set(asked[0].cpu().numpy()[self.placed(image.expansion)].tolist())
         return int(token)
-
-    def _go_on(self, *_: Any) -> None:
-        if not self._is_wanted():
-            raise NotWanted
 
     @property
     def has_axes(self) -> bool:

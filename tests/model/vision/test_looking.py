@@ -172,12 +172,12 @@ def test_what_is_larger_than_all_room_is_seen_alone(tower: HeldTower) -> None:
 
 
 def test_closing_ends_the_thread_amid_an_image(tower: HeldTower, thread: TowerThread) -> None:
-    before = set(threading.enumerate())
     looks = [thread.look([A]), thread.look([B])]
     assert tower.entered.wait(60)
+    (own,) = [each for each in threading.enumerate() if each.ident == tower.thread]
     thread.close()
     assert not tower.seen
-    assert set(threading.enumerate()) <= before
+    assert not own.is_alive()
     assert isinstance(looks[0].error, NotWanted)
 
 
@@ -211,6 +211,30 @@ def test_a_text_is_answered_while_the_tower_of_a_model_stands_still(
     gate.set()
     assert drain(engine).keys() == {"sees"}
     runner.close()
+
+
+def test_the_steps_have_all_threads_and_the_tower_half_of_them(tower: HeldTower) -> None:
+    before, of_tower = torch.get_num_threads(), list[int]()
+    own = tower.see
+
+    def see(image: PreparedImage, is_wanted: Callable[[], bool]) -> Tensor:
+        of_tower.append(torch.get_num_threads())
+        return own(image, is_wanted)
+
+    tower.see = see  # type: ignore[method-assign]
+    tower.gate.set()
+    try:
+        torch.set_num_threads(4)
+        thread = _thread(tower)
+        thread.look([A]).wait()
+        other = list[int]()
+        new = threading.Thread(target=lambda: other.append(torch.get_num_threads()))
+        new.start()
+        new.join()
+        assert (of_tower, other, torch.get_num_threads()) == ([2], [4], 4)
+        thread.close()
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_a_tower_is_left_between_two_layers(tmp_path: Path) -> None:
