@@ -129,6 +129,10 @@ class Eyes(Protocol):
     def marker(self) -> str:
         """The same as text, for prompts that are text; text of clients must not hold it."""
 
+    @property
+    def two_way(self) -> TwoWay | None:
+        """As in ``PromptImage``."""
+
     def expand(self, tokens: Sequence[int], images: Sequence[PreparedImage]) -> ExpandedPrompt:
         """Put each image in the place of its placeholder, in order. Costs O(tokens).
 

@@ -450,13 +450,11 @@ class Engine:
             raise PromptTooLong(
                 prompt_tokens=prompt_tokens, room=room, max_tokens=request.max_tokens
             )
-        config = self._config
-        most = config.max_batch_tokens - config.max_running
         longest = 0 if request.images is None else request.images.longest_whole
-        if longest > most:
+        if longest > self._config.most_whole:
             raise InvalidRequest(
                 f"an image of {longest} tokens has to be computed in one step, and there is room "
-                f"for {most}: max_batch_tokens less max_running",
+                f"for {self._config.most_whole}: max_batch_tokens less max_running",
                 role="prompt",
             )
 

@@ -115,6 +115,8 @@ def _load(
     with progress.stage("loading the model"):
         loaded = load(config, device, dtype, group, progress)
     model = loaded.model
+    if loaded.eyes is not None:
+        _require_room(loaded.eyes.trial.images.longest_whole, config)
     compilations = _count_compilations(device)
     parameters = model.num_parameters() + stored_parameters(model)
     adapters = make_slots(model, loaded.route, config)
@@ -195,6 +197,17 @@ def _with_tower(
         return weight_bytes
     name = str(dtype).removeprefix("torch.")
     return {**weight_bytes, name: weight_bytes.get(name, 0) + loaded.eyes.tower.nbytes}
+
+
+def _require_room(longest: int, config: ModelConfig) -> None:
+    """Raises ``UnsupportedModel`` unless a step can compute an image of so many tokens."""
+    needed = longest + config.max_running
+    if longest and needed > config.max_batch_tokens:
+        raise UnsupportedModel(
+            f"a small image has {longest} tokens to be computed in one step, beside one for each "
+            f"of {config.max_running} others (max_running): raise max_batch_tokens from "
+            f"{config.max_batch_tokens} to {needed} or more, or lower max_running"
+        )
 
 
 def _states_within(

@@ -24,7 +24,7 @@ def sight_of(settings: Settings, backend: Backend, metrics: Metrics) -> Sight | 
     """None where the model has no eyes."""
     if backend.eyes is None:
         return None
-    max_tokens = settings.image_tokens(backend.max_sequence_tokens)
+    max_tokens = settings.image_tokens(backend.max_sequence_tokens, backend.most_whole)
     pool = WorkerPool(
         backend.image_target,
         backend.image_model,
