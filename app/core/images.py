@@ -15,7 +15,7 @@ the embeddings of tokens would be.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -140,6 +140,39 @@ class Eyes(Protocol):
         """
 
 
+class Look(Protocol):
+    """Features of images that one sequence asked for: computed beside the steps, and held until
+    they are dropped."""
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all are there, or ``error`` says why they never will be. Any thread may read
+        it."""
+
+    @property
+    def error(self) -> Exception | None:
+        """What the tower raised."""
+
+    def drop(self) -> None:
+        """They are held no longer; what was not computed by now is not, unless others wait for
+        it."""
+
+
+class Looker(Protocol):
+    """Runs a model's tower beside the steps. One thread asks it: the engine's."""
+
+    def has_room(self, images: Sequence[PreparedImage]) -> bool:
+        """Whether features of ``images`` can be held beside those that are. So they can where none
+        are, however large they are."""
+
+    def look(self, images: Sequence[PreparedImage]) -> Look:
+        """Ask for features of ``images``, behind what was asked for before. It is done at once
+        where all are there."""
+
+    def watch(self, on_done: Callable[[], None]) -> None:
+        """Call ``on_done``, from any thread, whenever something asked for is done."""
+
+
 @dataclass(frozen=True, slots=True)
 class SightCounts:
     """What a tower has done since the server began, and what is kept of it."""
@@ -147,10 +180,11 @@ class SightCounts:
     computed: int
     """Images that the tower was run for."""
     found: int
-    """Times that a step found the features of an image among those kept."""
+    """Times that a prompt found the features of an image among those kept."""
     seconds: float
-    """Spent in the tower; on an accelerator until it was launched."""
+    """Spent in the tower, beside the steps."""
     kept_bytes: int
+    """Memory of the features that prompts hold, and of those seen last."""
 
 
 def digest_of(expansion: Sequence[int], inputs: Mapping[str, NDArray[Any]]) -> bytes:

@@ -407,6 +407,8 @@ class Settings(BaseSettings):
             quantize=self.quantize,
             images=self.images,
             image_cache_bytes=self.image_cache_bytes,
+            image_tokens=self.max_image_tokens or _USUAL_IMAGE_TOKENS,
+            prompt_images=self.max_images,
             random_weights=self.random_weights,
             tensor_parallel=self.tensor_parallel,
             threads=self.cpu_threads,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 from app.server.backend import Backend
 from app.server.settings import Settings
 from app.serving.images.fetching import Fetcher, FetchLimits
@@ -32,6 +34,7 @@ def sight_of(settings: Settings, backend: Backend, metrics: Metrics) -> Sight | 
         trouble=READING,
         warm_up=ImageJob(_WHITE, "low", max_tokens),
         kills_for_nobody=False,
+        read=pickle.loads,  # arrays are copied at once: there is nothing to pace, or to freeze
     )
     fetcher = None
     if settings.allowed_image_hosts:

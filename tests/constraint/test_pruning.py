@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import random
+import subprocess
+import sys
 
 import pytest
 
@@ -13,6 +16,7 @@ from app.constraint.json.numbers.ranges import Interval
 from app.constraint.json.text import (
     CHARACTER,
     SPELLED_ONCE,
+    SPELLINGS,
     JsonText,
     character,
     json_pool,
@@ -21,7 +25,7 @@ from app.constraint.json.text import (
 from app.constraint.language.expressions import ExpressionPool
 from app.constraint.language.pruning import pruned
 from app.constraint.limits import Limits
-from app.constraint.program import build, compile_program
+from app.constraint.program import Program, build, compile_program
 from app.core.constraint import ConstraintSpec
 from app.core.specs import JsonSchema, Regex
 from tests.constraint.walks import Walker
@@ -62,9 +66,11 @@ def test_a_program_names_the_characters_that_it_has() -> None:
     strings = compile_program(JsonSchema({"type": "string"}))
     numbers = compile_program(JsonSchema({"type": "integer"}))
     names = compile_program(JsonSchema({"properties": {"a": True}}))
-    assert [each is not None for each in strings.characters] == [True, False]
-    assert [each is not None for each in numbers.characters] == [False, False]
-    assert [each is not None for each in names.characters] == [True, True]
+    for json in (strings, numbers, names):
+        found = [json.derivatives.pool.landmarks[name] for name in SPELLINGS]
+        assert list(json.characters) == found
+    bare = compile_program(Regex("a*"))
+    assert bare.characters == (None, None)
 
 
 def test_pools_that_begin_alike_grow_apart() -> None:
@@ -105,3 +111,42 @@ def test_a_pool_builds_the_same_before_and_after_pickling() -> None:
     again: ExpressionPool = pickle.loads(pickle.dumps(pool))
     assert root == letters
     assert again.union((letters, again.literal(b"abba"))) == letters
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_a_pickled_program_is_read_as_it_was(name: str) -> None:
+    program = compile_program(SPECS[name])
+    again: Program = pickle.loads(pickle.dumps(program))
+    one, other = program.derivatives, again.derivatives
+    for what in ("kinds", "operands", "nullable", "regular", "bodies", "index", "landmarks"):
+        assert getattr(one.pool, what) == getattr(other.pool, what), what
+    everything = range(len(one.pool))
+    assert list(map(one.length, everything)) == list(map(other.length, everything))
+    assert (again.root, again.characters) == (program.root, program.characters)
+
+
+def test_a_pickle_leaves_out_what_every_process_has() -> None:
+    program = compile_program(JsonSchema({"type": "array"}))
+    pool = program.derivatives.pool
+    own = len(pool) - pool.num_shared
+    assert len(pickle.dumps(program)) < 1_000 + 50 * own
+    again: Program = pickle.loads(pickle.dumps(program))
+    assert again.derivatives.pool.base is pool.base is not None
+
+
+def test_processes_begin_alike_whatever_their_hashes_are() -> None:
+    show = (
+        "from app.constraint.json.text import json_pool;"
+        "pool = json_pool(9999); print(pool.kinds, pool.operands, pool.bodies, pool.landmarks)"
+    )
+    shown = {
+        subprocess.run(
+            [sys.executable, "-c", show],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(shown) == 1
+    assert shown != {b""}

@@ -65,9 +65,16 @@ SPELLINGS = {CHARACTER: character, SPELLED_ONCE: spelled_once}
 """The characters that strings mostly consist of, by their landmarks."""
 
 
+class _JsonPool(ExpressionPool):
+    """What every schema's pool begins with; a pickle of it is a reference to it."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _begun, ()
+
+
 @cache
-def _begun() -> ExpressionPool:
-    pool = ExpressionPool()
+def _begun() -> _JsonPool:
+    pool = _JsonPool()
     spelled_once(pool)
     any_character(pool)
     integer(pool, Interval(), Limits())
@@ -77,7 +84,7 @@ def _begun() -> ExpressionPool:
 
 def json_pool(max_nodes: int) -> ExpressionPool:
     """A pool in which characters, numbers without bounds and any value are built already."""
-    return _begun().copy(max_nodes)
+    return _begun().extended(max_nodes)
 
 
 def json_spelling(pool: ExpressionPool, members: Ranges) -> Expression:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterable
+from functools import cache
 from typing import Any
 
 from app.constraint.language.expressions import INFINITE, ByteSet, Expression, ExpressionPool, Kind
@@ -45,7 +46,7 @@ class Derivatives(Rows):
         self.max_search = max_search
         self.weights = Weights(pool)
         self._measured = False
-        self._lengths: list[int | None] = []
+        self._lengths: list[int | None] = _shared_lengths(pool)
         self._alive = bytearray()
         """1 for each expression found to have a string; 0 where that is not known."""
         self._pruned: set[Expression] = set()
@@ -58,7 +59,12 @@ class Derivatives(Rows):
         """Those that may have strings, though none was found."""
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_pruned": set()}
+        lengths = self._lengths[len(_shared_lengths(self.pool)) :]
+        return {**super().__getstate__(), "_pruned": set(), "_lengths": lengths}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._lengths = _shared_lengths(self.pool) + self._lengths
 
     @property
     def learned(self) -> int:
@@ -140,7 +146,7 @@ class Derivatives(Rows):
         Cost: about the number of nodes, where few rules have several ways of being shortest.
         """
         pool = self.pool
-        rules = [e for e, kind in enumerate(pool.kinds) if kind == Kind.RULE] if pool.bodies else []
+        rules = [rule for rule in pool.index[Kind.RULE].values() if rule >= pool.num_shared]
         plain = {rule for rule in rules if self._is_one_byte(pool.body(rule))}
         self._measure_parts(plain)
         if len(plain) < len(rules):
@@ -176,11 +182,13 @@ class Derivatives(Rows):
         of a byte."""
         pool = self.pool
         kinds, operands, nullable = pool.kinds, pool.operands, pool.nullable
-        lengths: list[Any] = [None] * len(pool)
+        lengths: list[Any] = _shared_lengths(pool)
+        known = len(lengths)
+        lengths += [None] * (len(pool) - known)
         self._lengths = lengths
         for rule in plain:
             lengths[rule] = 1
-        for expression in range(len(pool)):  # operands come before what they are part of
+        for expression in range(known, len(pool)):  # operands come before what they are part of
             if lengths[expression] is not None:
                 continue  # a search has come by
             kind = kinds[expression]
@@ -200,7 +208,8 @@ class Derivatives(Rows):
         """The rules of each body, and what each expression that refers to rules is part of."""
         pool = self.pool
         wholes: dict[Expression, list[Expression]] = {}
-        for expression, kind in enumerate(pool.kinds):
+        for expression in range(pool.num_shared, len(pool)):
+            kind = pool.kinds[expression]
             if pool.regular[expression] or kind == Kind.DISTINCT:
                 continue
             for part in pool.parts(expression):
@@ -518,6 +527,19 @@ class Derivatives(Rows):
     def _is_exact(self, expression: Expression) -> bool:
         """Whether the bound of an expression is known to be its length."""
         return self.pool.nullable[expression] or self._known_length(expression) is not None
+
+
+def _shared_lengths(pool: ExpressionPool) -> list[int | None]:
+    """The lengths of what ``pool`` has from its base."""
+    return _lengths_of(pool.base).copy() if pool.base else []
+
+
+@cache
+def _lengths_of(base: ExpressionPool) -> list[int | None]:
+    """The lengths of all of a pool that does not change. Not to be changed."""
+    derivatives = Derivatives(base)
+    derivatives.measure()
+    return derivatives._lengths
 
 
 def preferred_byte(bits: ByteSet) -> int:

@@ -52,6 +52,9 @@ _MOST_NESTED = 64
 _MOST_FACTORED = 8
 """Shared beginnings that are taken out at once; a character of UTF-8 needs three."""
 
+_FIRST = len(Nodes())
+"""Expressions that every pool has from the start."""
+
 _CONCATENATIONS = {Kind.CONCATENATION}
 
 
@@ -72,22 +75,47 @@ class ExpressionPool(Nodes):
 
     def __init__(self, max_nodes: int = 2_000_000) -> None:
         super().__init__(max_nodes)
+        self.base: ExpressionPool | None = None
+        """What it began as a copy of, which does not change: expressions of the process, not of a
+        schema."""
         self._intersections: dict[tuple[Expression, ...], Expression] = {}
         self._counted: dict[Expression, Counted | None] = {}
         self._inclusion = Inclusion(self)
         self._factoring = 0
         """Shared beginnings that are being taken out, one behind the other."""
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_inclusion": None, "_intersections": {}, "_counted": {}}
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Without what ``base`` has, which the process that reads it has, too.
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state)
-        self._inclusion = Inclusion(self)
+        The index comes along: reading it takes less time than building it again.
+        """
+        first, rules = self.num_shared, len(self.base.bodies) if self.base else 0
+        added = (
+            bytes(self.kinds[first:]),
+            self.operands[first:],
+            self.nullable[first:],
+            self.regular[first:],
+            self.bodies[rules:],
+            [{o: number for o, number in index.items() if number >= first} for index in self.index],
+        )
+        names = self.landmarks, self.has_grammar, self.exact_choices, self.pointers
+        return _restored, (self.base, self.max_nodes, added, names)
+
+    @property
+    def num_shared(self) -> int:
+        """So many expressions are those that its ``base``, or any pool, begins with."""
+        return len(self.base) if self.base else _FIRST
+
+    def extended(self, max_nodes: int) -> ExpressionPool:
+        """A pool that begins with these expressions. This one must not change any more."""
+        other = self.copy(max_nodes)
+        other.base = self
+        return other
 
     def copy(self, max_nodes: int) -> ExpressionPool:
         """Another pool with the same expressions, under the same numbers."""
         other = ExpressionPool(max_nodes)
+        other.base = self.base
         other.kinds[:], other.operands[:] = self.kinds, self.operands
         other.nullable[:], other.regular[:] = self.nullable, self.regular
         other.bodies[:], other.landmarks = self.bodies, self.landmarks.copy()
@@ -407,7 +435,25 @@ class ExpressionPool(Nodes):
         combine = any if kind == Kind.UNION else all
         nullable = combine([self.nullable[m] for m in operand])
         regular = all(self.regular[m] for m in operand)
-        return self.node(kind, operand, nullable=nullable, regular=regular)
+        return self._new(kind, operand, nullable=nullable, regular=regular)
+
+
+def _restored(
+    base: ExpressionPool | None, max_nodes: int, added: tuple[Any, ...], names: tuple[Any, ...]
+) -> ExpressionPool:
+    """A pool as it was pickled."""
+    pool = base.extended(max_nodes) if base else ExpressionPool(max_nodes)
+    kinds, operands, nullable, regular, bodies, indexes = added
+    pool.kinds += kinds
+    pool.operands += operands
+    pool.nullable += nullable
+    pool.regular += regular
+    pool.bodies += bodies
+    for index, known in zip(indexes, pool.index, strict=True):
+        index |= known
+    pool.index = indexes
+    pool.landmarks, pool.has_grammar, pool.exact_choices, pool.pointers = names
+    return pool
 
 
 def _common_length(left: bytes, right: bytes) -> int:

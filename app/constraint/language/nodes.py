@@ -128,24 +128,29 @@ class Nodes:
             return known
         if not text:
             return self.epsilon
-        size, result = LONGEST_LITERAL, self.epsilon
-        for start in range((len(text) - 1) // size * size, -1, -size):
-            piece = text[start : start + size]
-            one = self.node(Kind.LITERAL, piece, nullable=False, regular=True)
-            result = one if result == self.epsilon else self._pair(one, result)
+        size = LONGEST_LITERAL
+        if len(text) <= size:
+            return self._new(Kind.LITERAL, text, nullable=False, regular=True)
+        result = self.literal(text[(len(text) - 1) // size * size :])
+        for start in range((len(text) - 1) // size * size - size, -1, -size):
+            result = self._pair(self.literal(text[start : start + size]), result)
         return result
 
     def concatenate(self, *parts: Expression) -> Expression:
         """The parts one after the other. Adjacent literals become one."""
         if len(parts) == 2 and self.kinds[parts[0]] != Kind.CONCATENATION:
             return self._joined(*parts)
+        kinds, operands = self.kinds, self.operands
         result, text = self.epsilon, b""
         for part in reversed(parts):
             if result == self.epsilon and not text:
                 result = part
                 continue
+            if kinds[part] == Kind.LITERAL and len(operands[part]) + len(text) <= LONGEST_LITERAL:
+                text = operands[part] + text
+                continue
             for piece in reversed(self.pieces(part)):
-                written = self.operands[piece] if self.kinds[piece] == Kind.LITERAL else b""
+                written = operands[piece] if kinds[piece] == Kind.LITERAL else b""
                 if text and not 0 < len(written) <= LONGEST_LITERAL - len(text):
                     result, text = self.after_text(text, result), b""
                 if written:
@@ -261,6 +266,10 @@ class Nodes:
         found = index.get(operand)
         if found is not None:
             return found
+        return self._new(kind, operand, nullable=nullable, regular=regular)
+
+    def _new(self, kind: int, operand: Any, *, nullable: bool, regular: bool) -> Expression:
+        """The same where it is known that it is new."""
         number = len(self.kinds)
         if number >= self.max_nodes:
             raise ConstraintTooComplex(f"more than {self.max_nodes} expression nodes")
@@ -268,7 +277,7 @@ class Nodes:
         self.operands.append(operand)
         self.nullable.append(nullable)
         self.regular.append(regular)
-        index[operand] = number
+        self.index[kind][operand] = number
         return number
 
     def _prepend(self, head: Expression, tail: Expression) -> Expression:
@@ -282,9 +291,10 @@ class Nodes:
         return self._pair(head, tail)
 
     def _pair(self, head: Expression, tail: Expression) -> Expression:
-        found = self.index[Kind.CONCATENATION].get((head, tail))
+        pair = head, tail
+        found = self.index[Kind.CONCATENATION].get(pair)
         if found is not None:
             return found
         nullable = self.nullable[head] and self.nullable[tail]
         regular = self.regular[head] and self.regular[tail]
-        return self.node(Kind.CONCATENATION, (head, tail), nullable=nullable, regular=regular)
+        return self._new(Kind.CONCATENATION, pair, nullable=nullable, regular=regular)

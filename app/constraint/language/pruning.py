@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 from app.constraint.language.expressions import Expression, ExpressionPool, Kind
@@ -11,18 +10,21 @@ from app.constraint.language.expressions import Expression, ExpressionPool, Kind
 def pruned(pool: ExpressionPool, root: Expression) -> tuple[ExpressionPool, Expression]:
     """A pool of what ``root`` is made of alone, and ``root`` in it.
 
-    Expressions keep their order, and landmarks their names where these are texts and they are part
-    of ``root``.
+    The base of the pool stays whole. Expressions keep their order, and landmarks their names where
+    these are texts and they are part of ``root``, or of the base.
     """
-    result = ExpressionPool(pool.max_nodes)
-    kept = sorted(_parts(pool, (root, *range(len(result)))))
-    moved = dict(zip(kept, range(len(kept)), strict=True))
+    base = pool.base
+    result = base.extended(pool.max_nodes) if base else ExpressionPool(pool.max_nodes)
+    first = len(result)
+    kept = _parts(pool, root, first)
+    moved = [*range(first), *[-1] * (len(pool) - first)]
+    for number, expression in enumerate(kept, first):
+        moved[expression] = number
     kinds, operands, rules = pool.kinds, pool.operands, pool.bodies
-    result.kinds[:] = [kinds[expression] for expression in kept]
-    result.nullable[:] = [pool.nullable[expression] for expression in kept]
-    result.regular[:] = [pool.regular[expression] for expression in kept]
-    result.operands.clear()
-    for number, expression in enumerate(kept):
+    result.kinds += [kinds[expression] for expression in kept]
+    result.nullable += [pool.nullable[expression] for expression in kept]
+    result.regular += [pool.regular[expression] for expression in kept]
+    for number, expression in enumerate(kept, first):
         kind, operand = kinds[expression], operands[expression]
         if kind == Kind.RULE:
             body = rules[operand]
@@ -36,30 +38,36 @@ def pruned(pool: ExpressionPool, root: Expression) -> tuple[ExpressionPool, Expr
         result.operands.append(operand)
         result.index[kind][operand] = number
     landmarks = pool.landmarks.items()
-    result.landmarks = {n: moved[e] for n, e in landmarks if e in moved and isinstance(n, str)}
+    result.landmarks = {
+        name: moved[expression]
+        for name, expression in landmarks
+        if moved[expression] >= 0 and isinstance(name, str)
+    }
     result.exact_choices = pool.exact_choices
     result.pointers = pool.pointers
     return result, moved[root]
 
 
-def _parts(pool: ExpressionPool, roots: Iterable[Expression]) -> set[Expression]:
-    """``roots`` and all they are made of."""
+def _parts(pool: ExpressionPool, root: Expression, first: Expression) -> list[Expression]:
+    """``root`` and all it is made of, in order, without those before ``first``."""
     kinds, operands = pool.kinds, pool.operands
-    found = set(roots)
-    waiting = list(found)
+    found = bytearray(len(pool))
+    found[:first] = b"\1" * first
+    waiting = [] if found[root] else [root]
+    found[root] = 1
     while waiting:
         expression = waiting.pop()
         kind = kinds[expression]
         if kind > Kind.LITERAL:
             whole = kind == Kind.CONCATENATION or kind == Kind.UNION
             for part in operands[expression] if whole else pool.parts(expression):
-                if part not in found:
-                    found.add(part)
+                if not found[part]:
+                    found[part] = 1
                     waiting.append(part)
-    return found
+    return [expression for expression in range(first, len(pool)) if found[expression]]
 
 
-def _moved(kind: int, operand: Any, moved: dict[Expression, Expression]) -> Any:
+def _moved(kind: int, operand: Any, moved: list[Expression]) -> Any:
     """The operand of an expression that is no rule, with the new numbers of its parts."""
     if kind == Kind.UNION or kind == Kind.INTERSECTION:
         return tuple([moved[part] for part in operand])

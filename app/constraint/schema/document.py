@@ -117,13 +117,17 @@ _DIALECTS = {
 }
 _Path = tuple[str | int, ...]
 """The keys and indices that lead from a node to another one below."""
-_SUBSCHEMA = frozenset(
+SUBSCHEMA = frozenset(
     ["additionalItems", "additionalProperties", "contains", "contentSchema", "items", "not"]
 ) | frozenset(["if", "then", "else", "propertyNames", "unevaluatedItems", "unevaluatedProperties"])
-_SUBSCHEMA_LISTS = frozenset(["allOf", "anyOf", "oneOf", "prefixItems", "items"])
-_SUBSCHEMA_MAPS = frozenset(
+SUBSCHEMA_LISTS = frozenset(["allOf", "anyOf", "oneOf", "prefixItems", "items"])
+SUBSCHEMA_MAPS = frozenset(
     ["$defs", "definitions", "dependencies", "dependentSchemas", "patternProperties", "properties"]
 )
+
+
+_PLACED = frozenset(["x-verbatim", "unevaluatedItems", "unevaluatedProperties"])
+"""Keywords whose place counts: it is told, or asks what others beside it say."""
 
 
 def escape_token(token: str) -> str:
@@ -156,6 +160,11 @@ class Document:
                 if keyword in schema:
                     yield self.root.child(*path)
                 stack.extend((child, path + tokens) for tokens, child in subschemas(schema))
+
+    @property
+    def places_count(self) -> bool:
+        """Whether equal subschemas may mean different things at different places."""
+        return self._index.has_several_bases or not _PLACED.isdisjoint(self._keys)
 
     def only_refers(self, node: Node) -> bool:
         """Whether ``$ref`` is all that counts of ``node``, as older drafts have it."""
@@ -222,6 +231,11 @@ class _Index:
                 for tokens, child in subschemas(schema):
                     stack.append((child, path + tokens, base))
 
+    @property
+    def has_several_bases(self) -> bool:
+        """Whether what equal references refer to depends on where they stand."""
+        return any(pointer for pointer in self._bases)
+
     def base(self, pointer: str) -> str:
         """The address that references at ``pointer`` are relative to."""
         if not self._bases:
@@ -254,11 +268,11 @@ class _Index:
 def subschemas(schema: dict[str, Any]) -> Iterator[tuple[_Path, Any]]:
     """Keys, and the subschemas right below that they lead to, where subschemas may stand."""
     for keyword, value in schema.items():
-        if keyword in _SUBSCHEMA and isinstance(value, dict):
+        if keyword in SUBSCHEMA and isinstance(value, dict):
             yield (keyword,), value
-        elif keyword in _SUBSCHEMA_LISTS and isinstance(value, list):
+        elif keyword in SUBSCHEMA_LISTS and isinstance(value, list):
             yield from (((keyword, index), child) for index, child in enumerate(value))
-        elif keyword in _SUBSCHEMA_MAPS and isinstance(value, dict):
+        elif keyword in SUBSCHEMA_MAPS and isinstance(value, dict):
             yield from (((keyword, name), child) for name, child in value.items())
 
 
@@ -305,12 +319,12 @@ def _without(foreign: frozenset[str], schema: Any) -> Any:
     for keyword, value in schema.items():
         if keyword in foreign:
             continue
-        if keyword in _SUBSCHEMA_LISTS and isinstance(value, list):
+        if keyword in SUBSCHEMA_LISTS and isinstance(value, list):
             kept[keyword] = [_without(foreign, each) for each in value]
-        elif keyword in _SUBSCHEMA_MAPS and isinstance(value, dict):
+        elif keyword in SUBSCHEMA_MAPS and isinstance(value, dict):
             kept[keyword] = {name: _without(foreign, each) for name, each in value.items()}
         else:
-            kept[keyword] = _without(foreign, value) if keyword in _SUBSCHEMA else value
+            kept[keyword] = _without(foreign, value) if keyword in SUBSCHEMA else value
     return kept
 
 

@@ -25,9 +25,10 @@ from app.core.step import LogitsRow, Sight, Span, StepPlan
 from app.model.forward import RaggedForward
 from app.model.inputs import lay_out
 from app.model.self_check import worst_error
+from app.model.vision.embeddings import SeenEmbeddings
 from app.model.vision.eyes import ModelEyes
-from app.model.vision.features import FeatureCache, SeenEmbeddings
-from app.model.vision.processing import load_image_processor
+from app.model.vision.looking import TowerThread
+from app.model.vision.processing import HfImageProcessor, load_image_processor
 from app.model.vision.tower import Tower, language_name
 from app.model.vision.two_way import two_way_of
 
@@ -50,6 +51,7 @@ class Eyes:
 
     tower: Tower
     prompts: ModelEyes
+    processor: HfImageProcessor
     trial: ExpandedPrompt
     expected: Tensor
     """Logits of the trial's last rows: [R, width], float32."""
@@ -57,6 +59,8 @@ class Eyes:
     """Relative error of a row."""
     depth: int
     """Layers behind which features are added."""
+    token_bytes: int
+    """Memory of what is seen in one place."""
     embedded_as: int
     """See ``Tower``."""
 
@@ -90,13 +94,16 @@ def open_eyes(model: PreTrainedModel, name: str) -> Eyes | None:
         if model.dtype != torch.float32:
             allowed = min(max(allowed, 2 * whole.noise(expected)), _TOLERANCE_AT_MOST)
         tower.set_attention()
+        features = tower.see(image)
         return Eyes(
             tower,
             prompts,
+            processor,
             trial,
             expected,
             allowed,
-            depth=len(tower.see(image)) - 1,
+            depth=len(features) - 1,
+            token_bytes=features[:, :1].nbytes,
             embedded_as=tower.embedded_as(image),
         )
     except (InvalidRequest, *_TRIED) as error:
@@ -198,12 +205,15 @@ def look(
     ``forward`` has a cache with room for the trial, of so many ``groups``; ``states`` where there
     are recurrent layers, ``rounded`` where weights are no longer those that were loaded.
     """
-    features = FeatureCache(eyes.tower, cache_bytes)
-    seen = SeenEmbeddings(model, features, eyes.depth, eyes.embedded_as)
+    looker = TowerThread(eyes.tower, cache_bytes, eyes.token_bytes)
+    seen = SeenEmbeddings(model, looker, eyes.depth, eyes.embedded_as)
+    looked = looker.look([each.image for each in eyes.trial.images.images])
+    looked.wait()
     for plan in _steps(eyes.trial, block_size, groups, states=states):
         step = lay_out(plan, block_size)
         with seen.of_step(step):
             logits = forward.run(step)
+    looked.drop()
     error = worst_error(logits, eyes.expected)
     allowed = _TOLERANCE_AT_MOST if rounded else eyes.allowed
     if error <= allowed:

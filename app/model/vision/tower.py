@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,10 @@ class _Handed(Exception):
     def __init__(self, embeddings: Tensor, deeper: Sequence[Tensor]) -> None:
         self.embeddings = embeddings
         self.deeper = deeper
+
+
+class NotWanted(Exception):
+    """Nobody waits any more for what a tower was at."""
 
 
 class _StandIn(nn.Module):
@@ -82,12 +86,21 @@ class Tower:
         vars(self._seeing)["_modules"] = parts
         _part_configurations(self._seeing)
         self._taken = frozenset(inspect.signature(type(whole).forward).parameters)
+        self._is_wanted: Callable[[], bool] = lambda: True
+        for module in self._seeing.modules():
+            if isinstance(module, nn.ModuleList):
+                for layer in module:
+                    layer.register_forward_pre_hook(self._go_on)
 
     def set_attention(self) -> None:
         """Have it run torch's own attention, where it can."""
         for module in self._seeing.modules():
             if isinstance(module, PreTrainedModel):
                 module.config._attn_implementation = "sdpa" if module._supports_sdpa else "eager"
+
+    @property
+    def device(self) -> torch.device:
+        return self._device
 
     @property
     def parts(self) -> frozenset[nn.Module]:
@@ -104,12 +117,14 @@ class Tower:
         self._seeing.to(device)
 
     @torch.inference_mode()
-    def see(self, image: PreparedImage) -> Tensor:
+    def see(self, image: PreparedImage, is_wanted: Callable[[], bool] = lambda: True) -> Tensor:
         """The features of an image: [1 + D, placeholders, H].
 
         The first are those that stand in the places of embeddings; each further one is added to
-        what another of the first D layers gave there (DeepStack; Meng et al., 2024).
+        what another of the first D layers gave there (DeepStack; Meng et al., 2024). One thread at
+        a time may call it. Raises ``NotWanted`` before the next layer once ``is_wanted`` says no.
         """
+        self._is_wanted = is_wanted
         ids = torch.tensor([list(image.expansion)], device=self._device)
         inputs = {
             name: self._tensor(each) for name, each in image.inputs.items() if name in self._taken
@@ -121,6 +136,10 @@ class Tower:
             shown = handed.embeddings[0][ids[0] == self._placeholder]
             return torch.stack([shown, *[each.to(shown) for each in handed.deeper]])
         raise AssertionError("the language model was not called")
+
+    def _go_on(self, *_: Any) -> None:
+        if not self._is_wanted():
+            raise NotWanted
 
     def embedded_as(self, image: PreparedImage) -> int:
         """The token that its places are for the language model: some models look their padding up

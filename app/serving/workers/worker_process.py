@@ -29,9 +29,9 @@ PATIENCE = 6
 """Seconds of waiting for a second of work: a worker that steps back gets less than a core."""
 OUT_OF_TIME = -signal.SIGPROF
 """Exit status: the profiling timer, which counts the work alone, has ended the process."""
-ALLOCATIONS = 100_000
+ALLOCATIONS = 1_000_000
 """New containers between two collections: what a compilation makes is alive until it ends, so each
-collection would find nothing and look at all of it."""
+collection would find nothing and look at all of it. Garbage is collected between jobs."""
 OUT_OF_MEMORY = 77
 """Exit status: with the heap exhausted, not even an answer can be built."""
 
@@ -72,6 +72,8 @@ def main(arguments: list[str]) -> None:
         signal.setitimer(signal.ITIMER_PROF, 0)
         signal.setitimer(signal.ITIMER_REAL, 0)
         _send(answers, answer)
+        del job, answer
+        gc.collect()  # while nobody waits; what was there from the start is frozen
 
 
 def _step_back() -> None:

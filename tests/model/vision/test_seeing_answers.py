@@ -174,9 +174,11 @@ def test_what_was_forgotten_is_looked_at_again(room: int, looks: int, tmp_path: 
     runner = _runner(model, image_cache_bytes=room)
     assert runner.sight_counts is not None
     before = runner.sight_counts.computed
-    asked = _Asked(model, _eyes(runner))
     first, second, _ = PICTURES
-    asked.ask("again", "IMAGE IMAGE IMAGE", first, second, first)
-    config = EngineConfig(max_batch_tokens=9, max_running=3)
-    asked.compare(Engine(runner, VOCABULARY, TOKENIZER, config))
+    config = EngineConfig(max_batch_tokens=9, max_running=3, share_prefixes=False)
+    engine = Engine(runner, VOCABULARY, TOKENIZER, config)
+    for turn, one in enumerate((first, second, first)):
+        asked = _Asked(model, _eyes(runner))
+        asked.ask(f"{turn}", "IMAGE IMAGE", one, one)
+        asked.compare(engine)
     assert runner.sight_counts.computed == before + looks

@@ -31,6 +31,7 @@ from app.constraint.schema.lowering.form import Form
 from app.constraint.schema.lowering.free_names import FreeNames
 from app.constraint.schema.lowering.object_text import ObjectWriter
 from app.constraint.schema.lowering.plenty import LevelsNeeded, Plenty
+from app.constraint.schema.meanings import Meanings
 from app.constraint.schema.numeric import build_numbers
 from app.constraint.schema.objects import object_shape
 from app.constraint.schema.strings import Strings
@@ -71,6 +72,10 @@ class SchemaBuilder:
         self._branches = self._evaluation.branches
         self._free_names = FreeNames(text, self._strings, self._evaluation, self._contents)
         self._known: dict[_Unit, Expression] = {}
+        self._alike: dict[tuple[int, int, Form], Expression] = {}
+        """What subschemas of one meaning are, at a depth of the text, in a form."""
+        placed = text.pointers or self._document.places_count
+        self._meanings = None if placed else Meanings()
         self._open: set[_Unit] = set()
         self._waiting: list[tuple[_Unit, Expression]] = []
         self._plenty = Plenty(self._pool)
@@ -148,6 +153,22 @@ class SchemaBuilder:
         return self._pool.pointed(value, node.pointer) if self._text.pointers else value
 
     def _value_of(self, goal: Goal, depth: int, form: Form) -> Expression:
+        meaning = self._meaning(goal)
+        if meaning is None:
+            return self._built(goal, depth, form)
+        alike = meaning, depth, form
+        known = self._alike.get(alike)
+        if known is None:
+            known = self._alike[alike] = self._built(goal, depth, form)
+        return known
+
+    def _meaning(self, goal: Goal) -> int | None:
+        """The same for goals that are the same but for their place; None where that counts."""
+        if self._meanings is None or len(goal) != 1 or goal[0].aspect:
+            return None
+        return self._meanings.of(goal[0].schema)
+
+    def _built(self, goal: Goal, depth: int, form: Form) -> Expression:
         unit = (self._branches.of(goal), depth, form)
         known = self._known.get(unit)
         if known is not None:
