@@ -350,8 +350,9 @@ class FakeLook:
 class FakeLooker:
     """Looks at images when a test says so; see ``app.core.images.Looker``."""
 
-    def __init__(self, room: int = 1 << 20) -> None:
-        """``room``: tokens of images that are held at a time."""
+    def __init__(self, room: int = 1 << 20, *, at_once: bool = False) -> None:
+        """``room``: tokens of images that are held at a time; ``at_once``: nobody ever waits."""
+        self._at_once = at_once
         self.looks: list[FakeLook] = []
         """Those that are not dropped."""
         self.asked: list[list[bytes]] = []
@@ -366,6 +367,7 @@ class FakeLooker:
 
     def look(self, images: Sequence[PreparedImage]) -> FakeLook:
         self.looks.append(FakeLook(self, images))
+        self.looks[-1].is_done = self._at_once
         self.asked.append([image.digest[:1] for image in images])
         self.most = max(self.most, self._tokens)
         return self.looks[-1]
