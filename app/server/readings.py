@@ -101,6 +101,8 @@ def _of_images(backend: Backend, admission: Admission, sight: Sight | None) -> l
                 lambda: backend.engine.num_looking),
         Reading("image_bytes", "Images of the requests that are served, as sent and prepared.",
                 lambda: admission.image_bytes),
+        Reading("kept_image_bytes", "Images as they were prepared for earlier requests.",
+                lambda: sight.intake.kept_bytes),
         Reading("image_worker_restarts_total", "Image workers that had to be replaced.",
                 lambda: sight.intake.restarts),
     ]  # fmt: skip

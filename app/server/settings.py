@@ -230,6 +230,9 @@ class Settings(BaseSettings):
     max_images_bytes: Bytes = 1024 * MIB
     """Memory for the images of all requests that are served, as they were sent and as the model
     takes them, in bytes; of it, as of max_queue, tenant_share leaves others a rest above."""
+    kept_images_bytes: Bytes = 256 * MIB
+    """Memory for images as they were prepared for earlier requests, so that the same file is not
+    read again, in bytes."""
     image_workers: Count = 2
     """Processes that read images, where the model sees them."""
     image_seconds: Annotated[

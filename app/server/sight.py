@@ -40,5 +40,11 @@ def sight_of(settings: Settings, backend: Backend, metrics: Metrics) -> Sight | 
     if settings.allowed_image_hosts:
         limits = FetchLimits(max_bytes=settings.max_image_bytes)
         fetcher = Fetcher(frozenset(settings.allowed_image_hosts), limits)
-    intake = ImageIntake(pool, metrics, max_tokens=max_tokens, fetcher=fetcher)
+    intake = ImageIntake(
+        pool,
+        metrics,
+        max_tokens=max_tokens,
+        max_kept_bytes=settings.kept_images_bytes,
+        fetcher=fetcher,
+    )
     return Sight(backend.eyes, intake)

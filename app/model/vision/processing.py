@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -98,6 +99,11 @@ def _class_for(kind: str) -> type[ProcessorMixin]:
     found: Any = getattr(transformers, name)
     if getattr(found, "is_dummy", False):  # its module wants torchvision
         found = _WITHOUT_TORCHVISION[name]
+    module = vars(sys.modules[found.__module__])
+    if (
+        module.get("num2words", str) is None
+    ):  # SmolVLM's wants the package to number a video's frames
+        module["num2words"] = str
     return _of_images_alone(found)
 
 

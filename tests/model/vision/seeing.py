@@ -104,6 +104,13 @@ def _idefics(tokenizer: Any) -> Any:
     return _made("idefics3", images, tokenizer, image_seq_len=4)
 
 
+def _smolvlm(tokenizer: Any) -> Any:
+    from transformers import SmolVLMImageProcessor
+
+    images = SmolVLMImageProcessor(size={"longest_edge": 56}, max_image_size={"longest_edge": 28})
+    return _made("smolvlm", images, tokenizer, image_seq_len=4)
+
+
 def _next(tokenizer: Any) -> Any:
     from transformers import LlavaNextImageProcessor
 
@@ -368,6 +375,7 @@ MORE_KINDS: dict[str, Kind] = {
             "video_token": "<video>",
         },
     ),
+    "smolvlm": Kind("smolvlm", KINDS["idefics3"].settings, "<image>", _smolvlm),
     "qwen2_vl": Kind(
         "qwen2_vl",
         {
