@@ -50,7 +50,17 @@ def union(*sets: Ranges) -> Ranges:
 
 
 def common(left: Ranges, right: Ranges) -> Ranges:
-    return negate(union(negate(left), negate(right)))
+    result, one, other = [], 0, 0
+    while one < len(left) and other < len(right):
+        first = max(left[one][0], right[other][0])
+        last = min(left[one][1], right[other][1])
+        if first <= last:
+            result.append((first, last))
+        if left[one][1] == last:
+            one += 1
+        else:
+            other += 1
+    return tuple(result)
 
 
 def clip(members: Ranges, first: int, last: int) -> Ranges:

@@ -233,7 +233,7 @@ class ExpressionPool(Nodes):
                 if open_nodes[-1][0] < shared:
                     open_nodes.append((shared, []))
                 start, options = open_nodes[-1]
-                options.append(self.concatenate(self.literal(text[start:end]), rest))
+                options.append(self.after_text(text[start:end], rest) if start < end else rest)
                 if start == shared:
                     break
                 end, rest = start, self.union(options)
@@ -461,4 +461,7 @@ def _common_length(left: bytes, right: bytes) -> int:
     size = min(len(left), len(right))
     if left[:size] == right[:size]:
         return size
-    return next(index for index in range(size) if left[index] != right[index])
+    index = 0
+    while left[index] == right[index]:
+        index += 1
+    return index

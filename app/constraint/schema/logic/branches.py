@@ -80,7 +80,8 @@ class Branches:
 
         No branch at all means that nothing satisfies the goal.
         """
-        target = self._target(goal)
+        plain = len(goal) == 1 and _is_plain(goal[0])
+        target = goal if plain else self._target(goal)
         return self._expand(goal, self._limits.branches) if target == goal else self.of(target)
 
     def may_be_any(self, goal: Goal) -> bool:
