@@ -12,8 +12,11 @@ from typing import Any
 from playwright.sync_api import Page
 
 _TASKS = "disabled-by-default-devtools.timeline"
+_FRAMES = "disabled-by-default-devtools.timeline.frame"
 _NAMED = "__metadata"
 _MARKED = "blink.user_timing"
+CATEGORIES = ["-*", "toplevel", _TASKS, _FRAMES, _NAMED, _MARKED]
+"""Of a trace, what is read here."""
 _YARDSTICK = "yardstick"
 _FIXED_WORK = f"""
 () => {{
@@ -53,7 +56,7 @@ def watched_tasks(page: Page) -> Iterator[Tasks]:
     tasks = Tasks()
     browser = page.context.browser
     assert browser is not None
-    browser.start_tracing(page=page, categories=["-*", "toplevel", _TASKS, _NAMED, _MARKED])
+    browser.start_tracing(page=page, categories=CATEGORIES)
     try:
         weigh(page)
         yield tasks
@@ -63,17 +66,27 @@ def watched_tasks(page: Page) -> Iterator[Tasks]:
     _read(json.loads(trace)["traceEvents"], tasks)
 
 
+@dataclass(frozen=True)
+class Frames:
+    """What was drawn while a page did something."""
+
+    a_second: float
+    work: float
+    """Milliseconds of the main thread's processor time for each."""
+
+
+def frames_of(trace: bytes, began: str, ended: str) -> Frames:
+    """Between two marks that the page has made."""
+    events = json.loads(trace)["traceEvents"]
+    start, end = (next(e["ts"] for e in events if e["name"] == name) for name in (began, ended))
+    inside = [event for event in events if start <= event["ts"] < end]
+    work = sum(task["tdur"] for task in _tasks_of(events) if start <= task["ts"] < end)
+    drawn = sum(event["name"] == "DrawFrame" for event in inside)
+    return Frames(drawn / ((end - start) / 1e6), work / 1000 / max(1, drawn))
+
+
 def _read(events: list[dict[str, Any]], tasks: Tasks) -> None:
-    pages = {
-        _thread(event)
-        for event in events
-        if event["name"] == "thread_name" and event["args"]["name"] == "CrRendererMain"
-    }
-    found = [
-        event
-        for event in events
-        if event["name"] == "RunTask" and _thread(event) in pages and "tdur" in event
-    ]
+    found = _tasks_of(events)
     marks = [event for event in events if event["name"] == _YARDSTICK]
     fixed = [task for task in found if any(_holds(task, mark) for mark in marks)]
     own = [task for task in found if task not in fixed]
@@ -83,6 +96,20 @@ def _read(events: list[dict[str, Any]], tasks: Tasks) -> None:
     tasks.longest = worst["tdur"] / 1000
     tasks.at_second = (worst["ts"] - began) / 1e6
     tasks.yardstick = statistics.median(task["tdur"] for task in fixed) / 1000
+
+
+def _tasks_of(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Those of pages' main threads."""
+    pages = {
+        _thread(event)
+        for event in events
+        if event["name"] == "thread_name" and event["args"]["name"] == "CrRendererMain"
+    }
+    return [
+        event
+        for event in events
+        if event["name"] == "RunTask" and _thread(event) in pages and "tdur" in event
+    ]
 
 
 def _thread(event: Mapping[str, Any]) -> tuple[int, int]:
