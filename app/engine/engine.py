@@ -12,11 +12,10 @@ from app.core.errors import (
     BudgetTooSmall,
     InvalidRequest,
     LeapjsonError,
-    PromptTooLong,
     RequestError,
     WorkPending,
 )
-from app.core.events import StepObserver, StepOutput, StepStats, TokenChunk
+from app.core.events import StepObserver, StepOutput, TokenChunk
 from app.core.request import EngineRequest
 from app.core.step import Draw, Runner, SampledToken, StepPlan
 from app.core.text import Tokenizer
@@ -26,8 +25,10 @@ from app.engine.config import EngineConfig
 from app.engine.decoding import Decoder
 from app.engine.drafts.draft import Source
 from app.engine.origins import ToldTokens
+from app.engine.request_checks import check_request
 from app.engine.scheduler import Scheduler
 from app.engine.sequence import Sequence
+from app.engine.step_stats import step_stats
 from app.engine.stop_tokens import StopTokens
 from app.engine.thinking import Thinking
 from app.engine.turns import Turns
@@ -153,7 +154,9 @@ class Engine:
         out of the vocabulary or a ``request_id`` that is live. A thinking budget that keeps too
         few tokens for the shortest way to the end of its reasoning keeps fewer.
         """
-        self._check(request)
+        if request.request_id in self._sequences:
+            raise InvalidRequest(f"a request {request.request_id!r} is running already")
+        check_request(request, self.max_sequence_tokens, self._config.most_whole)
         stop_tokens = StopTokens.of(request, self._vocabulary)
         state = request.constraint.start() if request.constraint is not None else None
         thinking = None
@@ -434,62 +437,11 @@ class Engine:
         self._unopened.done(sequence)
         self._scheduler.remove(sequence)
 
-    def _check(self, request: EngineRequest) -> None:
-        if request.request_id in self._sequences:
-            raise InvalidRequest(f"a request {request.request_id!r} is running already")
-        if not request.prompt:
-            raise InvalidRequest("the prompt is empty", role="prompt")
-        if request.max_tokens < 1:
-            raise InvalidRequest("max_tokens must be at least 1", role="max_tokens")
-        if not all(request.stop):
-            raise InvalidRequest("a stop string is empty", param="stop")
-        room, prompt_tokens = self.max_sequence_tokens, len(request.prompt)
-        if prompt_tokens >= room:
-            raise PromptTooLong(prompt_tokens=prompt_tokens, room=room)
-        if prompt_tokens + request.max_tokens > room:
-            raise PromptTooLong(
-                prompt_tokens=prompt_tokens, room=room, max_tokens=request.max_tokens
-            )
-        longest = 0 if request.images is None else request.images.longest_whole
-        if longest > self._config.most_whole:
-            raise InvalidRequest(
-                f"an image of {longest} tokens has to be computed in one step, and there is room "
-                f"for {self._config.most_whole}: max_batch_tokens less max_running",
-                role="prompt",
-            )
-
     def _observe(self, batch: Batch) -> None:
         tally = self._decoder.take_tally()
-        if self._observer is None:
-            return
-        laps, portions = batch.laps, batch.portions.values()
-        self._observer.observe_step(
-            StepStats(
-                plan_seconds=laps.plan,
-                launch_seconds=laps.launch,
-                mask_seconds=laps.mask,
-                sample_seconds=laps.sample,
-                commit_seconds=laps.commit,
-                idle_seconds=laps.idle,
-                prompt_tokens=sum([each.num_prompt for each in portions]),
-                cached_tokens=batch.cached_tokens,
-                sampled_tokens=sum([each.num_taken for each in portions]),
-                leapt_tokens=tally.leapt,
-                drafted_tokens=sum([each.num_accepted for each in portions]),
-                proposed_tokens=sum([n - 1 for each in portions if (n := each.num_usable) > 1]),
-                passes_saved=sum([n - 1 for each in portions if (n := each.num_taken) > 1]),
-                skipped_tokens=tally.skipped,
-                batch_tokens=sum([len(each.span.tokens) for each in portions]),
-                void_tokens=sum([len(each.span.tokens) for each in portions if each.void]),
-                scored_tokens=sum([len(p.span.tokens) for p in portions if p.scoring]),
-                running=self.num_running,
-                waiting=self.num_waiting,
-                preemptions=batch.preemptions,
-                prefix_queries=batch.prefix_queries,
-                prefix_hits=batch.prefix_hits,
-                budget_closed=tally.budget_closed,
-            )
-        )
+        if self._observer is not None:
+            running, waiting = self.num_running, self.num_waiting
+            self._observer.observe_step(step_stats(batch, tally, running, waiting))
 
     def check_integrity(self) -> None:
         """Assert every invariant between two steps. Costs O(blocks + known tokens); for tests."""
