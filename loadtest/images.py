@@ -119,7 +119,7 @@ def answers_table(outcomes: Sequence[Outcome]) -> str:
 
 
 def engine_table(counts: Mapping[str, float]) -> str:
-    """What the server did while images came: a tower that takes long makes all streams wait."""
+    """What the server did while images came."""
     seen = counts.get("leapjson_images_seen_total", 0.0)
     tower = counts.get("leapjson_image_tower_seconds_total", 0.0)
     read = counts.get("leapjson_image_prepare_seconds_count{result=ok}", 0.0)
@@ -128,7 +128,7 @@ def engine_table(counts: Mapping[str, float]) -> str:
         ("images read", f"{read:.0f}"),
         ("ms from an image's arrival until it was read", f"{1e3 * waited / max(read, 1):.0f}"),
         ("images seen by the tower", f"{seen:.0f}"),
-        ("ms of the tower for one, which streams wait for", f"{1e3 * tower / max(seen, 1):.1f}"),
+        ("ms of the tower for one, beside the streams", f"{1e3 * tower / max(seen, 1):.1f}"),
     ]
     return table(("while images were sent", ""), rows)
 

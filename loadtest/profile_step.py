@@ -42,6 +42,7 @@ from app.answer.plan import AnswerPlan
 from app.constraint import Compiler
 from app.core.cache import CacheGroup, StateSlots
 from app.core.events import RequestStats, StepStats
+from app.core.images import Looker
 from app.core.request import EngineRequest, SamplingParams
 from app.core.specs import JsonSchema
 from app.core.step import Draw, PendingDraws, Runner, StepPlan, StepResult
@@ -143,6 +144,10 @@ class WatchedRunner:
         return self._runner.max_model_len
 
     @property
+    def looker(self) -> Looker | None:
+        return self._runner.looker
+
+    @property
     def trees(self) -> bool:
         return self._runner.trees
 
@@ -168,6 +173,7 @@ class TableRunner:
     states = None
     max_model_len = 1 << 15
     trees = False
+    looker = None
 
     def __init__(self, vocab_size: int) -> None:
         chance = torch.Generator().manual_seed(0)

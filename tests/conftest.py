@@ -12,7 +12,9 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-hypothesis.settings.register_profile("untimed")
+hypothesis.settings.register_profile(
+    "untimed", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
 hypothesis.settings.load_profile("untimed")
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")

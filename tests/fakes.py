@@ -9,7 +9,7 @@ wrong cache gives wrong answers.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from itertools import pairwise
@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from app.core.cache import CacheGroup, StateSlots
 from app.core.constraint import Mask
 from app.core.errors import RejectedToken
+from app.core.images import PreparedImage
 from app.core.relaxation import Relaxation
 from app.core.step import (
     NOT_DRAWN,
@@ -335,6 +336,64 @@ def draw(logits: Logits, asked: Draw) -> SampledToken:
     return SampledToken(token, float(logprobs[token]), top)
 
 
+class FakeLook:
+    def __init__(self, looker: FakeLooker, images: Sequence[PreparedImage]) -> None:
+        self.images = images
+        self.is_done = False
+        self.error: Exception | None = None
+        self._looker = looker
+
+    def drop(self) -> None:
+        self._looker.looks.remove(self)
+
+
+class FakeLooker:
+    """Looks at images when a test says so; see ``app.core.images.Looker``."""
+
+    def __init__(self, room: int = 1 << 20, *, at_once: bool = False) -> None:
+        """``room``: tokens of images that are held at a time; ``at_once``: nobody ever waits."""
+        self._at_once = at_once
+        self.looks: list[FakeLook] = []
+        """Those that are not dropped."""
+        self.asked: list[list[bytes]] = []
+        """The first byte of each image, of all looks."""
+        self.most = 0
+        """Tokens that were held, at most."""
+        self._room = room
+        self._on_done: Callable[[], None] = lambda: None
+
+    def has_room(self, images: Sequence[PreparedImage]) -> bool:
+        return not self.looks or self._tokens + sum(i.num_tokens for i in images) <= self._room
+
+    def look(self, images: Sequence[PreparedImage]) -> FakeLook:
+        self.looks.append(FakeLook(self, images))
+        self.looks[-1].is_done = self._at_once
+        self.asked.append([image.digest[:1] for image in images])
+        self.most = max(self.most, self._tokens)
+        return self.looks[-1]
+
+    def watch(self, on_done: Callable[[], None]) -> None:
+        self._on_done = on_done
+
+    def finish(self, error: Exception | None = None) -> None:
+        """The first that is not done is, or fails."""
+        look = self.undone[0]
+        look.error = error
+        look.is_done = True
+        self._on_done()
+
+    @property
+    def undone(self) -> Sequence[FakeLook]:
+        return [look for look in self.looks if not look.is_done]
+
+    def holds(self, image: PreparedImage) -> bool:
+        return any(image in look.images for look in self.looks if look.is_done and not look.error)
+
+    @property
+    def _tokens(self) -> int:
+        return sum(image.num_tokens for look in self.looks for image in look.images)
+
+
 class Group(NamedTuple):
     """A group of layers, as a runner's ``cache_groups`` say it."""
 
@@ -369,8 +428,10 @@ class ScriptedRunner:
         max_model_len: int = 4096,
         groups: Sequence[Group] | None = None,
         states: StateSlots | None = None,
+        looker: FakeLooker | None = None,
     ) -> None:
         """``groups`` are those of the cache; None stands for one of ``num_blocks``."""
+        self._looker = looker
         self._model = model
         self._groups = (Group(num_blocks),) if groups is None else tuple(groups)
         self._states = states
@@ -406,16 +467,27 @@ class ScriptedRunner:
     def trees(self) -> bool:
         return self._states is None
 
+    @property
+    def looker(self) -> FakeLooker | None:
+        return self._looker
+
     def launch(self, plan: StepPlan) -> None:
         assert self._launched is None, "launch and sample alternate"
         assert plan.spans, "an empty plan"
         self.plans.append(plan)
+        self._check_features(plan)
         self._launched = self._compute(plan)
 
     def sample(self, draws: Sequence[Draw | None]) -> PendingDraws:
         assert self._launched is not None, "sample before launch"
         launched, self._launched = self._launched, None
         return StepResult(self._draw(launched, draws))
+
+    def _check_features(self, plan: StepPlan) -> None:
+        for span in plan.spans:
+            for each in () if span.sight is None else span.sight.images:
+                assert self._looker is not None, "an image for a model that is served as text"
+                assert self._looker.holds(each.image), "a step needs features that are not there"
 
     def _compute(self, plan: StepPlan) -> list[tuple[list[int], Logits]]:
         for span in plan.spans:
@@ -569,6 +641,7 @@ class QueuedRunner(ScriptedRunner):
         max_model_len: int = 4096,
         groups: Sequence[Group] | None = None,
         states: StateSlots | None = None,
+        looker: FakeLooker | None = None,
     ) -> None:
         super().__init__(
             model,
@@ -577,6 +650,7 @@ class QueuedRunner(ScriptedRunner):
             max_model_len=max_model_len,
             groups=groups,
             states=states,
+            looker=looker,
         )
         self._plan: StepPlan | None = None
         self._queue: deque[_QueuedDraws] = deque()
@@ -592,6 +666,7 @@ class QueuedRunner(ScriptedRunner):
         ]
         self._plan = StepPlan(spans, [*plan.rows])
         self.plans.append(self._plan)
+        self._check_features(self._plan)
         self.most_queued = max(self.most_queued, len(self._queue) + 1)
 
     def sample(self, draws: Sequence[Draw | None]) -> PendingDraws:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from app.core.choices import ScoredChoice
-from app.core.errors import RequestError
+from app.core.errors import LeapjsonError
 from app.core.step import TokenLogprob
 
 FinishReason = Literal["stop", "length", "abort", "error"]
@@ -83,8 +83,9 @@ class TokenChunk:
     usage: AnswerUsage
     finish_reason: FinishReason | None = None
     """Set on the last chunk of an answer, and only there."""
-    error: RequestError | None = None
-    """With the reason "error": what the caller can change, where the fault is not ours."""
+    error: LeapjsonError | None = None
+    """With the reason "error": what the caller is told of it, where there is more to say than that
+    the fault is ours."""
     stopped_by: bytes = b""
     """The stop string that ended the answer."""
     choices: Sequence[ScoredChoice] = ()

@@ -15,7 +15,7 @@ the embeddings of tokens would be.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -25,6 +25,10 @@ from numpy.typing import NDArray
 ImageDetail = Literal["auto", "low", "high"]
 """How much of an image the model is to see. ``low``: no more than 512 pixels a side. ``auto`` and
 ``high``: as much as the model and the limits take."""
+
+TwoWay = Literal["all", "windows"]
+"""In which layers the tokens of an image see those of them that come later, too: in all (Gemma 3),
+or in those with a sliding window alone (Gemma 4)."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -58,6 +62,9 @@ class PromptImage:
     places: Sequence[tuple[int, int]]
     """Runs of its placeholders in the expanded prompt: start and length, ascending. The features
     of the image lie there in order."""
+    two_way: TwoWay | None = None
+    """Where tokens of one run see one another in both directions: then a step computes all that is
+    left of a run, or nothing of it. None: nowhere."""
 
     @property
     def start(self) -> int:
@@ -80,6 +87,12 @@ class PromptImages:
     """Shape [axes, tokens of the prompt]: where each token stands by time, height and width, for
     models that tell these apart (M-RoPE; Wang et al., 2024). What follows goes on behind the
     largest of them, on all axes alike. None: tokens stand where they stand."""
+
+    @property
+    def longest_whole(self) -> int:
+        """The most tokens that a step has to compute together."""
+        two_way = [each for each in self.images if each.two_way is not None]
+        return max([length for each in two_way for _, length in each.places], default=0)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -116,11 +129,48 @@ class Eyes(Protocol):
     def marker(self) -> str:
         """The same as text, for prompts that are text; text of clients must not hold it."""
 
+    @property
+    def two_way(self) -> TwoWay | None:
+        """As in ``PromptImage``."""
+
     def expand(self, tokens: Sequence[int], images: Sequence[PreparedImage]) -> ExpandedPrompt:
         """Put each image in the place of its placeholder, in order. Costs O(tokens).
 
         Raises ``InvalidRequest`` unless there are as many placeholders as images.
         """
+
+
+class Look(Protocol):
+    """Features of images that one sequence asked for: computed beside the steps, and held until
+    they are dropped."""
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all are there, or ``error`` says why they never will be. Any thread may read
+        it."""
+
+    @property
+    def error(self) -> Exception | None:
+        """What the tower raised."""
+
+    def drop(self) -> None:
+        """They are held no longer; what was not computed by now is not, unless others wait for
+        it."""
+
+
+class Looker(Protocol):
+    """Runs a model's tower beside the steps. One thread asks it: the engine's."""
+
+    def has_room(self, images: Sequence[PreparedImage]) -> bool:
+        """Whether features of ``images`` can be held beside those that are. So they can where none
+        are, however large they are."""
+
+    def look(self, images: Sequence[PreparedImage]) -> Look:
+        """Ask for features of ``images``, behind what was asked for before. It is done at once
+        where all are there."""
+
+    def watch(self, on_done: Callable[[], None]) -> None:
+        """Call ``on_done``, from any thread, whenever something asked for is done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,10 +180,11 @@ class SightCounts:
     computed: int
     """Images that the tower was run for."""
     found: int
-    """Times that a step found the features of an image among those kept."""
+    """Times that a prompt found the features of an image among those kept."""
     seconds: float
-    """Spent in the tower; on an accelerator until it was launched."""
+    """Spent in the tower, beside the steps."""
     kept_bytes: int
+    """Memory of the features that prompts hold, and of those seen last."""
 
 
 def digest_of(expansion: Sequence[int], inputs: Mapping[str, NDArray[Any]]) -> bytes:

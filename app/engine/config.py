@@ -35,6 +35,12 @@ class EngineConfig:
     share_prefixes: bool = True
     """Reuse the cache blocks of prompts that begin alike."""
 
+    @property
+    def most_whole(self) -> int:
+        """The longest image that can be computed in one step, beside a token of each other
+        sequence."""
+        return self.max_batch_tokens - self.max_running
+
     def __post_init__(self) -> None:
         if self.max_running < 1 or self.max_prefill_tokens < 1 or self.small_gap_tokens < 1:
             raise ValueError("max_running, max_prefill_tokens and small_gap_tokens are at least 1")

@@ -11,6 +11,7 @@ from app.core.constraint import Vocabulary
 from app.core.errors import (
     BudgetTooSmall,
     InvalidRequest,
+    LeapjsonError,
     PromptTooLong,
     RequestError,
     WorkPending,
@@ -33,6 +34,11 @@ from app.engine.turns import Turns
 from app.kv.manager import BlockManager
 
 _log = logging.getLogger(__name__)
+
+_NOT_SEEN = (
+    "the model could not look at an image of the prompt: its vision tower failed, a fault of the "
+    "server; without this image, or with it in another size, the request may go through"
+)
 
 
 class Engine:
@@ -75,7 +81,7 @@ class Engine:
             share_prefixes=config.share_prefixes,
             states=runner.states,
         )
-        self._scheduler = Scheduler(config, blocks)
+        self._scheduler = Scheduler(config, blocks, runner.looker)
         self._decoder = Decoder(
             vocabulary,
             tokenizer,
@@ -101,8 +107,11 @@ class Engine:
 
     @property
     def has_work(self) -> bool:
-        """Whether ``step`` would do anything."""
-        return bool(self._sequences) or self._flight is not None
+        """Whether ``step`` would do anything: not where all that is left is being looked at."""
+        looking = self._scheduler.looking
+        if self._flight is not None or looking is None:
+            return self._flight is not None or bool(self._sequences)
+        return len(self._sequences) > looking.num_aside or looking.has_news
 
     @property
     def num_running(self) -> int:
@@ -111,6 +120,12 @@ class Engine:
     @property
     def num_waiting(self) -> int:
         return len(self._scheduler.waiting)
+
+    @property
+    def num_looking(self) -> int:
+        """Those of them whose images are to be looked at first."""
+        looking = self._scheduler.looking
+        return 0 if looking is None else looking.num_aside
 
     @property
     def kv_usage(self) -> float:
@@ -122,6 +137,12 @@ class Engine:
         """Share of the slots for recurrent states that live sequences hold, 0 to 1."""
         states = self._scheduler.blocks.states
         return 0.0 if states is None else states.usage
+
+    def watch(self, on_news: Callable[[], None]) -> None:
+        """Call ``on_news``, from any thread, when ``has_work`` may have come to be true between two
+        steps: images have been looked at."""
+        if self._runner.looker is not None:
+            self._runner.looker.watch(on_news)
 
     def add(self, request: EngineRequest) -> None:
         """Queue a request. Costs O(prompt).
@@ -154,8 +175,7 @@ class Engine:
         sequence = self._sequences.get(request_id)
         if sequence is None:
             return None
-        if self._flight is not None and sequence in self._flight.portions:
-            self._flight.portions[sequence].void = True
+        self._leave_flight(sequence)
         sequence.finish("abort")
         self._forget(sequence)
         return sequence.emit()
@@ -166,22 +186,25 @@ class Engine:
         First, and only where there are any, come the forced openings of answers that begin, before
         the model computes anything; then one chunk for each answer that grew or ended. Where steps
         overlap these are of the step launched by the call before. An error of one request's
-        constraint ends that answer with finish_reason "error"; what the runner raises is raised,
-        and the engine is of no further use. ``add`` and ``abort`` are for between two steps.
+        constraint or images ends that answer with finish_reason "error"; what the runner raises is
+        raised, and the engine is of no further use. ``add`` and ``abort`` are for between two
+        steps.
         """
         lap = Stopwatch(self._clock)
         landing = self._flight
+        unseen = self._settle_looks()
         batch = self._scheduler.survey(landing)
         if batch is None:
             self._land(None, lap)
             batch = self._scheduler.survey(None)
         assert batch is not None, "nothing is in flight, and still it is waited for"
+        batch.failed += unseen
         self._unopened.begin_step(lambda sequence: True)
         for sequence in self._scheduler.schedule(batch):
             self._begin(sequence)
         plan = self._scheduler.plan(batch, self._flight)
         scheduled = [sequence.request.request_id for sequence in batch.scheduled]
-        at_work = plan.spans or scheduled or landing or any(self._unopened)
+        at_work = plan.spans or scheduled or landing or any(self._unopened) or self.num_looking
         assert at_work or not self._sequences, "work, but no progress"
         if openings := self._openings(batch):
             yield StepOutput(openings, scheduled)
@@ -204,6 +227,21 @@ class Engine:
             self._observe(each)
         if chunks or scheduled:
             yield StepOutput(chunks, scheduled)
+
+    def _settle_looks(self) -> list[Sequence]:
+        """Let those go on whose images have been looked at; who ended, as that failed."""
+        looking = self._scheduler.looking
+        if looking is None:
+            return []
+        failed = looking.settle()
+        for sequence, error in failed:
+            request_id = sequence.request.request_id
+            _log.error("the tower failed at an image of request %s", request_id, exc_info=error)
+            self._leave_flight(sequence)
+            sequence.error = LeapjsonError(_NOT_SEEN)
+            sequence.finish("error")
+            self._forget(sequence)
+        return [sequence for sequence, _ in failed]
 
     def _launch(self, plan: StepPlan, batch: Batch, lap: Stopwatch) -> None:
         if self._out_of_work_at is not None:
@@ -230,7 +268,7 @@ class Engine:
         if after is None or not after.portions:
             self._out_of_work_at = lap.now
         self._commit(batch, drawn, {} if after is None else after.portions)
-        if not self._sequences:
+        if not self.has_work:
             self._out_of_work_at = None
         batch.laps.commit = lap()
 
@@ -385,6 +423,11 @@ class Engine:
             _log.error("the constraint of request %s failed", request_id, exc_info=error)
         sequence.finish("error")
 
+    def _leave_flight(self, sequence: Sequence) -> None:
+        """Nobody looks at what is in flight of it."""
+        if self._flight is not None and sequence in self._flight.portions:
+            self._flight.portions[sequence].void = True
+
     def _forget(self, sequence: Sequence) -> None:
         del self._sequences[sequence.request.request_id]
         self._unmasked.done(sequence)
@@ -406,6 +449,13 @@ class Engine:
         if prompt_tokens + request.max_tokens > room:
             raise PromptTooLong(
                 prompt_tokens=prompt_tokens, room=room, max_tokens=request.max_tokens
+            )
+        longest = 0 if request.images is None else request.images.longest_whole
+        if longest > self._config.most_whole:
+            raise InvalidRequest(
+                f"an image of {longest} tokens has to be computed in one step, and there is room "
+                f"for {self._config.most_whole}: max_batch_tokens less max_running",
+                role="prompt",
             )
 
     def _observe(self, batch: Batch) -> None:

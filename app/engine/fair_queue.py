@@ -34,8 +34,9 @@ class _Line(Generic[T]):
 class FairQueue(Generic[T]):
     """A queue that is first come, first served within a tenant and fair between tenants.
 
-    What was taken and comes back (``put_back``) goes before everything else. All decisions follow
-    from the calls alone. Memory: what waits, and up to ``MOST_IDLE`` tenants beside.
+    What was taken and comes back (``put_back``) goes before everything else. What is set aside
+    (``set_aside``) keeps its place and lets the others pass. All decisions follow from the calls
+    alone. Memory: what waits, and up to ``MOST_IDLE`` tenants beside.
     """
 
     def __init__(self, tenant_of: Callable[[T], str]) -> None:
@@ -43,6 +44,10 @@ class FairQueue(Generic[T]):
         self._serials: dict[T, int] = {}
         """What waits in a line, in order of arrival."""
         self._back: deque[T] = deque()
+        self._aside: dict[T, bool] = {}
+        """What is set aside, and whether it had come back."""
+        self._returned_aside = 0
+        """Those that had: any thread may ask for the length."""
         self._lines: dict[str, _Line[T]] = {}
         """Those in which something waits."""
         self._idle: dict[str, _Line[T]] = {}
@@ -50,15 +55,16 @@ class FairQueue(Generic[T]):
         self._turns = 0
 
     def __len__(self) -> int:
-        return len(self._serials) + len(self._back)
+        return len(self._serials) + len(self._back) + self._returned_aside
 
     def __iter__(self) -> Iterator[T]:
-        """What came back, then what waits in order of arrival."""
+        """What came back, then what waits in order of arrival; what is set aside among them."""
         yield from self._back
+        yield from [item for item, returned in self._aside.items() if returned]
         yield from self._serials
 
     def __contains__(self, item: T) -> bool:
-        return item in self._serials or item in self._back
+        return item in self._serials or item in self._aside or item in self._back
 
     @property
     def has_returned(self) -> bool:
@@ -69,13 +75,8 @@ class FairQueue(Generic[T]):
         """Join the line of its tenant. Costs O(tenants) where that was empty."""
         if not self._lines:
             self._idle.clear()  # nobody waits for anybody: all start anew
-        tenant = self._tenant_of(item)
-        if tenant not in self._lines:
-            line = self._idle.pop(tenant, None) or _Line[T](0)
-            line.served = max(line.served, self._least())
-            self._lines[tenant] = line
         self._serials[item] = self._arrivals
-        self._lines[tenant].waiting[item] = None
+        self._line_of(item).waiting[item] = None
         self._arrivals += 1
 
     def put_back(self, item: T) -> None:
@@ -113,10 +114,35 @@ class FairQueue(Generic[T]):
 
     def remove(self, item: T) -> None:
         """``item`` gives up. It has to be in the queue."""
-        if item in self._serials:
+        if item in self._aside:
+            if self._aside.pop(item):
+                self._returned_aside -= 1
+            else:
+                del self._serials[item]
+        elif item in self._serials:
             self._leave(item)
         else:
             self._back.remove(item)
+
+    def set_aside(self, item: T) -> None:
+        """Pass ``item``, which waits, over until it is called back."""
+        returned = item in self._back
+        if returned:
+            self._back.remove(item)
+        else:
+            self._leave_line(item)
+        self._aside[item] = returned
+        self._returned_aside += returned
+
+    def call_back(self, item: T) -> None:
+        """``item``, which is set aside, waits in its place again. Costs O(its tenant's items)."""
+        if self._aside.pop(item):
+            self._returned_aside -= 1
+            self._back.append(item)
+            return
+        line = self._line_of(item)
+        line.waiting[item] = None
+        line.waiting = dict.fromkeys(sorted(line.waiting, key=self._serials.__getitem__))
 
     def charge(self, tenant: str, tokens: int) -> None:
         """Count ``tokens`` as served to ``tenant``. Of no effect while no line has anything."""
@@ -128,9 +154,21 @@ class FairQueue(Generic[T]):
             self._forget_idle()
         line.served += tokens
 
-    def _leave(self, item: T) -> None:
+    def _line_of(self, item: T) -> _Line[T]:
+        """The line of its tenant, which may have been empty."""
         tenant = self._tenant_of(item)
+        if tenant not in self._lines:
+            line = self._idle.pop(tenant, None) or _Line[T](0)
+            line.served = max(line.served, self._least())
+            self._lines[tenant] = line
+        return self._lines[tenant]
+
+    def _leave(self, item: T) -> None:
         del self._serials[item]
+        self._leave_line(item)
+
+    def _leave_line(self, item: T) -> None:
+        tenant = self._tenant_of(item)
         line = self._lines[tenant]
         del line.waiting[item]
         if not line.waiting:
@@ -158,7 +196,10 @@ class FairQueue(Generic[T]):
         """Assert every invariant. Costs O(queue); for tests."""
         assert not self._lines.keys() & self._idle.keys()
         assert len(self._idle) <= MOST_IDLE
-        assert sum(len(line.waiting) for line in self._lines.values()) == len(self._serials)
+        assert self._returned_aside == sum(self._aside.values())
+        aside = len(self._aside) - self._returned_aside
+        assert sum(len(line.waiting) for line in self._lines.values()) + aside == len(self._serials)
+        assert not any(item in self._back for item in self._aside)
         for tenant, line in self._lines.items():
             assert line.waiting, "an empty line is kept"
             serials = [self._serials[item] for item in line.waiting]

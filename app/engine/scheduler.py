@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from collections.abc import Sequence as Seq
 
+from app.core.images import Looker
 from app.core.step import LogitsRow, Span, StepPlan
 from app.engine.batch import Batch, Portion
 from app.engine.config import EngineConfig
 from app.engine.fair_queue import FairQueue
-from app.engine.grants import grant
+from app.engine.grants import grant, prompt_tokens
+from app.engine.looking import Looking
 from app.engine.sequence import Sequence
 from app.engine.state_keeping import StateKeeper
 from app.kv.manager import BlockManager
@@ -30,11 +32,14 @@ class Scheduler:
     tenant's own come in order of arrival.
     """
 
-    def __init__(self, config: EngineConfig, blocks: BlockManager) -> None:
+    def __init__(
+        self, config: EngineConfig, blocks: BlockManager, looker: Looker | None = None
+    ) -> None:
         self.running: list[Sequence] = []
         self.waiting: FairQueue[Sequence] = FairQueue(lambda sequence: sequence.request.tenant)
         self.blocks = blocks
         self._states = None if blocks.states is None else StateKeeper(blocks, blocks.states)
+        self.looking = None if looker is None else Looking(looker, self.waiting, blocks)
         self._config = config
         self._needed: dict[Sequence, Seq[int]] = {}
         """Free blocks, by group, that waiting sequences asked for in vain, since one was last
@@ -43,10 +48,15 @@ class Scheduler:
 
     def add(self, sequence: Sequence) -> None:
         self.waiting.push(sequence)
+        if sequence.sight is not None:
+            assert self.looking is not None, "an image for a model that is served as text"
+            self.looking.add(sequence)
 
     def remove(self, sequence: Sequence) -> None:
-        """Forget a finished or aborted sequence and free its blocks and states."""
+        """Forget a finished or aborted sequence and free its blocks, states and features."""
         self._needed.pop(sequence, None)
+        if self.looking is not None:
+            self.looking.drop(sequence)
         if sequence in self.running:
             self._stop(sequence)
         elif sequence in self.waiting:
@@ -95,7 +105,8 @@ class Scheduler:
 
         Yields each sequence whose first turn has come, for the caller to begin it: what it leaps
         over then needs blocks, too. One that ends there has had its turn and never runs. One that
-        was not begun, as its opening takes more work, is passed over.
+        was not begun, as its opening takes more work, is passed over; so is one whose images have
+        to be looked at first.
         """
         prefill = grant(batch, self._config)
         for each in [one for one in batch.grants if one.scoring is not None]:
@@ -104,7 +115,8 @@ class Scheduler:
         self._find_blocks(batch)
         if self._states is not None:
             self._find_slots(batch, self._states)
-        left = min(self._config.max_batch_tokens - sum(batch.grants.values()), prefill)
+        room = self._config.max_batch_tokens - sum(batch.grants.values())
+        left = min(room, prefill)
         passed: list[Sequence] = []
         begun = unopened = 0
         while left > 0 and not batch.preemptions and len(self.running) < self._config.max_running:
@@ -130,6 +142,10 @@ class Scheduler:
             if sequence in self._needed and self._needs_more(self._needed[sequence]):
                 return
             prefix = self.blocks.match(sequence.basis, sequence.request.scope)
+            if self.looking is not None and not self.looking.lets_run(
+                sequence, len(prefix) * self.blocks.block_size
+            ):
+                continue
             if self._prefix_is_coming(sequence, len(prefix)):
                 if self.waiting.has_returned or len(passed) - unopened == _MOST_PASSED:
                     return
@@ -143,11 +159,12 @@ class Scheduler:
             if self._states is not None and not self._states.has_room(sequence, self.running):
                 return
             self._run(sequence, prefix, batch)
-            granted = min(sequence.gap, left)
+            granted = prompt_tokens(sequence, sequence.gap, left, room)
             covered = sequence.blocks.covered * self.blocks.block_size
-            if sequence.fits(granted) and sequence.launched + granted <= covered:
+            if granted and sequence.fits(granted) and sequence.launched + granted <= covered:
                 batch.grants[sequence] = granted
                 left -= granted
+                room -= granted
 
     def plan(self, batch: Batch, flight: Batch | None) -> StepPlan:
         """What the runner computes of those that were granted tokens: now they are launched."""
@@ -308,6 +325,8 @@ class Scheduler:
             self.blocks.advance(sequence.blocks, sequence.identities, computed)
         if states is not None:
             states.settle(sequence)
+        if self.looking is not None:
+            self.looking.advance(sequence, computed)
 
     def follow(self, portion: Portion, drawn: int) -> None:
         """Account for a span in flight, now that the step before it is committed.
@@ -333,6 +352,8 @@ class Scheduler:
         """Assert every invariant. Costs O(blocks + known tokens); for tests."""
         self.blocks.check_integrity([sequence.blocks for sequence in self.running])
         self.waiting.check_integrity()
+        if self.looking is not None:
+            self.looking.check_integrity()
         last: dict[str, int] = {}
         for sequence in self.waiting:
             assert sequence.computed == 0

@@ -9,7 +9,7 @@ from hashlib import blake2b
 
 from app.core.choices import ScoredChoice
 from app.core.constraint import ConstraintState, Mask
-from app.core.errors import RequestError
+from app.core.errors import LeapjsonError
 from app.core.events import AnswerToken, AnswerUsage, FinishReason, TokenChunk
 from app.core.request import EngineRequest
 from app.core.step import SampledToken
@@ -87,7 +87,7 @@ class Sequence:
     """The mask that was last edited, how, and what came of it: mostly the next one is the same."""
     budget_closed: bool = False
     finish_reason: FinishReason | None = None
-    error: RequestError | None = None
+    error: LeapjsonError | None = None
     stopped_by: bytes = b""
     """The stop string that ended it, which is no part of its text."""
     cached_tokens: int = 0
@@ -133,7 +133,7 @@ class Sequence:
         """The tokens as prefixes know them: in the places of images others than the prompt's."""
         if self.sight is None:
             return self.tokens
-        return [*self.sight.identities, *self.tokens[self.answer_start :]]
+        return self.sight.identities(self.tokens)
 
     @property
     def basis(self) -> Seq[int]:
@@ -144,6 +144,16 @@ class Sequence:
     def fits(self, granted: int) -> bool:
         """Whether so many tokens can be computed next."""
         return self.scoring is None or self.scoring.fits(self.launched, granted)
+
+    def uncut(self, granted: int) -> int:
+        """How many of so many tokens can be computed next: an image whose tokens see one another is
+        computed in one step."""
+        return granted if self.sight is None else self.sight.uncut(self.launched, granted)
+
+    @property
+    def whole(self) -> int:
+        """Tokens that such an image has next; 0: it is something else."""
+        return 0 if self.sight is None else self.sight.whole(self.launched)
 
     @property
     def length(self) -> int:

@@ -41,12 +41,13 @@ from app.model.parallel.crew import Crew, Job
 from app.model.parallel.group import Group
 from app.model.parallel.joining import check_sharing, join
 from app.model.parallel.steps import Follower, Leader
-from app.model.preparation import prepare
+from app.model.preparation import Prepared, prepare
 from app.model.rehearsal import REHEARSAL_BLOCKS, StepLimits, largest_steps, rehearse
 from app.model.runner import RunnerDescription, TorchRunner
 from app.model.sampling import Sampler
 from app.model.self_check import CHECKED_SLOTS
 from app.model.state_storage import StateStorage, allocate_states, slots_within
+from app.model.vision.memory import SeeingMemory
 
 if TYPE_CHECKING:
     from app.model.cuda.compilations import KernelCompilations
@@ -114,6 +115,8 @@ def _load(
     with progress.stage("loading the model"):
         loaded = load(config, device, dtype, group, progress)
     model = loaded.model
+    if loaded.eyes is not None:
+        _require_room(loaded.eyes.trial.images.longest_whole, config)
     compilations = _count_compilations(device)
     parameters = model.num_parameters() + stored_parameters(model)
     adapters = make_slots(model, loaded.route, config)
@@ -131,12 +134,9 @@ def _load(
         own = _CPU_CACHE_BYTES * (2 if loaded.recurrent.shapes else 1)
         cache_bytes = config.kv_cache_bytes or own
     else:
-        trees = prepared.trees
         cache_bytes = _rehearsed(
-            budget, config, loaded, sampler, vocab_size, group, progress, trees=trees
+            budget, config, loaded, prepared, sampler, vocab_size, group, progress
         )
-        if prepared.seen is not None and config.kv_cache_bytes is None:
-            cache_bytes -= config.image_cache_bytes
         budget.settle()
     states = _states_within(cache_bytes, config, loaded)
     if states is not None:
@@ -197,6 +197,17 @@ def _with_tower(
         return weight_bytes
     name = str(dtype).removeprefix("torch.")
     return {**weight_bytes, name: weight_bytes.get(name, 0) + loaded.eyes.tower.nbytes}
+
+
+def _require_room(longest: int, config: ModelConfig) -> None:
+    """Raises ``UnsupportedModel`` unless a step can compute an image of so many tokens."""
+    needed = longest + config.max_running
+    if longest and needed > config.max_batch_tokens:
+        raise UnsupportedModel(
+            f"a small image has {longest} tokens to be computed in one step, beside one for each "
+            f"of {config.max_running} others (max_running): raise max_batch_tokens from "
+            f"{config.max_batch_tokens} to {needed} or more, or lower max_running"
+        )
 
 
 def _states_within(
@@ -271,12 +282,11 @@ def _rehearsed(
     budget: MemoryBudget,
     config: ModelConfig,
     loaded: LoadedModel,
+    prepared: Prepared,
     sampler: Sampler,
     vocab_size: int,
     group: Group | None,
     progress: Progress,
-    *,
-    trees: bool,
 ) -> int:
     """Bytes for the cache, found out over a small one that is gone afterwards."""
     size, shapes = config.block_size, loaded.shapes
@@ -295,7 +305,7 @@ def _rehearsed(
         config.max_rows_each,
         context,
         config.max_scored_rows,
-        trees,
+        prepared.trees,
     )
     steps = largest_steps(
         limits,
@@ -303,11 +313,23 @@ def _rehearsed(
         block_size=size,
         blocks=[group.num_blocks for group in storage.groups],
     )
+    seeing = None
+    if prepared.seen is not None and loaded.eyes is not None:
+        seeing = SeeingMemory(loaded.eyes, config, context)
+
+    def run_steps() -> None:
+        if seeing is not None and prepared.seen is not None:
+            with progress.stage("rehearsing the largest image"):
+                prepared.seen.looker.rehearse(seeing.largest_image())
+        rehearse(forward, sampler, steps, size, progress)
+
     left = budget.cache_bytes(
         rehearsal_bytes=storage.nbytes + states.nbytes,
-        run_steps=lambda: rehearse(forward, sampler, steps, size, progress),
+        run_steps=run_steps,
         capture=lambda: _graphs(forward, states, config, context, progress),
     )
+    if seeing is not None and config.kv_cache_bytes is None:
+        left -= seeing.feature_bytes
     return _agreed(left, group)
 
 

@@ -80,6 +80,11 @@ class StepSight:
     turned: Ints | None
     """Shape [T], or [axes, T]: where the model is told that tokens stand; None: at their
     positions."""
+    ends: Ints | None = None
+    """Shape [T]: the position behind the last one that a row sees, for rows that see later ones
+    than their own; 0 for others. It never falls along a span. None: no row does."""
+    windows_alone: bool = False
+    """Whether ``ends`` are for layers with a window alone."""
 
     @property
     def shows(self) -> bool:
@@ -117,6 +122,11 @@ class StepArrays:
         if self.ancestors is None or not self.ancestors[span.row]:
             return None
         return self.ancestors[span.row : span.row + span.length]
+
+    def ends(self, *, windowed: bool) -> Ints | None:
+        """``StepSight.ends`` for layers with a window, or without."""
+        sight = self.sight
+        return None if sight is None or (sight.windows_alone and not windowed) else sight.ends
 
     @property
     def state_arrays(self) -> StateArrays:
@@ -173,7 +183,7 @@ def _sight(spans: Sequence[Span], rows: Sequence[int], positions: Ints) -> StepS
     sights = [span.sight for span in spans]
     if not any(sights):
         return None
-    turned, seen = positions.copy(), list[SeenRows]()
+    turned, seen, ends = positions.copy(), list[SeenRows](), np.zeros_like(positions)
     for span, row, sight in zip(spans, rows, sights, strict=True):
         if sight is None:
             continue
@@ -184,8 +194,26 @@ def _sight(spans: Sequence[Span], rows: Sequence[int], positions: Ints) -> StepS
             turned[:, row : row + sight.axes.shape[1]] = sight.axes
         for image in sight.images:
             seen += _rows_of(image, span, row)
+            if image.two_way is not None:
+                _see_later(image, span, row, ends)
     is_turned = turned.ndim > 1 or not np.array_equal(turned, positions)
-    return StepSight(tuple(seen), turned if is_turned else None)
+    ways = {image.two_way for sight in sights if sight is not None for image in sight.images}
+    return StepSight(
+        tuple(seen),
+        turned if is_turned else None,
+        ends if ends.any() else None,
+        windows_alone="windows" in ways,
+    )
+
+
+def _see_later(image: PromptImage, span: Span, row: int, ends: Ints) -> None:
+    """Put into ``ends`` what rows see of ``image``; see ``StepSight``."""
+    start, end = span.start, span.start + len(span.tokens)
+    for place, length in image.places:
+        low, high = max(start, place), min(end, place + length)
+        if low < high:
+            assert high == place + length, "a step ends inside of what is seen in both directions"
+            ends[row + low - start : row + high - start] = high
 
 
 def _rows_of(image: PromptImage, span: Span, row: int) -> list[SeenRows]:

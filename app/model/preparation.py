@@ -42,7 +42,7 @@ from app.model.self_check import (
 )
 from app.model.state_storage import allocate_states
 from app.model.tree_check import follows_trees
-from app.model.vision.features import SeenEmbeddings
+from app.model.vision.embeddings import SeenEmbeddings
 from app.model.vision.opening import blocks_for, look
 
 _BLOCK_SIZE = 16

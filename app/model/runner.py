@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from app.core.cache import StateSlots
-from app.core.images import Eyes, SightCounts
+from app.core.images import Eyes, Looker, SightCounts
 from app.core.step import Draw, PendingDraws, StepPlan, StepResult
 from app.model.adapters.slots import AdapterSlots
 from app.model.failures import naming_failures
@@ -21,7 +21,7 @@ from app.model.inputs import StepArrays, lay_out
 from app.model.kv_storage import KvStorage
 from app.model.sampling import Sampler
 from app.model.state_storage import StateStorage
-from app.model.vision.features import SeenEmbeddings
+from app.model.vision.embeddings import SeenEmbeddings
 
 if TYPE_CHECKING:
     from app.model.cuda.compilations import KernelCompilations
@@ -102,6 +102,7 @@ class TorchRunner:
         self._compilations = compilations
         self._leader = leader
         self._seen = seen
+        self.looker: Looker | None = None if seen is None else seen.looker
         self.eyes = eyes
         self._sampler = sampler
         self.adapters = adapters
@@ -151,7 +152,7 @@ class TorchRunner:
     @property
     def sight_counts(self) -> SightCounts | None:
         """None: the model is served as text."""
-        return None if self._seen is None else self._seen.counts
+        return None if self._seen is None else self._seen.looker.counts
 
     @torch.inference_mode()
     def sample(self, draws: Sequence[Draw | None]) -> PendingDraws:
@@ -171,6 +172,8 @@ class TorchRunner:
 
     def close(self) -> None:
         """End what else runs for this model. No steps are run afterwards."""
+        if self._seen is not None:
+            self._seen.looker.close()
         if self._leader is not None:
             self._leader.close()
 

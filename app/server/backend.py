@@ -44,6 +44,8 @@ class Backend:
     max_sequence_tokens: int
     fingerprint: str
     eyes: Eyes | None = None
+    most_whole: int | None = None
+    """Tokens that an image may have that is computed in one step; None: none has to be."""
     """What expands prompts with images; None: the model is served as text."""
     sight_counts: Callable[[], SightCounts | None] = lambda: None
     """What the vision tower has done; None where there is none."""
@@ -141,6 +143,7 @@ def _load(settings: Settings, observer: StepObserver, progress: Progress) -> Bac
         max_sequence_tokens=engine.max_sequence_tokens,
         fingerprint="fp_" + hashlib.blake2b(identity.encode(), digest_size=5).hexdigest(),
         eyes=runner.eyes,
+        most_whole=engine_config.most_whole if runner.eyes and runner.eyes.two_way else None,
         sight_counts=lambda: runner.sight_counts,
         adapter_slots=slots,
         adapters=[] if slots is None else _loaded(settings, slots.identities),

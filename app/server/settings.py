@@ -225,10 +225,14 @@ class Settings(BaseSettings):
     """Pixels of one image, as its file has them."""
     max_image_tokens: Count | None = None
     """Tokens that one image may count for, to which larger ones are scaled down; by default 4096,
-    or three quarters of the context if that is less."""
+    or three quarters of the context if that is less. Where the tokens of an image see one another
+    (Gemma 3 and 4) max_batch_tokens less max_running is a bound, too."""
     max_images_bytes: Bytes = 1024 * MIB
     """Memory for the images of all requests that are served, as they were sent and as the model
     takes them, in bytes; of it, as of max_queue, tenant_share leaves others a rest above."""
+    kept_images_bytes: Bytes = 256 * MIB
+    """Memory for images as they were prepared for earlier requests, so that the same file is not
+    read again, in bytes."""
     image_workers: Count = 2
     """Processes that read images, where the model sees them."""
     image_seconds: Annotated[
@@ -403,6 +407,8 @@ class Settings(BaseSettings):
             quantize=self.quantize,
             images=self.images,
             image_cache_bytes=self.image_cache_bytes,
+            image_tokens=self.max_image_tokens or _USUAL_IMAGE_TOKENS,
+            prompt_images=self.max_images,
             random_weights=self.random_weights,
             tensor_parallel=self.tensor_parallel,
             threads=self.cpu_threads,
@@ -450,9 +456,11 @@ class Settings(BaseSettings):
             start_seconds=_IMAGE_START_SECONDS,
         )
 
-    def image_tokens(self, context: int) -> int:
-        """What one image may count for where prompt and answer may have ``context``."""
-        return self.max_image_tokens or min(_USUAL_IMAGE_TOKENS, context * 3 // 4)
+    def image_tokens(self, context: int, most_whole: int | None = None) -> int:
+        """What one image may count for where prompt and answer may have ``context``, and a step
+        ``most_whole`` tokens of an image that it has to compute whole."""
+        asked = self.max_image_tokens or min(_USUAL_IMAGE_TOKENS, context * 3 // 4)
+        return asked if most_whole is None else min(asked, most_whole)
 
     def compile_limits(self) -> WorkerLimits:
         return WorkerLimits(seconds=self.compile_seconds, memory_bytes=self.compile_memory_bytes)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 from app.server.backend import Backend
 from app.server.settings import Settings
 from app.serving.images.fetching import Fetcher, FetchLimits
@@ -22,7 +24,7 @@ def sight_of(settings: Settings, backend: Backend, metrics: Metrics) -> Sight | 
     """None where the model has no eyes."""
     if backend.eyes is None:
         return None
-    max_tokens = settings.image_tokens(backend.max_sequence_tokens)
+    max_tokens = settings.image_tokens(backend.max_sequence_tokens, backend.most_whole)
     pool = WorkerPool(
         backend.image_target,
         backend.image_model,
@@ -32,10 +34,17 @@ def sight_of(settings: Settings, backend: Backend, metrics: Metrics) -> Sight | 
         trouble=READING,
         warm_up=ImageJob(_WHITE, "low", max_tokens),
         kills_for_nobody=False,
+        read=pickle.loads,  # arrays are copied at once: there is nothing to pace, or to freeze
     )
     fetcher = None
     if settings.allowed_image_hosts:
         limits = FetchLimits(max_bytes=settings.max_image_bytes)
         fetcher = Fetcher(frozenset(settings.allowed_image_hosts), limits)
-    intake = ImageIntake(pool, metrics, max_tokens=max_tokens, fetcher=fetcher)
+    intake = ImageIntake(
+        pool,
+        metrics,
+        max_tokens=max_tokens,
+        max_kept_bytes=settings.kept_images_bytes,
+        fetcher=fetcher,
+    )
     return Sight(backend.eyes, intake)

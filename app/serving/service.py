@@ -228,7 +228,8 @@ class GenerationService:
         if not isinstance(prompt, Conversation) or not prompt.images:
             return ()
         assert self._sight is not None, "images are refused where the model has no eyes"
-        return await self._sight.intake.prepare(prompt.images, ticket)
+        scope = "" if self._config.tenants_share else ticket.tenant
+        return await self._sight.intake.prepare(prompt.images, ticket, scope)
 
     async def _plan(
         self, request: GenerationRequest, prompt: Prompt, images: Sequence[PreparedImage]

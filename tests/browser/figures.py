@@ -8,10 +8,12 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Browser, Page, expect
 
 from tests.browser.pages import launched, new_context, press
 from tests.browser.serving import page_url
+from tests.browser.streams import feed
+from tests.browser.tasks import CATEGORIES, Frames, frames_of
 
 WATCH = """
 window.told = { shift: 0, longest: 0 };
@@ -60,7 +62,21 @@ def measured(browser: Browser, url: str) -> Mapping[str, float]:
         page.evaluate("told.shift = told.longest = 0")
         expect(page.locator(".race-result")).to_contain_text("fewer passes")
         figures.update(page.evaluate(STREAMED))
+        frames = streamed(browser, page)
+        figures["frames a second, at 200 tokens a second"] = frames.a_second
+        figures["of the main thread for a frame, ms"] = frames.work
         return figures
+
+
+def streamed(browser: Browser, page: Page) -> Frames:
+    """The frames of an answer of three seconds."""
+    feed(page, tokens=600, rate=200)
+    browser.start_tracing(page=page, categories=CATEGORIES)
+    page.evaluate("performance.mark('began')")
+    press(page, "Run")
+    page.wait_for_function("() => document.querySelector('.state.done')")
+    page.evaluate("performance.mark('ended')")
+    return frames_of(browser.stop_tracing(), "began", "ended")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -73,7 +89,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         browser = stack.enter_context(launched())
         visits = [measured(browser, url) for _ in range(options.visits)]
     for name in visits[0]:
-        print(f"{name:32} {statistics.median(visit[name] for visit in visits):10.3f}")
+        print(f"{name:40} {statistics.median(visit[name] for visit in visits):10.3f}")
     return 0
 
 

@@ -35,7 +35,7 @@ window.fetch = async (...request) => {
 };
 """
 """Keeps what the server sends: the browser's own record of a stream is gone when it was read."""
-PATIENCE: Final = 60_000
+PATIENCE: Final = 300_000
 """Milliseconds that anything may take before a test gives up: nothing is timed by it."""
 
 

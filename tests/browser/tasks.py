@@ -1,51 +1,121 @@
-"""How long a page's tasks take."""
+"""How long a page's tasks take, by a yardstick: no machine's speed is in it."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import statistics
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from playwright.sync_api import Page
 
 _TASKS = "disabled-by-default-devtools.timeline"
+_FRAMES = "disabled-by-default-devtools.timeline.frame"
 _NAMED = "__metadata"
+_MARKED = "blink.user_timing"
+CATEGORIES = ["-*", "toplevel", _TASKS, _FRAMES, _NAMED, _MARKED]
+"""Of a trace, what is read here."""
+_YARDSTICK = "yardstick"
+_FIXED_WORK = f"""
+() => {{
+  performance.mark("{_YARDSTICK}");
+  let values = Array.from({{ length: 10000 }}, (_, number) => ({{ [`name ${{number}}`]: number }}));
+  for (let round = 0; round < 3; round++) values = JSON.parse(JSON.stringify(values));
+}}
+"""
+"""Some 50 ms of the browser's own code on the machine that this was written on."""
 
 
 @dataclass
-class Longest:
-    """The longest task of a page's main thread: of the processor's time, not of the clock's, which
-    also counts what else the machine does."""
+class Tasks:
+    """Those of a page's main thread, in milliseconds of the processor's time: the clock's would
+    count what else the machine does, too."""
 
-    milliseconds: float = 0.0
+    longest: float = 0.0
     at_second: float = 0.0
+    """When the longest one began."""
+    yardstick: float = 0.0
+    """What a fixed piece of work took in the same thread, between the page's own."""
+
+    @property
+    def weight(self) -> float:
+        """The longest task, by the yardstick."""
+        return self.longest / self.yardstick
+
+
+def weigh(page: Page) -> None:
+    """Takes the measure of the machine as it is now; some times in each ``watched_tasks``."""
+    page.evaluate(_FIXED_WORK)
 
 
 @contextmanager
-def longest_task(page: Page) -> Iterator[Longest]:
+def watched_tasks(page: Page) -> Iterator[Tasks]:
     """What is known of the tasks while the block runs, once it has ended."""
-    longest = Longest()
+    tasks = Tasks()
     browser = page.context.browser
     assert browser is not None
-    browser.start_tracing(page=page, categories=["-*", "toplevel", _TASKS, _NAMED])
+    browser.start_tracing(page=page, categories=CATEGORIES)
     try:
-        yield longest
+        weigh(page)
+        yield tasks
+        weigh(page)
     finally:
         trace = browser.stop_tracing()
+    _read(json.loads(trace)["traceEvents"], tasks)
+
+
+@dataclass(frozen=True)
+class Frames:
+    """What was drawn while a page did something."""
+
+    a_second: float
+    work: float
+    """Milliseconds of the main thread's processor time for each."""
+
+
+def frames_of(trace: bytes, began: str, ended: str) -> Frames:
+    """Between two marks that the page has made."""
     events = json.loads(trace)["traceEvents"]
+    start, end = (next(e["ts"] for e in events if e["name"] == name) for name in (began, ended))
+    inside = [event for event in events if start <= event["ts"] < end]
+    work = sum(task["tdur"] for task in _tasks_of(events) if start <= task["ts"] < end)
+    drawn = sum(event["name"] == "DrawFrame" for event in inside)
+    return Frames(drawn / ((end - start) / 1e6), work / 1000 / max(1, drawn))
+
+
+def _read(events: list[dict[str, Any]], tasks: Tasks) -> None:
+    found = _tasks_of(events)
+    marks = [event for event in events if event["name"] == _YARDSTICK]
+    fixed = [task for task in found if any(_holds(task, mark) for mark in marks)]
+    own = [task for task in found if task not in fixed]
+    assert own, "the browser has told of no task"
+    began = min(task["ts"] for task in own)
+    worst = max(own, key=lambda task: task["tdur"])
+    tasks.longest = worst["tdur"] / 1000
+    tasks.at_second = (worst["ts"] - began) / 1e6
+    tasks.yardstick = statistics.median(task["tdur"] for task in fixed) / 1000
+
+
+def _tasks_of(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Those of pages' main threads."""
     pages = {
-        (event["pid"], event["tid"])
+        _thread(event)
         for event in events
         if event["name"] == "thread_name" and event["args"]["name"] == "CrRendererMain"
     }
-    tasks = [
+    return [
         event
         for event in events
-        if event["name"] == "RunTask" and (event["pid"], event["tid"]) in pages and "tdur" in event
+        if event["name"] == "RunTask" and _thread(event) in pages and "tdur" in event
     ]
-    assert tasks, "the browser has told of no task"
-    began = min(task["ts"] for task in tasks)
-    worst = max(tasks, key=lambda task: task["tdur"])
-    longest.milliseconds = worst["tdur"] / 1000
-    longest.at_second = (worst["ts"] - began) / 1e6
+
+
+def _thread(event: Mapping[str, Any]) -> tuple[int, int]:
+    return event["pid"], event["tid"]
+
+
+def _holds(task: Mapping[str, Any], mark: Mapping[str, Any]) -> bool:
+    inside = task["ts"] <= mark["ts"] < task["ts"] + task["dur"]
+    return inside and _thread(task) == _thread(mark)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 
 import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.pages import press, run, write_schema
-from tests.browser.tasks import longest_task
+from tests.browser.tasks import Tasks, watched_tasks, weigh
 
-MOST = 200.0
-"""Milliseconds of the processor that a task of the page may take at a time."""
+MOST = 2.75
+"""Yardsticks that a task of the page may take at a time."""
+ROUNDS = 3
+"""Of the same steps: a page that freezes does so in each, a machine that is busy does not."""
 
 
 def large(properties: int) -> dict[str, object]:
@@ -99,20 +102,29 @@ def test_undo_brings_back_what_was_typed_over(page: Page) -> None:
 
 @pytest.mark.parametrize("indent", [None, 2], ids=["one line", "many lines"])
 def test_a_schema_of_5000_properties_does_not_freeze_the_page(
-    page: Page, indent: int | None
+    opened: Callable[..., Page], indent: int | None
 ) -> None:
+    rounds: list[Tasks] = []
+    while not rounds or (rounds[-1].weight > MOST and len(rounds) < ROUNDS):
+        rounds.append(tasks_of_a_large_schema(opened(), indent))
+    assert rounds[-1].weight <= MOST, rounds
+
+
+def tasks_of_a_large_schema(page: Page, indent: int | None) -> Tasks:
     page.get_by_label("Max tokens").fill("200")
-    with longest_task(page) as longest:
+    with watched_tasks(page) as tasks:
         write_schema(page, json.dumps(large(5000), indent=indent))
         expect(page.locator(".cm-line").filter(has_text="property_4999")).to_be_visible()
         page.keyboard.press("ControlOrMeta+Home")
         expect(page.locator(".cm-line").filter(has_text='"property_0"')).to_be_visible()
         page.keyboard.press("ArrowRight")
         page.keyboard.type(" ")
+        weigh(page)
         press(page, "Format")
         run(page)
+        weigh(page)
         # Asked for in the cheapest way: what the driver does in the page is counted, too.
         page.locator("#page-tab-code").click()
         written = "() => document.querySelector('.program')?.textContent.includes('property_4999')"
         page.wait_for_function(written)
-    assert longest.milliseconds < MOST, longest
+    return tasks

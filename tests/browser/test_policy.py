@@ -91,7 +91,7 @@ def test_what_a_third_party_would_try_is_stopped_by_the_browser(
                     const listen = (event) => resolve(event.effectiveDirective);
                     addEventListener("securitypolicyviolation", listen, {{ once: true }});
                     {attack}
-                    setTimeout(() => resolve(null), 3000);
+                    setTimeout(() => resolve(null), 60000);
                 }})""",
                 address,
             )

@@ -150,7 +150,8 @@ def test_the_keyboard_reaches_all_and_it_is_seen_where_it_is(page: Page) -> None
 @pytest.mark.parametrize("tab", ["Code", "Operations"])
 def test_the_keyboard_reaches_all_of_the_other_tabs(page: Page, tab: str) -> None:
     show_tab(page, tab)
-    page.wait_for_timeout(500)
+    there = {"Code": ".program", "Operations": ".plot canvas"}[tab]
+    expect(page.locator(there).first).to_be_visible()
     passed, wanted = controls_passed(page)
     reached = {each["known"] for each in passed}
     assert not [text for number, text in enumerate(wanted) if number not in reached]

@@ -55,7 +55,7 @@ def test_no_kernel_is_left_to_be_compiled_by_a_request() -> None:
         check=True,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
     )
     before, after = json.loads(done.stdout)
     assert all(before.values()), before

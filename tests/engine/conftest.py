@@ -15,6 +15,7 @@ BOTH_ORDERS = (
     "test_stop_tokens",
     "test_leap",
     "test_origins",
+    "test_looking",
 )
 WITH_STATES = ("test_engine",)
 """As well as without; other modules say it of each test."""

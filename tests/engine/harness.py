@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
@@ -15,6 +16,7 @@ from app.engine import Engine, EngineConfig
 from tests.fakes import (
     ByteTokenizer,
     ByteVocabulary,
+    FakeLooker,
     FiniteConstraint,
     Group,
     QueuedRunner,
@@ -83,6 +85,7 @@ def make_engine(
     groups: Sequence[Group] | None = None,
     states: StateSlots | None = None,
     observer: Recorder | None = None,
+    looker: FakeLooker | None = None,
 ) -> Engine:
     """With a device that computes as late as it may, where steps overlap."""
     if OVERLAP:
@@ -94,6 +97,7 @@ def make_engine(
         block_size=block_size,
         groups=groups,
         states=states or STATES,
+        looker=looker,
     )
     return Engine(runner, VOCABULARY, TOKENIZER, config, observer)
 
@@ -144,9 +148,15 @@ def step(engine: Engine) -> list[TokenChunk]:
 def drain(engine: Engine, limit: int = 20_000) -> dict[str, Answer]:
     """Step until nothing is left; the answers by request id."""
     answers: dict[str, Answer] = {}
+    news = threading.Event()
+    engine.watch(news.set)
     for _ in range(limit):
         if not engine.has_work:
-            break
+            if not engine.num_waiting:
+                break
+            assert news.wait(60), "nobody looks at what is set aside"
+            news.clear()
+            continue
         live = dict(engine._sequences)  # only to see the tokens an answer ends with
         for chunk in step(engine):
             answer = answers.setdefault(chunk.request_id, Answer())

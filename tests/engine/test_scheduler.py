@@ -9,13 +9,15 @@ import pytest
 from app.core.cache import StateSlots, window_blocks
 from app.core.constraint import ConstraintState
 from app.core.events import AnswerToken
+from app.core.images import PromptImages
 from app.core.request import EngineRequest
+from app.core.step import Span
 from app.engine.config import EngineConfig
 from app.engine.scheduler import Scheduler
 from app.engine.sequence import Sequence
 from app.kv.manager import BlockManager
 from app.kv.prefix import Parent, Prefix, PrefixIndex
-from tests.fakes import Group
+from tests.fakes import FakeLooker, Group
 
 BLOCK = 4
 
@@ -41,8 +43,10 @@ class Bench:
         )
         groups = [Group(blocks), *windows]
         manager = BlockManager(groups, BLOCK, step_tokens=batch_tokens, states=states)
-        self.scheduler = Scheduler(config, manager)
+        self.scheduler = Scheduler(config, manager, FakeLooker(at_once=True))
         self.sequences: dict[str, Sequence] = {}
+        self.spans: Seq[Span] = ()
+        """Of the last step."""
 
     def add(
         self,
@@ -52,8 +56,9 @@ class Bench:
         *,
         max_tokens: int = 10,
         state: ConstraintState | None = None,
+        images: PromptImages | None = None,
     ) -> None:
-        request = EngineRequest(name, tuple(tokens), max_tokens, tenant=tenant)
+        request = EngineRequest(name, tuple(tokens), max_tokens, tenant=tenant, images=images)
         sequence = Sequence(request, state, len(self.sequences))
         self.sequences[name] = sequence
         self.scheduler.add(sequence)
@@ -65,7 +70,7 @@ class Bench:
         assert batch is not None
         for sequence in self.scheduler.schedule(batch):
             sequence.begun = True
-        self.scheduler.plan(batch, None)
+        self.spans = self.scheduler.plan(batch, None).spans
         for portion in batch.portions.values():
             if portion.draws and grow:
                 for _ in range(grow):

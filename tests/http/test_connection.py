@@ -26,11 +26,18 @@ END = b"connection: close\r\n"
 
 
 @asynccontextmanager
-async def server(limits: ConnectionLimits, bench: Bench | None = None) -> AsyncIterator[Any]:
-    """Opens connections to a server with these limits."""
+async def server(
+    limits: ConnectionLimits,
+    bench: Bench | None = None,
+    made: list[BoundedConnection] | None = None,
+) -> AsyncIterator[Any]:
+    """Opens connections to a server with these limits; ``made`` gets its ends of them."""
 
     class Connection(BoundedConnection):
-        pass
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+            super().connection_made(transport)
+            if made is not None:
+                made.append(self)
 
     Connection.limits = limits
     bench = bench or Bench()
@@ -44,12 +51,17 @@ async def server(limits: ConnectionLimits, bench: Bench | None = None) -> AsyncI
     async with bench.running(), listening(application(bench), Connection) as url:
         address = urlsplit(url)
         try:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 yield connect
         finally:
             for writer in writers:
                 writer.transport.abort()
             await asyncio.sleep(0)
+
+
+def later() -> float:
+    """A time at which all bounds have been passed."""
+    return asyncio.get_running_loop().time() + 1000
 
 
 async def status(reader: asyncio.StreamReader) -> int:
@@ -65,9 +77,12 @@ async def test_a_connection_that_never_asks_is_closed() -> None:
 
 
 async def test_a_head_that_does_not_end_is_answered_with_408() -> None:
-    async with server(ConnectionLimits(head_seconds=0.05, check_seconds=0.01)) as connect:
+    made: list[BoundedConnection] = []
+    async with server(PATIENT, made=made) as connect:
         reader, writer = await connect()
         writer.write(HEAD)
+        await until(lambda: made and made[0]._head_bytes)
+        made[0].check(later())
         assert await status(reader) == 408
 
 
@@ -104,7 +119,7 @@ async def test_what_stands_around_a_body_is_bounded(start: bytes, more: bytes) -
         for _ in range(2_000):  # 2 MB: the server must have closed long before
             writer.write(more)
             try:
-                await asyncio.wait_for(writer.drain(), 5)
+                await asyncio.wait_for(writer.drain(), 60)
             except ConnectionError:
                 break
         with_answer = await asyncio.gather(status(reader), return_exceptions=True)
@@ -126,13 +141,13 @@ async def test_many_requests_on_one_connection_do_not_add_up() -> None:
 async def test_an_answer_may_take_longer_than_its_request() -> None:
     bench = Bench(FakeEngine())
     bench.engine.gate.clear()
-    limits = ConnectionLimits(head_seconds=0.05, body_seconds=0.05, check_seconds=0.01)
-    async with server(limits, bench) as connect:
+    made: list[BoundedConnection] = []
+    async with server(PATIENT, bench, made) as connect:
         reader, writer = await connect()
         # Some clients end a body with a line of their own (RFC 9112, section 2.2).
         writer.write(WHOLE.replace(b"host: test\r\n", b"host: test\r\n" + END) + b"\r\n")
         await until(lambda: bench.engine.added)
-        await asyncio.sleep(0.3)
+        made[0].check(later())
         bench.engine.gate.set()
         assert await status(reader) == 200
 

@@ -104,6 +104,62 @@ async def test_every_form_of_an_image_is_the_same_image(
     assert np.array_equal(server.images[0], pixels(A))
 
 
+async def _readings(server: Seeing) -> dict[str, float]:
+    """How many images were prepared so far, by result."""
+    exposition = (await server.client.get("/metrics")).text
+    found = {}
+    for line in exposition.splitlines():
+        if line.startswith("leapjson_image_prepare_seconds_count"):
+            found[line.split('"')[1]] = float(line.split()[-1])
+    return found
+
+
+async def test_a_file_that_came_before_is_not_read_again() -> None:
+    both = chat(image(A), text("and"), image(B))
+    async with seeing(image_workers=1) as server:
+        await server.answer(CHAT, both)
+        first = server.images
+        await server.answer(CHAT, both)
+        assert await _readings(server) == {"ok": 2, "kept": 2}
+        assert server.prompt == "[user]{2}and{1}"
+        for one, again, sent in zip(first, server.images, (A, B), strict=True):
+            assert np.array_equal(one, again)
+            assert np.array_equal(one, pixels(sent))
+        await server.answer(MESSAGES, {"max_tokens": 9, "messages": [user(block(A))]})
+        assert await _readings(server) == {"ok": 2, "kept": 3}, "in whatever API"
+        kept = [each for each in (await server.client.get("/metrics")).text.splitlines()
+                if each.startswith("leapjson_kept_image_bytes")]  # fmt: skip
+        assert float(kept[0].split()[-1]) > sum(each.nbytes for each in first)
+
+
+async def test_another_detail_of_a_file_is_another_image() -> None:
+    large = picture(64, 64)
+    async with seeing(image_workers=1) as server:
+        for detail, prompt in (("auto", "{64}"), ("low", "{4}"), ("auto", "{64}"), ("low", "{4}")):
+            await server.answer(CHAT, chat(image(large, detail=detail)))
+            assert server.prompt == f"[user]{prompt}"
+        assert await _readings(server) == {"ok": 2, "kept": 2}
+
+
+async def test_a_broken_file_is_read_each_time_and_refused_each_time() -> None:
+    async with seeing(image_workers=1) as server:
+        for _ in range(2):
+            await server.refusal(CHAT, chat(image(A[:60])))
+        assert await _readings(server) == {"invalid": 2}
+
+
+@pytest.mark.parametrize(("share", "kept"), [(False, 1), (True, 2)])
+async def test_images_are_shared_between_keys_where_the_operator_says_so(
+    share: bool, kept: int
+) -> None:
+    keys: Any = ("first", "second")
+    async with seeing(image_workers=1, api_keys=keys, share_between_keys=share) as server:
+        for key in ("first", "first", "second"):
+            server.client.headers["x-api-key"] = key
+            await server.answer(CHAT, chat(image(A)))
+        assert await _readings(server) == {"ok": 3 - kept, "kept": kept}
+
+
 async def test_low_detail_makes_an_image_smaller(server: Seeing) -> None:
     large = picture(64, 64)
     await server.answer(CHAT, chat(image(large)))

@@ -108,7 +108,7 @@ def test_a_part_that_crashes_hangs_or_raises_takes_nothing_of_the_others(
     report = made_up(
         {
             "crash": ("record.value('before', 1)\nos.kill(os.getpid(), signal.SIGSEGV)", 20.0),
-            "hang": ("record.row('t', a=1)\ntime.sleep(60)", 0.7),
+            "hang": ("record.row('t', a=1)\ntime.sleep(60)", 2.5),
             "wrong": ("record.failed('a thing', ValueError('so'))", 20.0),
             "raise_": ("raise RuntimeError('CUDA error: an illegal memory access')", 20.0),
             "well": ("record.value('fine', 2.0)", 20.0),

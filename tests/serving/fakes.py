@@ -105,6 +105,9 @@ class FakeEngine:
         if self._left.pop(request_id, None) is not None:
             self.aborted.append(request_id)
 
+    def watch(self, on_news: Callable[[], None]) -> None:
+        pass
+
     @property
     def has_work(self) -> bool:
         return bool(self._left)
@@ -116,6 +119,10 @@ class FakeEngine:
     @property
     def num_waiting(self) -> int:
         return max(len(self._left) - self.slots, 0)
+
+    @property
+    def num_looking(self) -> int:
+        return 0
 
     @property
     def kv_usage(self) -> float:
@@ -451,6 +458,6 @@ def ask(request_id: str = "r", **fields: Any) -> GenerationRequest:
 
 async def until(condition: Callable[[], object]) -> None:
     """Wait until ``condition`` says yes; what it looks at may belong to another thread."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not condition():  # noqa: ASYNC110
             await asyncio.sleep(0.001)

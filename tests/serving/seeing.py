@@ -23,6 +23,7 @@ from app.core.images import (
     PromptImage,
     PromptImages,
     SightCounts,
+    TwoWay,
 )
 from app.core.text import SEAM, RenderedPrompt
 from app.server.composition import assemble
@@ -62,6 +63,7 @@ class SeeingTokenizer(FakeTokenizer):
 class FakeEyes:
     marker = MARKER
     placeholder = PLACEHOLDER
+    two_way: TwoWay | None = None
 
     def expand(self, tokens: Sequence[int], images: Sequence[PreparedImage]) -> ExpandedPrompt:
         if tokens.count(PLACEHOLDER) != len(images):

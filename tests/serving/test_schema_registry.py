@@ -12,6 +12,7 @@ import jsonschema
 import pytest
 
 from app.core.errors import (
+    CompilerStuck,
     ConstraintTooComplex,
     DeadlineExceeded,
     Draining,
@@ -191,7 +192,8 @@ async def test_the_report_comes_from_a_worker_bounded_in_time_and_size() -> None
         assert {use["keyword"] for use in report["keywords"]} == {"type", "properties", "required"}
         # A string of so many characters is walked byte by byte: that takes longer than a second.
         long = JsonSchema({"type": "string", "minLength": 500_000})
-        with pytest.raises(ConstraintTooComplex, match=r"more than 0\.5 s"):
+        # The second where the machine is too busy for a worker to use up its processor time.
+        with pytest.raises((ConstraintTooComplex, CompilerStuck)):
             await pool.run(EXPLAIN, long, seconds=0.5)
         assert json.loads(await pool.run(EXPLAIN, JsonSchema(small), seconds=60)) == report
     finally:

@@ -9,6 +9,7 @@ from app.answer.relaxed import RelaxedAnswers
 from app.core.relaxation import Relaxation, Written
 from app.core.specs import JsonSchema
 from app.serving.compiling.validation import Validation
+from tests.serving.fakes import until
 
 PATTERN = Relaxation("/pattern", "pattern", "", "")
 
@@ -58,7 +59,8 @@ async def test_what_is_not_known_in_time_stays_unknown_and_few_wait() -> None:
         assert each.warnings[0].satisfied is None
     assert asked == 2
     gate.set()
-    await asyncio.sleep(0.01)
+    await until(lambda: not validation._running)
+    validation._seconds = 60
     late = answers('"a"')
     await validation.complete(late, "")
     assert late.warnings[0].satisfied is False

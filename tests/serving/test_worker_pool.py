@@ -62,6 +62,11 @@ async def compiled(pool: WorkerPool, pattern: str) -> Any:
     return await pool.work(Regex(pattern))
 
 
+async def patiently(pool: WorkerPool, pattern: str) -> Any:
+    """In a pool that leaves little time: on a busy machine even a small job may take it."""
+    return await pool.run(TARGET, Regex(pattern), seconds=LIMITS.seconds)
+
+
 async def test_a_newcomers_schema_goes_before_the_rest_of_anothers_many() -> None:
     async with started(LIMITS, workers=1) as pool:
         ended: list[str] = []
@@ -130,11 +135,11 @@ async def test_a_stuck_worker_is_killed_and_replaced_while_others_go_on(
 ) -> None:
     stuck = asyncio.create_task(compiled(impatient_pool, "hang"))
     await asyncio.sleep(0)
-    assert (await compiled(impatient_pool, "a"))[1] == "a"
+    assert (await patiently(impatient_pool, "a"))[1] == "a"
     assert not stuck.done()
     with pytest.raises(TOO_SLOW):
         await stuck
-    assert [(await compiled(impatient_pool, p))[1] for p in ("b", "c", "d")] == ["b", "c", "d"]
+    assert [(await patiently(impatient_pool, p))[1] for p in ("b", "c", "d")] == ["b", "c", "d"]
 
 
 async def test_every_worker_may_be_stuck_and_the_next_request_still_succeeds(
@@ -142,7 +147,7 @@ async def test_every_worker_may_be_stuck_and_the_next_request_still_succeeds(
 ) -> None:
     stuck = [asyncio.create_task(compiled(impatient_pool, "hang")) for _ in range(2)]
     await asyncio.sleep(0)
-    assert (await compiled(impatient_pool, "a"))[1] == "a"
+    assert (await patiently(impatient_pool, "a"))[1] == "a"
     results = await asyncio.gather(*stuck, return_exceptions=True)
     assert all(isinstance(result, TOO_SLOW) for result in results)
 
@@ -152,7 +157,7 @@ async def test_a_worker_that_was_stopped_is_replaced_and_its_request_may_try_aga
         with pytest.raises(CompilerStuck) as caught:
             await compiled(pool, "stop")
         assert caught.value.retry_after == 5
-        assert [(await compiled(pool, p))[1] for p in ("a", "b", "c")] == ["a", "b", "c"]
+        assert [(await patiently(pool, p))[1] for p in ("a", "b", "c")] == ["a", "b", "c"]
 
 
 @pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])

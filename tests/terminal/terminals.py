@@ -55,7 +55,7 @@ class Terminal:
 
     def wait_for(self, text: str) -> str:
         """All that was shown so far, once ``text`` is in it."""
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 300
         while text not in self.text:
             assert time.monotonic() < deadline, self.text
             if not self._read():
@@ -66,11 +66,11 @@ class Terminal:
         """The exit status."""
         while self._read():
             pass
-        return self.process.wait(60)
+        return self.process.wait(300)
 
     def _read(self) -> bool:
-        if not select.select([self._keys], [], [], 60)[0]:
-            raise AssertionError(f"nothing was shown for a minute:\n{self.text}")
+        if not select.select([self._keys], [], [], 300)[0]:
+            raise AssertionError(f"nothing was shown for five minutes:\n{self.text}")
         try:
             part = os.read(self._keys, 1 << 16)
         except OSError:  # how Linux says that nobody holds the other side

@@ -40,6 +40,7 @@ _SPREAD_WORK = 1 << 20
 
 _NO_HEADS = np.empty(0, dtype=np.float32)
 _NO_BLOCKS = np.empty(0, dtype=np.int64)
+_NO_ENDS = np.empty(0, dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +79,8 @@ class CpuAttention:
         self.short = ShortSpans(np.empty((0, 4), dtype=np.int64), (), storage.block_size, 0)
         self.adapters: AdapterRows = ()
         """Whose the step's rows are; see ``app.model.adapters.cpu``."""
+        self.later: tuple[Ints, ...] = ()
+        """By cache group ``StepSight.ends``, or nothing."""
         self._long: list[tuple[SpanLayout, Ints | None]] = []
         """With the ancestors of its tokens, where it is a tree."""
         self._long_by_window: dict[tuple[int, int | None, bool], list[_LongSpan]] = {}
@@ -88,6 +91,8 @@ class CpuAttention:
         self.adapters = adapter_rows(step.adapters)
         if not step.slots:  # the model has no attention
             return
+        ends = [step.ends(windowed=group.window is not None) for group in self.storage.groups]
+        self.later = tuple([_NO_ENDS if each is None else each for each in ends])
         self._long_by_window.clear()
         if step.ancestors is not None:
             self._begin_with_trees(step)
@@ -120,7 +125,8 @@ class CpuAttention:
         kernels.write(_by_token(value), self.slots[group], as_numpy(values))
         out = query.new_empty(query.shape[1], query.shape[0], value.shape[2])
         if len(self.short.spans):
-            self._attend_short(layer, query, values, self.short.spans, options, out)
+            later = self.later[self.storage.group_of[layer]]
+            self._attend_short(layer, query, values, self.short.spans, later, options, out)
         self.attend_long(layer, query, options, out)
         return out
 
@@ -130,16 +136,20 @@ class CpuAttention:
         query: Tensor,
         values: Tensor,
         spans: Ints,
+        later: Ints,
         options: AttentionOptions,
         out: Tensor,
     ) -> None:
-        """Fill the rows of ``out`` [T, Hq, Dv] of short ``spans``, see ``ShortSpans``."""
+        """Fill the rows of ``out`` [T, Hq, Dv] of short ``spans``, see ``ShortSpans``.
+
+        ``later`` are ``StepSight.ends`` of the rows of ``query``, or of no length.
+        """
         keys, group = self.storage.keys[layer], self.storage.group_of[layer]
         work = self.short.positions * query.shape[0] * query.shape[2]
         with spreading(work > _SPREAD_WORK) as threads:
             kernels.attend(
                 _by_token(query), as_numpy(keys), as_numpy(values),
-                spans, self.short.blocks[group], self.short.block_size,
+                spans, later, self.short.blocks[group], self.short.block_size,
                 min(threads, keys.shape[1]), threads > 1,
                 options.scale, options.window or 0, options.chunked, options.softcap or 0.0,
                 _by_head(options.sinks), *_by_distance(options),
@@ -161,7 +171,9 @@ class CpuAttention:
             absorbed = heads.absorb(query[:, rows] if self._long else query)
             sums = query.new_empty(len(rows), query.shape[0], heads.rank)
             # An entry begins with its value, and the loops take as much of it as ``sums`` holds.
-            self._attend_short(layer, absorbed, entries, spans, options, sums)
+            later = self.later[group]
+            own = later[rows] if len(later) else later
+            self._attend_short(layer, absorbed, entries, spans, own, options, sums)
             if not self._long:
                 return heads.results(sums)
             out[rows] = heads.results(sums)
@@ -203,7 +215,8 @@ class CpuAttention:
         spans = self._long_by_window.get(key)
         if spans is None:
             size = self.storage.block_size
-            spans = [_long_span(*span, group, options, size, dtype) for span in self._long]
+            later = self.later[group]
+            spans = [_long_span(*span, later, group, options, size, dtype) for span in self._long]
             self._long_by_window[key] = spans
         return spans
 
@@ -269,6 +282,7 @@ def _short_spans(spans: list[SpanLayout], groups: int, block_size: int) -> Short
 def _long_span(
     span: SpanLayout,
     ancestors: Ints | None,
+    later: Ints,
     group: int,
     options: AttentionOptions,
     block_size: int,
@@ -279,6 +293,8 @@ def _long_span(
     asking = np.arange(span.start, span.end)[:, None]
     asked = np.arange(skipped * block_size, len(span.blocks[group]) * block_size)[None]
     hidden = asked > asking
+    if len(later):
+        hidden &= asked >= later[span.row : span.row + span.length, None]
     if ancestors is not None:
         own = slice(span.start - skipped * block_size, span.end - skipped * block_size)
         hidden[:, own] = (ancestors[:, None] >> np.arange(span.length)) & 1 == 0

@@ -75,6 +75,7 @@ class Workspace:
         if attention.slots:
             values["slots"] = attention.slots[0].ctypes.data
             values["blocks"] = short.blocks[0].ctypes.data
+            values |= _later(attention, 0)
             values["pool_slots"] = attention.storage.pool_slots(0)
         states = None if scan is None else scan.step_states
         if states is not None:
@@ -116,6 +117,8 @@ class Workspace:
         step = self._team.steps
         step["slots"] = attention.slots[group].ctypes.data
         step["blocks"] = attention.short.blocks[group].ctypes.data
+        for name, value in _later(attention, group).items():
+            step[name] = value
         step["pool_slots"] = attention.storage.pool_slots(group)
 
     def _make_room(self, tokens: int) -> None:
@@ -155,3 +158,9 @@ class Workspace:
                 self._pools[1, layer] = conv[layer].data_ptr(), states[layer].data_ptr()
                 step["state_slots"] = len(states[layer])
         step["pools"], step["state_pools"] = (part.ctypes.data for part in self._pools)
+
+
+def _later(attention: CpuAttention, group: int) -> dict[str, int]:
+    """What the loops are told of rows that see later ones, for the layers of a cache group."""
+    later = attention.later[group]
+    return {"later": later.ctypes.data, "later_count": len(later)}

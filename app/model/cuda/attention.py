@@ -8,7 +8,7 @@ launches are the same for every step, and a CUDA graph holds them.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import gcd
 from typing import Any
 
@@ -175,8 +175,11 @@ class TritonAttention:
             adapters=self.has_adapters,
             states=self.state_sizes(len(step.spans), len(step.state_arrays.save_rows)),
             trees=step.ancestors is not None,
+            later=step.sight is not None and step.sight.ends is not None,
         )
         device_step = self._buffers.device_step(layout, [work.waves for work in works])
+        if step.sight is not None:
+            device_step = replace(device_step, windows_alone=step.sight.windows_alone)
         self._buffers.load(layout, step, works, self.spare_slots)
         self.begin_on_device(device_step)
 
@@ -233,8 +236,11 @@ class TritonAttention:
             "CAPPED": options.softcap is not None,
             "SINKS": options.sinks is not None,
             "TREES": step.ancestors is not None,
+            "LATER": step.ends is not None
+            and (options.window is not None or not step.windows_alone),
         }
         ancestors = step.positions if step.ancestors is None else step.ancestors
+        ends = step.positions if step.ends is None else step.ends
         partial = (self._partial_out, self._partial_max, self._partial_sum)
         for wave in step.waves[launches.kind]:
             for items, number, constants, programs in (
@@ -247,7 +253,7 @@ class TritonAttention:
                     paged_attention, (min(len(items), programs), launches.readers),
                     query, keys, values, out, *partial,
                     items, wave.counts, step.tables, sinks, slopes, *scales,
-                    step.positions, ancestors,
+                    step.positions, ancestors, ends,
                     options.scale, options.softcap or 0.0, options.window or 0,
                     _stride(query, 0), _stride(query, 1),
                     LIST=number, **constants, **flags,

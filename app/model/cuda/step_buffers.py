@@ -3,8 +3,8 @@
 A layout cuts the buffer into parts; each begins at a multiple of 16 bytes, as kernels are compiled
 for pointers that do::
 
-    ids   | positions | slots by group | logits rows | drawn rows | adapters | ancestors
-    N int64 N int64     N int64 each     R int64       N int32      N int32    N int64
+    ids   | positions | slots by group | logits rows | drawn rows | adapters | ancestors | ends
+    N int64 N int64     N int64 each     R int64       N int32      N int32    N int64     N int64
 
     | states | lists by kind | tables
       int32    int32           int32
@@ -88,11 +88,13 @@ class Layout:
         adapters: bool = False,
         states: StateSizes | None = None,
         trees: bool = False,
+        later: bool = False,
     ) -> None:
         """``groups`` of the cache; ``tables``: blocks of all spans and groups together.
 
         Whose the tokens are has a part only where there may be ``adapters``, places of states only
-        where there are recurrent layers, and ancestors where there are ``trees``.
+        where there are recurrent layers, ancestors where there are ``trees``, and ends where rows
+        see ``later`` ones.
         """
         self.tokens = tokens
         self.rows = rows
@@ -105,6 +107,7 @@ class Layout:
         self.drawn_rows = self._part(tokens)
         self.adapters = self._part(tokens if adapters else 0)
         self.ancestors = self._part(2 * tokens) if trees else None
+        self.ends = self._part(2 * tokens) if later else None
         self.states = None
         if states is not None:
             self.states = (
@@ -183,11 +186,15 @@ class DeviceStep:
     """Shape [N]: the slot of each token's adapter, 0 for none; [0] where there never are any."""
     ancestors: Tensor | None
     """Shape [N], as in ``StepArrays``; None: there is no tree."""
+    ends: Tensor | None
+    """Shape [N], as in ``StepSight``; None: no row sees later ones."""
     waves: Sequence[Sequence[DeviceWave]]
     """By kind of layer."""
     tables: Tensor
     states: DeviceStates | None
     """None: the model has no recurrent layer."""
+    windows_alone: bool = False
+    """Whether ``ends`` are for layers with a window alone."""
 
 
 class StepBuffers:
@@ -235,6 +242,7 @@ class StepBuffers:
             drawn_rows=ints[layout.drawn_rows],
             adapters=ints[layout.adapters],
             ancestors=None if layout.ancestors is None else longs(layout.ancestors),
+            ends=None if layout.ends is None else longs(layout.ends),
             waves=[device_waves(*each) for each in zip(layout.kinds, waves, strict=True)],
             tables=ints[layout.tables],
             states=None
@@ -270,6 +278,9 @@ class StepBuffers:
         if layout.ancestors is not None:
             ancestors = _NONE if step.ancestors is None else step.ancestors
             _fill(ints[layout.ancestors].view(np.int64), ancestors, 0)
+        if layout.ends is not None:
+            ends = None if step.sight is None else step.sight.ends
+            _fill(ints[layout.ends].view(np.int64), _NONE if ends is None else ends, 0)
         if layout.states is not None:
             padding = layout.tokens - len(step.token_ids)
             places = _places_of_states(step.state_arrays, padding)

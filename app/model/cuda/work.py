@@ -93,6 +93,12 @@ class SpanNumbers:
     """By cache group: where in the step's tables a span's blocks begin."""
     trees: Ints | None = None
     """Each tree's first row, -1 for other spans; None: there is no tree."""
+    ends: Ints | None = None
+    """By row ``StepSight.ends``; None: no row sees later ones."""
+    windows_alone: bool = False
+
+    def ends_for(self, kind: Kind) -> Ints | None:
+        return None if self.windows_alone and kind.window is None else self.ends
 
     @staticmethod
     def of(step: StepArrays) -> SpanNumbers:
@@ -111,6 +117,8 @@ class SpanNumbers:
             trees=None
             if step.ancestors is None
             else np.array([_tree_row(step, span) for span in spans], dtype=np.int64),
+            ends=None if step.sight is None else step.sight.ends,
+            windows_alone=step.sight is not None and step.sight.windows_alone,
         )
 
 
@@ -195,7 +203,10 @@ def _tiles(kind: Kind, spans: SpanNumbers, chosen: Ints, *, is_short: bool) -> _
     first = (np.arange(len(owner)) - np.repeat(np.cumsum(count) - count, count)) * size
     tokens = np.minimum(size, length[owner] - first)
     position = start[owner] + first
-    end = position + tokens
+    row, end = spans.row[chosen][owner] + first, position + tokens
+    later = spans.ends_for(kind)
+    if later is not None:
+        end = np.maximum(end, later[row + tokens - 1])
     trees = None if spans.trees is None else spans.trees[chosen][owner]
     # A token of a tree may be as near as the first one.
     lowest = position if trees is None else np.where(trees < 0, position, start[owner])
@@ -203,7 +214,7 @@ def _tiles(kind: Kind, spans: SpanNumbers, chosen: Ints, *, is_short: bool) -> _
     chunk = chunk[owner]
     first_chunk = begin // chunk
     return _Tiles(
-        row=spans.row[chosen][owner] + first,
+        row=row,
         tokens=tokens,
         position=position,
         table=spans.tables[kind.cache_group][chosen][owner],

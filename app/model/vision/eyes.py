@@ -7,15 +7,25 @@ from collections.abc import Sequence
 import numpy as np
 
 from app.core.errors import InvalidRequest
-from app.core.images import ExpandedPrompt, PreparedImage, PromptImage, PromptImages
+from app.core.images import (
+    ExpandedPrompt,
+    PreparedImage,
+    PromptImage,
+    PromptImages,
+    TwoWay,
+)
 from app.model.vision.tower import Tower
 
 
 class ModelEyes:
     """See ``app.core.images.Eyes``."""
 
-    def __init__(self, tower: Tower, marker: str, placeholder: int) -> None:
+    def __init__(
+        self, tower: Tower, marker: str, placeholder: int, two_way: TwoWay | None = None
+    ) -> None:
+        """``two_way`` as in ``PromptImage``."""
         self._tower = tower
+        self.two_way = two_way
         self.marker = marker
         self.placeholder = placeholder
 
@@ -33,7 +43,7 @@ class ModelEyes:
         done = 0
         for at, image in zip(found, images, strict=True):
             expanded += tokens[done:at]
-            seen.append(PromptImage(image, self._places(image, len(expanded))))
+            seen.append(PromptImage(image, self._places(image, len(expanded)), self.two_way))
             expanded += image.expansion
             done = at + 1
         expanded += tokens[done:]

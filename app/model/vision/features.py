@@ -1,116 +1,113 @@
-"""Features of images: computed once, kept by digest, and put into steps."""
+"""Features of images: those that prompts hold, and those seen last, by digest."""
 
 from __future__ import annotations
 
-import contextlib
-import time
+import threading
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
-import torch
-from torch import Tensor, nn
-from torch.utils.hooks import RemovableHandle
-from transformers import PreTrainedModel
+from torch import Tensor
 
-from app.core.images import PreparedImage, SightCounts
-from app.model.inputs import StepArrays
-from app.model.vision.tower import Tower
+from app.core.images import PreparedImage
+
+
+@dataclass(slots=True, eq=False)
+class Features:
+    """What is known of one image; ``FeatureCache`` guards it."""
+
+    image: PreparedImage
+    nbytes: int
+    """Memory of the features, at most: it is counted before they are there."""
+    holders: int = 0
+    tensor: Tensor | None = None
+    """Shape [1 + D, placeholders, H]; None: not computed yet."""
 
 
 class FeatureCache:
-    """The features of the images seen last. One thread uses it; ``counts`` any may read."""
+    """Features of images. Any thread may call it; every call is short."""
 
-    def __init__(self, tower: Tower, max_bytes: int) -> None:
-        self._tower = tower
+    def __init__(self, max_bytes: int, token_bytes: int) -> None:
+        """``max_bytes``: of all that is held and kept, but for one prompt that is larger alone;
+        ``token_bytes``: of the features in one place."""
         self._max_bytes = max_bytes
-        self._kept: OrderedDict[bytes, Tensor] = OrderedDict()
+        self._token_bytes = token_bytes
+        self._lock = threading.Lock()
+        self._of: OrderedDict[bytes, Features] = OrderedDict()
+        """By digest; least recently used first, of those that nobody holds."""
+        self._held_bytes = 0
+        """Of what is held, computed or not."""
         self._bytes = 0
-        self._computed = self._found = 0
-        self._seconds = 0.0
+        """Of what is computed."""
 
     @property
-    def counts(self) -> SightCounts:
-        return SightCounts(self._computed, self._found, self._seconds, self._bytes)
+    def nbytes(self) -> int:
+        return self._bytes
+
+    def has_room(self, images: Sequence[PreparedImage]) -> bool:
+        """See ``Looker``."""
+        with self._lock:
+            if not self._held_bytes:
+                return True
+            more = {image.digest: self._most_bytes(image) for image in images}
+            held = [d for d in more if (f := self._of.get(d)) is not None and f.holders]
+            new = sum(more.values()) - sum([more[digest] for digest in held])
+            return self._held_bytes + new <= self._max_bytes
+
+    def hold(self, image: PreparedImage) -> Features:
+        """The features of ``image``, which stay, once they are there, until they are let go."""
+        with self._lock:
+            features = self._of.get(image.digest)
+            if features is None:
+                features = Features(image, self._most_bytes(image))
+                self._of[image.digest] = features
+            if not features.holders:
+                self._held_bytes += features.nbytes
+            features.holders += 1
+            return features
+
+    def let_go(self, features: Features) -> None:
+        """One holder less."""
+        with self._lock:
+            features.holders -= 1
+            if features.holders:
+                return
+            digest = features.image.digest
+            self._held_bytes -= features.nbytes
+            if features.tensor is None:
+                del self._of[digest]
+            else:
+                self._of.move_to_end(digest)
+            self._make_room()
+
+    def put(self, features: Features, tensor: Tensor) -> None:
+        """``features`` were computed. Of no effect where nobody wants them any more."""
+        with self._lock:
+            if not features.holders:
+                return
+            features.tensor = tensor
+            self._bytes += tensor.nbytes
+            self._make_room()
 
     def of(self, image: PreparedImage) -> Tensor:
-        """As ``Tower.see``. What is used least recently goes where there is too much; the one that
-        was just computed stays, however large it is, as the next step may want the rest of it."""
-        features = self._kept.get(image.digest)
-        if features is not None:
-            self._kept.move_to_end(image.digest)
-            self._found += 1
-            return features
-        started = time.perf_counter()
-        features = self._tower.see(image)
-        self._computed += 1
-        self._seconds += time.perf_counter() - started
-        self._kept[image.digest] = features
-        self._bytes += features.nbytes
-        while self._bytes > self._max_bytes and len(self._kept) > 1:
-            _, least = self._kept.popitem(last=False)
-            self._bytes -= least.nbytes
-        return features
+        """Features that somebody holds."""
+        with self._lock:
+            features = self._of[image.digest]
+            assert features.holders, "a step needs features that nobody holds"
+            assert features.tensor is not None, "a step needs features that are not computed"
+            return features.tensor
 
+    def _most_bytes(self, image: PreparedImage) -> int:
+        return image.num_tokens * self._token_bytes
 
-@dataclass(frozen=True, slots=True)
-class _Put:
-    rows: Tensor
-    """Shape [N]: of the step's tokens."""
-    features: Tensor
-    """Shape [1 + D, N, H]."""
-
-
-class SeenEmbeddings:
-    """The way into a model's embeddings and first layers, for the features of a step."""
-
-    def __init__(self, model: PreTrainedModel, features: FeatureCache, depth: int) -> None:
-        """``depth``: the layers behind which features are added. ``model`` has the modules that it
-        is served with. Costs a call of Python a pass where nothing is seen."""
-        self._features = features
-        self._device = model.device
-        self._now: _Put | None = None
-        self._hooks = [model.get_input_embeddings().register_forward_hook(self._replace)]
-        decoder: Any = model.get_decoder()
-        for number in range(depth):
-            self._hooks.append(self._add_behind(decoder.layers[number], number + 1))
-
-    @property
-    def counts(self) -> SightCounts:
-        return self._features.counts
-
-    def remove(self) -> None:
-        for hook in self._hooks:
-            hook.remove()
-
-    @contextlib.contextmanager
-    def of_step(self, step: StepArrays) -> Iterator[None]:
-        """While this lasts a forward pass has in its rows what the step sees."""
-        seen = () if step.sight is None else step.sight.seen
-        if not seen:
-            yield
+    def _make_room(self) -> None:
+        """Forget what nobody holds and was used least recently, where there is too much."""
+        if self._bytes <= self._max_bytes:
             return
-        parts = [
-            self._features.of(each.image)[:, each.first : each.first + each.length] for each in seen
-        ]
-        rows = torch.cat([torch.arange(each.row, each.row + each.length) for each in seen])
-        self._now = _Put(rows.to(self._device), torch.cat(parts, dim=1))
-        try:
-            yield
-        finally:
-            self._now = None
-
-    def _replace(self, _: nn.Module, __: Any, embedded: Tensor) -> Tensor:
-        """Of embeddings [1, T, H]."""
-        if self._now is not None:
-            embedded[0, self._now.rows] = self._now.features[0].to(embedded.dtype)
-        return embedded
-
-    def _add_behind(self, layer: nn.Module, number: int) -> RemovableHandle:
-        def add(_: nn.Module, __: Any, hidden: Tensor) -> Tensor:
-            if self._now is not None:  # in place: loops of our own go on with the same memory
-                hidden[0, self._now.rows] += self._now.features[number].to(hidden.dtype)
-            return hidden
-
-        return layer.register_forward_hook(add)
+        for digest, each in list(self._of.items()):
+            if not each.holders:
+                assert each.tensor is not None
+                del self._of[digest]
+                self._bytes -= each.tensor.nbytes
+                if self._bytes <= self._max_bytes:
+                    return

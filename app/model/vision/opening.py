@@ -8,25 +8,29 @@ from __future__ import annotations
 
 import inspect
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
 import torch
 from PIL import Image
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from app.core.errors import InvalidRequest, UnsupportedModel
-from app.core.images import ExpandedPrompt, PreparedImage
+from app.core.images import ExpandedPrompt, PreparedImage, TwoWay
 from app.core.step import LogitsRow, Sight, Span, StepPlan
 from app.model.forward import RaggedForward
 from app.model.inputs import lay_out
 from app.model.self_check import worst_error
+from app.model.vision.embeddings import SeenEmbeddings
 from app.model.vision.eyes import ModelEyes
-from app.model.vision.features import FeatureCache, SeenEmbeddings
-from app.model.vision.processing import load_image_processor
-from app.model.vision.tower import Tower
+from app.model.vision.looking import TowerThread
+from app.model.vision.processing import HfImageProcessor, load_image_processor
+from app.model.vision.tower import Tower, language_name
+from app.model.vision.two_way import two_way_of
 
 _log = logging.getLogger(__name__)
 
@@ -47,6 +51,7 @@ class Eyes:
 
     tower: Tower
     prompts: ModelEyes
+    processor: HfImageProcessor
     trial: ExpandedPrompt
     expected: Tensor
     """Logits of the trial's last rows: [R, width], float32."""
@@ -54,6 +59,10 @@ class Eyes:
     """Relative error of a row."""
     depth: int
     """Layers behind which features are added."""
+    token_bytes: int
+    """Memory of what is seen in one place."""
+    embedded_as: int
+    """See ``Tower``."""
 
 
 @torch.inference_mode()
@@ -70,27 +79,48 @@ def open_eyes(model: PreTrainedModel, name: str) -> Eyes | None:
     try:
         tower = Tower(model)
         prompts = ModelEyes(tower, processor.marker, processor.placeholder)
-        pixels = np.random.default_rng(0).integers(0, 256, (*_NOISE, 3), dtype=np.uint8)
-        image = processor.prepare(Image.fromarray(pixels), "low", _MOST_TOKENS)
-        trial = _trial_of(prompts, image)
+        image = processor.prepare(_noise(0), "low", _MOST_TOKENS)
+        trial = _trial_of(prompts, [image])
         whole = _Whole(model, trial)
         expected = whole.logits()
         if not tower.has_axes and whole.looks_both_ways(expected):
-            _log.info("served as text: the tokens of an image see one another in both directions")
-            return None
+            another = processor.prepare(_noise(1), "low", _MOST_TOKENS)
+            trial = _trial_of(prompts, [image, another])
+            whole = _Whole(model, trial)
+            expected, two_way = whole.logits_and_masks()
+            prompts = ModelEyes(tower, processor.marker, processor.placeholder, two_way)
+            trial = _trial_of(prompts, [image, another])
         allowed = _TOLERANCE[model.dtype]
         if model.dtype != torch.float32:
             allowed = min(max(allowed, 2 * whole.noise(expected)), _TOLERANCE_AT_MOST)
         tower.set_attention()
-        return Eyes(tower, prompts, trial, expected, allowed, depth=len(tower.see(image)) - 1)
+        features = tower.see(image)
+        return Eyes(
+            tower,
+            prompts,
+            processor,
+            trial,
+            expected,
+            allowed,
+            depth=len(features) - 1,
+            token_bytes=features[:, :1].nbytes,
+            embedded_as=tower.embedded_as(image),
+        )
     except (InvalidRequest, *_TRIED) as error:
         _log.warning("served as text: no image could be shown to %s: %s", name, error)
         return None
 
 
-def _trial_of(prompts: ModelEyes, image: PreparedImage) -> ExpandedPrompt:
+def _noise(seed: int) -> Image.Image:
+    pixels = np.random.default_rng(seed).integers(0, 256, (*_NOISE, 3), dtype=np.uint8)
+    return Image.fromarray(pixels)
+
+
+def _trial_of(prompts: ModelEyes, images: Sequence[PreparedImage]) -> ExpandedPrompt:
+    """Some tokens, the images one behind the other, and some tokens more."""
     words = [token for token in range(1, 8) if token != prompts.placeholder]
-    trial = prompts.expand([*words[:3], prompts.placeholder, *words[3:]], [image])
+    marks = [prompts.placeholder] * len(images)
+    trial = prompts.expand([*words[:3], *marks, *words[3:]], images)
     if not trial.images.images[0].places:
         raise ValueError("its processor writes no token that it takes for an image's")
     return trial
@@ -100,15 +130,17 @@ class _Whole:
     """A whole model's own forward pass over the trial."""
 
     def __init__(self, model: PreTrainedModel, trial: ExpandedPrompt) -> None:
-        (seen,) = trial.images.images
+        images = trial.images.images
         self._model = model
+        self._trial = trial
         self._rows = _compared(trial)
         ids = torch.tensor([list(trial.tokens)], device=model.device)
         kinds = torch.zeros_like(ids)
-        for start, length in seen.places:
+        for start, length in chain.from_iterable([seen.places for seen in images]):
             kinds[0, start : start + length] = 1
         given: dict[str, Any] = {"input_ids": ids, **dict.fromkeys(_KINDS, kinds)}
-        for name, array in seen.image.inputs.items():
+        for name in images[0].image.inputs:
+            array = np.concatenate([seen.image.inputs[name] for seen in images])
             tensor = torch.from_numpy(array).to(model.device)
             given[name] = tensor.to(model.dtype) if tensor.is_floating_point() else tensor
         whole: Any = getattr(model, model.base_model_prefix)
@@ -128,6 +160,21 @@ class _Whole:
         told = {name: torch.zeros_like(self._given[name]) for name in _KINDS if name in self._given}
         return bool(told) and not torch.equal(self.logits(**told), logits)
 
+    def logits_and_masks(self) -> tuple[Tensor, TwoWay]:
+        """``logits``, and where the tokens of an image see one another, as the masks say that its
+        language model is handed. Raises ``ValueError`` where they say anything else."""
+        handed: list[Any] = []
+
+        def note(_: nn.Module, __: Any, given: dict[str, Any]) -> None:
+            handed.append(given.get("attention_mask"))
+
+        whole: Any = getattr(self._model, self._model.base_model_prefix)
+        text = whole.get_submodule(language_name(whole))
+        with text.register_forward_pre_hook(note, with_kwargs=True):
+            logits = self.logits()
+        (masks,) = handed
+        return logits, two_way_of(masks, self._trial.images)
+
     def noise(self, logits: Tensor) -> float:
         """How far two of transformers' own attentions are apart."""
         self._model.set_attn_implementation("sdpa")
@@ -138,8 +185,8 @@ class _Whole:
 
 
 def _compared(trial: ExpandedPrompt) -> int:
-    """Rows from the image's last token on."""
-    return len(trial.tokens) - trial.images.images[0].end + 1
+    """Rows from the last image's last token on."""
+    return len(trial.tokens) - trial.images.images[-1].end + 1
 
 
 def look(
@@ -158,12 +205,15 @@ def look(
     ``forward`` has a cache with room for the trial, of so many ``groups``; ``states`` where there
     are recurrent layers, ``rounded`` where weights are no longer those that were loaded.
     """
-    features = FeatureCache(eyes.tower, cache_bytes)
-    seen = SeenEmbeddings(model, features, eyes.depth)
+    looker = TowerThread(eyes.tower, cache_bytes, eyes.token_bytes)
+    seen = SeenEmbeddings(model, looker, eyes.depth, eyes.embedded_as)
+    looked = looker.look([each.image for each in eyes.trial.images.images])
+    looked.wait()
     for plan in _steps(eyes.trial, block_size, groups, states=states):
         step = lay_out(plan, block_size)
         with seen.of_step(step):
             logits = forward.run(step)
+    looked.drop()
     error = worst_error(logits, eyes.expected)
     allowed = _TOLERANCE_AT_MOST if rounded else eyes.allowed
     if error <= allowed:
@@ -183,9 +233,10 @@ def blocks_for(eyes: Eyes, block_size: int) -> int:
 
 
 def _steps(trial: ExpandedPrompt, block_size: int, groups: int, *, states: bool) -> list[StepPlan]:
-    """The trial in two steps: the image is cut in the middle."""
-    (seen,) = trial.images.images
-    length, cut = len(trial.tokens), (seen.start + seen.end) // 2
+    """The trial in two steps: the image is cut in the middle, or two of them from one another."""
+    seen = trial.images.images
+    length = len(trial.tokens)
+    cut = (seen[0].start + seen[0].end) // 2 if len(seen) == 1 else seen[1].start
     table = tuple(range(-(length // -block_size)))
     positions = trial.images.positions
     plans = []
@@ -197,7 +248,9 @@ def _steps(trial: ExpandedPrompt, block_size: int, groups: int, *, states: bool)
             (table,) * groups,
             state=1 if states and start else 0,
             saves=[(end - start, 1)] if states else (),
-            sight=Sight((seen,), axes=axes),
+            sight=Sight(
+                [each for each in seen if each.start < end and start < each.end], axes=axes
+            ),
         )
         rows = range(end - start - _compared(trial), end - start) if end == length else ()
         plans.append(StepPlan([span], [LogitsRow(0, row) for row in rows]))

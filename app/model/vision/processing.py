@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -98,6 +99,11 @@ def _class_for(kind: str) -> type[ProcessorMixin]:
     found: Any = getattr(transformers, name)
     if getattr(found, "is_dummy", False):  # its module wants torchvision
         found = _WITHOUT_TORCHVISION[name]
+    module = vars(sys.modules[found.__module__])
+    if (
+        module.get("num2words", str) is None
+    ):  # SmolVLM's wants the package to number a video's frames
+        module["num2words"] = str
     return _of_images_alone(found)
 
 
@@ -105,7 +111,7 @@ def _of_images_alone(kind: type[ProcessorMixin]) -> type[ProcessorMixin]:
     """``kind`` without what it has for video and sound: that wants libraries that are not here."""
     return type(
         kind.__name__,
-        (kind,),
+        (kind, _WithoutOthers),
         {"get_attributes": classmethod(lambda _: ["image_processor", "tokenizer"])},
     )
 
@@ -116,7 +122,7 @@ def _make(model: str, kind: Any, tokenizer: PreTrainedTokenizerBase) -> Any:
         "tokenizer": tokenizer,
     }
     settings, _ = kind.get_processor_dict(model)
-    (whole,) = kind.__bases__
+    whole = kind.__bases__[0]
     names: Sequence[str] = whole.get_attributes()
     return kind.from_args_and_dict([parts.get(name) for name in names], settings)
 
@@ -126,6 +132,14 @@ def _within(image: Any, side: int) -> Any:
     smaller = image.copy()
     smaller.thumbnail((side, side))
     return smaller
+
+
+class _WithoutOthers(ProcessorMixin):
+    """Parts that are not there may be named all the same, as nothing."""
+
+    def __init__(self, *parts: Any, **given: Any) -> None:
+        named = {name: each for name, each in given.items() if each is not None}
+        super().__init__(*parts, **named)  # type: ignore[no-untyped-call]
 
 
 class _RowsProcessor(ProcessorMixin):

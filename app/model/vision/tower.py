@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,10 @@ class _Handed(Exception):
         self.deeper = deeper
 
 
+class NotWanted(Exception):
+    """Nobody waits any more for what a tower was at."""
+
+
 class _StandIn(nn.Module):
     """In the place of a language model; knows no word, and so embeds all as zeros."""
 
@@ -42,6 +46,9 @@ class _StandIn(nn.Module):
     def get_input_embeddings(self) -> nn.Module:
         return self.embed_tokens
 
+    def get_per_layer_inputs(self, *_: Any) -> None:
+        """What layers are given beside is theirs to make of tokens (Gemma 3n, Gemma 4)."""
+
     def forward(self, *_: Any, inputs_embeds: Tensor, **handed: Any) -> None:
         raise _Handed(inputs_embeds, handed.get("deepstack_visual_embeds") or ())
 
@@ -51,8 +58,16 @@ class _Zeros(nn.Module):
         super().__init__()
         self._width = width
         self._like = torch.empty(0, dtype=like.dtype, device=like.device)
+        self.asked: Tensor | None = None
+        """The last ids that were to be embedded."""
+
+    @property
+    def weight(self) -> Tensor:
+        """Some models take the row of their padding from it."""
+        return self._like.new_zeros(1, 1).expand(1 << 24, self._width)
 
     def forward(self, token_ids: Tensor) -> Tensor:
+        self.asked = token_ids
         return self._like.new_zeros(*token_ids.shape, self._width)
 
 
@@ -66,17 +81,26 @@ class Tower:
         self._device = model.device
         self._seeing = copy.copy(whole)
         parts = dict(whole._modules)
-        (name,) = [name for name in _LANGUAGE_MODELS if parts.get(name) is not None]
-        parts[name] = _StandIn(parts[name])
+        name = language_name(whole)
+        parts[name] = self._reader = _StandIn(parts[name])
         vars(self._seeing)["_modules"] = parts
         _part_configurations(self._seeing)
         self._taken = frozenset(inspect.signature(type(whole).forward).parameters)
+        self._is_wanted: Callable[[], bool] = lambda: True
+        for module in self._seeing.modules():
+            if isinstance(module, nn.ModuleList):
+                for layer in module:
+                    layer.register_forward_pre_hook(self._go_on)
 
     def set_attention(self) -> None:
         """Have it run torch's own attention, where it can."""
         for module in self._seeing.modules():
             if isinstance(module, PreTrainedModel):
                 module.config._attn_implementation = "sdpa" if module._supports_sdpa else "eager"
+
+    @property
+    def device(self) -> torch.device:
+        return self._device
 
     @property
     def parts(self) -> frozenset[nn.Module]:
@@ -93,12 +117,14 @@ class Tower:
         self._seeing.to(device)
 
     @torch.inference_mode()
-    def see(self, image: PreparedImage) -> Tensor:
+    def see(self, image: PreparedImage, is_wanted: Callable[[], bool] = lambda: True) -> Tensor:
         """The features of an image: [1 + D, placeholders, H].
 
         The first are those that stand in the places of embeddings; each further one is added to
-        what another of the first D layers gave there (DeepStack; Meng et al., 2024).
+        what another of the first D layers gave there (DeepStack; Meng et al., 2024). One thread at
+        a time may call it. Raises ``NotWanted`` before the next layer once ``is_wanted`` says no.
         """
+        self._is_wanted = is_wanted
         ids = torch.tensor([list(image.expansion)], device=self._device)
         inputs = {
             name: self._tensor(each) for name, each in image.inputs.items() if name in self._taken
@@ -110,6 +136,19 @@ class Tower:
             shown = handed.embeddings[0][ids[0] == self._placeholder]
             return torch.stack([shown, *[each.to(shown) for each in handed.deeper]])
         raise AssertionError("the language model was not called")
+
+    def _go_on(self, *_: Any) -> None:
+        if not self._is_wanted():
+            raise NotWanted
+
+    def embedded_as(self, image: PreparedImage) -> int:
+        """The token that its places are for the language model: some models look their padding up
+        there, whose features are put over it, and what they tell layers beside is that token's."""
+        self.see(image)
+        asked = self._reader.embed_tokens.asked
+        assert asked is not None, "the model embeds no tokens"
+        (token,) = set(asked[0].cpu().numpy()[self.placed(image.expansion)].tolist())
+        return int(token)
 
     @property
     def has_axes(self) -> bool:
@@ -151,6 +190,12 @@ def can_see(model: PreTrainedModel) -> bool:
     has_language_model = sum(parts.get(name) is not None for name in _LANGUAGE_MODELS) == 1
     sees = hasattr(model, "get_image_features") and whole is not model
     return sees and has_language_model and hasattr(model.config, "image_token_id")
+
+
+def language_name(whole: Any) -> str:
+    """Of a model that sees, what its part is called that reads and writes."""
+    (name,) = [name for name in _LANGUAGE_MODELS if whole._modules.get(name) is not None]
+    return name
 
 
 def _part_configurations(seeing: nn.Module) -> None:

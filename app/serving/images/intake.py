@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, cast
 
 from app.answer.images import ImageSource
 from app.core.errors import InvalidImage, ReaderStuck, RequestError, Unavailable
@@ -13,7 +13,11 @@ from app.core.images import ImageDetail, PreparedImage
 from app.serving.admission import Ticket
 from app.serving.images.fetching import Fetcher
 from app.serving.images.jobs import ImageJob
+from app.serving.images.kept import ImageName, KeptImages, name_of
 from app.serving.workers.pool import Trouble, WorkerPool
+
+_LONG = 1 << 18
+"""Bytes of a file from which its digest is taken on a thread."""
 
 READING = Trouble(
     lambda limit: InvalidImage(f"reading the image passed a limit, {limit}; send a simpler one"),
@@ -27,13 +31,14 @@ class ImageObserver(Protocol):
     """Told of images; must be quick and must not raise."""
 
     def observe_image(self, result: str, seconds: float) -> None:
-        """``result``: ok, invalid, unavailable or error; ``seconds``: waiting included."""
+        """``result``: ok, kept, invalid, unavailable or error; ``seconds``: waiting included."""
 
 
 class ImageIntake:
     """Has images prepared. Event loop's thread only.
 
-    Each ticket holds what its images take, as they were sent and prepared, until it leaves.
+    Each ticket holds what its images take, as they were sent and prepared, until it leaves. A file
+    that came before is not read again, while it is kept.
     """
 
     def __init__(
@@ -42,14 +47,22 @@ class ImageIntake:
         observer: ImageObserver,
         *,
         max_tokens: int,
+        max_kept_bytes: int,
         fetcher: Fetcher | None = None,
     ) -> None:
         """``pool`` makes a ``PreparedImage`` of an ``ImageJob``; ``max_tokens``: what one image may
-        count for; ``fetcher``: None where no URL is taken."""
+        count for; ``max_kept_bytes``: of images that are kept; ``fetcher``: None where no URL is
+        taken."""
+        self._kept = KeptImages(max_kept_bytes)
         self._pool = pool
         self._observer = observer
         self._max_tokens = max_tokens
         self._fetcher = fetcher
+
+    @property
+    def kept_bytes(self) -> int:
+        """Memory of images that are kept for later requests."""
+        return self._kept.nbytes
 
     @property
     def restarts(self) -> int:
@@ -65,13 +78,15 @@ class ImageIntake:
             self._fetcher.close()
         await self._pool.close()
 
-    async def prepare(self, sources: Sequence[ImageSource], ticket: Ticket) -> list[PreparedImage]:
-        """All of a prompt's images, in order.
+    async def prepare(
+        self, sources: Sequence[ImageSource], ticket: Ticket, scope: str
+    ) -> list[PreparedImage]:
+        """All of a prompt's images, in order. Requests of one ``scope`` share what is kept.
 
         Raises the ``LeapjsonError`` of the first one that fails, named as the request has it.
         """
         results = await asyncio.gather(
-            *(self._one(source, ticket) for source in sources), return_exceptions=True
+            *(self._one(source, ticket, scope) for source in sources), return_exceptions=True
         )
         prepared = []
         for result in results:
@@ -80,11 +95,11 @@ class ImageIntake:
             prepared.append(result)
         return prepared
 
-    async def _one(self, source: ImageSource, ticket: Ticket) -> PreparedImage:
+    async def _one(self, source: ImageSource, ticket: Ticket, scope: str) -> PreparedImage:
         started, result = time.perf_counter(), "error"
         try:
-            prepared = await self._read(source, ticket)
-            result = "ok"
+            prepared, is_kept = await self._read(source, ticket, scope)
+            result = "kept" if is_kept else "ok"
             return prepared
         except RequestError as error:
             result = "invalid"
@@ -95,14 +110,28 @@ class ImageIntake:
         finally:
             self._observer.observe_image(result, time.perf_counter() - started)
 
-    async def _read(self, source: ImageSource, ticket: Ticket) -> PreparedImage:
+    async def _read(
+        self, source: ImageSource, ticket: Ticket, scope: str
+    ) -> tuple[PreparedImage, bool]:
+        """The image, and whether it was kept from an earlier request."""
         data: str | bytes = source.base64
         if source.url:
             assert self._fetcher is not None, "URLs are refused where none may be fetched"
             data = await self._fetcher.fetch(source.url)
         ticket.hold_images(len(data))
         detail: ImageDetail = "low" if source.low else "auto"
-        job = ImageJob(data, detail, self._max_tokens)
-        prepared: PreparedImage = await self._pool.work(job, ticket.tenant)
+        name = await _named(data, detail, scope)
+        prepared = self._kept.find(name)
+        is_kept = prepared is not None
+        if prepared is None:
+            job = ImageJob(data, detail, self._max_tokens)
+            prepared = cast(PreparedImage, await self._pool.work(job, ticket.tenant))
+            self._kept.keep(name, prepared)
         ticket.hold_images(prepared.nbytes)
-        return prepared
+        return prepared, is_kept
+
+
+async def _named(data: str | bytes, detail: ImageDetail, scope: str) -> ImageName:
+    if len(data) < _LONG:
+        return name_of(data, detail, scope)
+    return await asyncio.to_thread(name_of, data, detail, scope)

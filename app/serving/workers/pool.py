@@ -187,11 +187,13 @@ class WorkerPool:
         trouble: Trouble = COMPILING,
         warm_up: Any = None,
         kills_for_nobody: bool = True,
+        read: Callable[[bytes], Any] = load_paced,
     ) -> None:
         """``arguments``: what ``target`` gets after the argument of a job; they are pickled.
 
         Each new worker does ``warm_up`` before it takes its first job. ``kills_for_nobody``: a job
         whose call was cancelled ends its worker; else it is ended, where a new worker costs more.
+        ``read``: what reads a large answer, on a thread.
         """
         self._target = target
         self._arguments = arguments
@@ -199,6 +201,7 @@ class WorkerPool:
         self._limits = limits
         self._trouble = trouble
         self._kills_for_nobody = kills_for_nobody
+        self._load = read
         self._asking: set[asyncio.Task[bytes]] = set()
         self._warm_up = None
         if warm_up is not None:
@@ -290,7 +293,7 @@ class WorkerPool:
     async def _read(self, answer: bytes) -> Any:
         if len(answer) < _BIG_ANSWER:
             return pickle.loads(answer)
-        return await asyncio.get_running_loop().run_in_executor(self._reader, load_paced, answer)
+        return await asyncio.get_running_loop().run_in_executor(self._reader, self._load, answer)
 
     async def _acquire(self, tenant: str) -> _Worker:
         worker = await self._idle.acquire(tenant)

@@ -46,7 +46,7 @@ def test_a_model_of_the_hub_tells_its_bytes_once_and_its_tensors_each_time(tmp_p
             env={**os.environ, "PYTHONPATH": str(ROOT), **hub},
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=600,
         )
     assert done.returncode == 0, done.stderr
     (download, reading), again = json.loads(done.stdout)  # and nothing else was printed there,

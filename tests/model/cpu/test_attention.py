@@ -53,7 +53,9 @@ def naive(
             if options.chunked:
                 assert options.window is not None
                 first = position // options.window * options.window
-            seen = range(first, position + 1)
+            later = step.ends(windowed=storage.groups[0].window is not None)
+            end = 0 if later is None else int(later[span.row + offset])
+            seen = range(first, max(position + 1, end))
             ancestors = step.ancestors_of(span)
             places = [*range(span.end)]
             if ancestors is not None:

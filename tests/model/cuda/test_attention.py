@@ -21,7 +21,8 @@ from triton.runtime.errors import OutOfResources
 from triton.runtime.jit import JITFunction, create_function_from_signature
 
 from app.core.errors import UnsupportedModel
-from app.core.step import Span, StepPlan
+from app.core.images import PreparedImage, PromptImage, TwoWay
+from app.core.step import Sight, Span, StepPlan
 from app.model.cpu.attention import CpuAttention
 from app.model.cuda import attention as attention_module
 from app.model.cuda import step_buffers
@@ -77,10 +78,12 @@ def make_step(
     dice: random.Random,
     window: int | None = None,
     trees: Sequence[int] = (),
+    images: Mapping[int, Sequence[tuple[int, int]]] | None = None,
+    two_way: TwoWay | None = None,
 ) -> StepArrays:
     """Spans of these lengths and starts on shuffled blocks; what no token reads is block 0.
 
-    The spans of these numbers are ``trees``.
+    The spans of these numbers are ``trees``, or have places of ``images``.
     """
     needed = [-(-(start + length) // BLOCK) for length, start in batch]
     pool = list(range(1, sum(needed) + 1))
@@ -91,7 +94,11 @@ def make_step(
         given_back = 0 if window is None else max(0, start - window + 1) // BLOCK
         table[:given_back] = [0] * given_back
         tree = random_tree(dice, length) if number in trees else ()
-        spans.append(Span([1] * length, start, [table], tree=tree))
+        sight = None
+        if images is not None and number in images:
+            image = PreparedImage(b"", (), {})
+            sight = Sight([PromptImage(image, images[number], two_way)])
+        spans.append(Span([1] * length, start, [table], tree=tree, sight=sight))
     return lay_out(StepPlan(spans, []), BLOCK)
 
 
@@ -211,6 +218,43 @@ def test_trees_are_what_they_are_on_the_cpu(shape: str, option: str, batch_invar
         device=SMALL,
         partial_tokens=1,
     )
+    device.begin(step)
+    query, key, value = (part.to(DEVICE) for part in (query, key, value))
+    found = device.attend(0, query, key, value, there(options))
+    torch.testing.assert_close(found.cpu(), expected, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("two_way", ["all", "windows"])
+@pytest.mark.parametrize(
+    ("shape", "option", "batch_invariant"),
+    [
+        ("grouped heads", "plain", False),
+        ("grouped heads", "plain", True),
+        ("grouped heads", "window", False),
+        ("grouped heads", "everything", False),
+        ("grouped heads", "everything", True),
+    ],
+)
+def test_images_whose_tokens_see_one_another_are_what_they_are_on_the_cpu(
+    shape: str, option: str, batch_invariant: bool, two_way: TwoWay
+) -> None:
+    torch.manual_seed(0)
+    layer, options, dice = SHAPES[shape], OPTIONS[option], random.Random(option)
+    batch = [(9, 20), (1, 7), (40, 30), (150, 5), (330, 290)]
+    images = {2: [(25, 20), (50, 3)], 3: [(5, 3), (20, 100), (121, 34)], 4: [(310, 290)]}
+    step = make_step(batch, dice, options.window, trees=(0,), images=images, two_way=two_way)
+    blocks = 1 + sum(len(span.blocks[0]) for span in step.spans)
+    storage = make_storage({0: layer}, blocks, options.window)
+    copy = on_device(storage)
+    query, key, value = new_heads(layer, len(step.token_ids))
+    cpu = CpuAttention(storage)
+    cpu.begin(step)
+    expected = cpu.attend(0, query, key, value, options)
+
+    device = TritonAttention(
+        copy, {0: layer}, max_model_len=2048, batch_invariant=batch_invariant, device=SMALL,
+        partial_tokens=1,
+    )  # fmt: skip
     device.begin(step)
     query, key, value = (part.to(DEVICE) for part in (query, key, value))
     found = device.attend(0, query, key, value, there(options))

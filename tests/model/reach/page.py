@@ -33,17 +33,19 @@ of transformers, not that a model is any good.
 ## Which see
 
 Images are shown to a model where its folder has an image processor and it passes a trial at the start: a picture of noise, in steps cut inside the image,
-against the model's own forward pass ([decision 57](decisions/0057-images-are-rows-of-a-step.md)). The log says why one is served as text.
+against the model's own forward pass ([decision 57](decisions/0057-images-are-rows-of-a-step.md)). The log says why one is served as text. An image whose tokens see one
+another is computed in one step ([decision 61](decisions/0061-images-seen-in-both-directions.md)).
 
 | kinds | positions | tried how (`tests/model/vision`) |
 |---|---|---|
 | `llava`, `llava_onevision`, `idefics3`, `mistral3` | one for each token | whole answers, in both orders of steps, against the whole model |
 | `qwen2_5_vl`, `qwen3_vl` | by axis | the same |
-| `llava_next`, `internvl` | one for each token | the trial, and prompts expanded as by transformers |
+| `gemma3`, `gemma4` | one for each token; those of an image see one another | the same |
+| `llava_next`, `internvl`, `smolvlm`, `gemma4` with inputs of layers | one for each token | the trial, and prompts expanded as by transformers |
 | `qwen2_vl`, `qwen3_vl_moe`, `glm4v` | by axis | the same |
 
-Others with `get_image_features` are tried when they are loaded. `smolvlm` needs the package num2words. `gemma3` is served as text: tokens of an image see those
-that come later. So are kinds that are loaded by a class for text alone (`qwen3_5`), GGUF files, and models that several devices share.
+Others with `get_image_features` are tried when they are loaded. Served as text
+are kinds that are loaded by a class for text alone (`qwen3_5`), GGUF files, and models that several devices share.
 
 ## They run
 

@@ -74,6 +74,9 @@ class Kind:
     """What a chat template puts before and behind an image."""
     names: Mapping[str, str] = field(default_factory=dict)
     """What its processor calls marks of the tokenizer."""
+    seed: int = 0
+    """Of its weights: one with which no answer draws an image's token, which the whole model would
+    take for an image."""
 
 
 def _llava(tokenizer: Any) -> Any:
@@ -99,6 +102,13 @@ def _idefics(tokenizer: Any) -> Any:
 
     images = Idefics3ImageProcessor(size={"longest_edge": 56}, max_image_size={"longest_edge": 28})
     return _made("idefics3", images, tokenizer, image_seq_len=4)
+
+
+def _smolvlm(tokenizer: Any) -> Any:
+    from transformers import SmolVLMImageProcessor
+
+    images = SmolVLMImageProcessor(size={"longest_edge": 56}, max_image_size={"longest_edge": 28})
+    return _made("smolvlm", images, tokenizer, image_seq_len=4)
 
 
 def _next(tokenizer: Any) -> Any:
@@ -133,7 +143,15 @@ def _gemma(tokenizer: Any) -> Any:
     from transformers import Gemma3ImageProcessor
 
     images = Gemma3ImageProcessor(size={"height": 28, "width": 28})
-    return _made("gemma3", images, tokenizer, image_seq_length=4)
+    return _made("gemma3", images, tokenizer, image_seq_length=16)
+
+
+def _gemma4(tokenizer: Any) -> Any:
+    from transformers import Gemma4ImageProcessor
+
+    kind: Any = Gemma4ImageProcessor
+    images = kind(patch_size=4, pooling_kernel_size=2, max_soft_tokens=70)
+    return _made("gemma4", images, tokenizer)
 
 
 def _mistral(tokenizer: Any) -> Any:
@@ -271,6 +289,63 @@ KINDS: dict[str, Kind] = {
     ),
 }
 
+KINDS["gemma3"] = Kind(
+    "gemma3",
+    {
+        "vision_config": {"model_type": "siglip_vision_model", **_EYE},
+        # Two images see more of one another than a window.
+        "text_config": _TEXT | {"num_hidden_layers": 6, "sliding_window": 12},
+        "mm_tokens_per_image": 16,
+        "image_token_id": VOCABULARY.marks["<image>"],
+        "boi_token_index": VOCABULARY.marks["<|vision_start|>"],
+        "eoi_token_index": VOCABULARY.marks["<|vision_end|>"],
+    },
+    "<|vision_start|>",
+    _gemma,
+    names={
+        "boi_token": "<|vision_start|>",
+        "eoi_token": "<|vision_end|>",
+        "image_token": "<image>",
+    },
+    seed=1,
+)
+
+_FOURTH: dict[str, Any] = {
+    "vision_config": {
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 4,
+        "head_dim": 8,
+        "patch_size": 4,
+        "pooling_kernel_size": 2,
+        "position_embedding_size": 64,
+    },
+    "text_config": _TEXT
+    | {
+        "num_hidden_layers": 6,
+        "sliding_window": 40,
+        "global_head_dim": 16,
+        "hidden_size_per_layer_input": 0,
+        "use_bidirectional_attention": "vision",
+    },
+    "audio_config": None,
+    "image_token_id": VOCABULARY.marks["<image>"],
+    "video_token_id": VOCABULARY.marks["<video>"],
+    "boi_token_id": VOCABULARY.marks["<|vision_start|>"],
+    "eoi_token_id": VOCABULARY.marks["<|vision_end|>"],
+}
+_NAMES_OF_FOURTH = {
+    "boi_token": "<|vision_start|>",
+    "eoi_token": "<|vision_end|>",
+    "image_token": "<image>",
+    "boa_token": "[IMG_BREAK]",
+    "eoa_token": "[IMG_END]",
+    "audio_token": "[IMG]",
+}
+KINDS["gemma4"] = Kind("gemma4", _FOURTH, "<image>", _gemma4, names=_NAMES_OF_FOURTH)
+
 _EXPERTS = {
     "num_experts": 4,
     "num_experts_per_tok": 2,
@@ -300,6 +375,7 @@ MORE_KINDS: dict[str, Kind] = {
             "video_token": "<video>",
         },
     ),
+    "smolvlm": Kind("smolvlm", KINDS["idefics3"].settings, "<image>", _smolvlm),
     "qwen2_vl": Kind(
         "qwen2_vl",
         {
@@ -326,6 +402,21 @@ MORE_KINDS: dict[str, Kind] = {
         _qwen("qwen3_vl_moe", 8),
         _AROUND,
     ),
+    "gemma4 with inputs of layers": Kind(
+        "gemma4",
+        _FOURTH
+        | {
+            "text_config": _FOURTH["text_config"]
+            | {
+                "hidden_size_per_layer_input": 8,
+                "vocab_size_per_layer_input": VOCABULARY.size,
+                "use_bidirectional_attention": None,
+            }
+        },
+        "<image>",
+        _gemma4,
+        names=_NAMES_OF_FOURTH,
+    ),
     "glm4v": Kind(
         "glm4v",
         {
@@ -342,24 +433,6 @@ MORE_KINDS: dict[str, Kind] = {
         names={"image_token": "<image>", "video_token": "<video>"},
     ),
 }
-TWO_WAY = Kind(
-    "gemma3",
-    {
-        "vision_config": {"model_type": "siglip_vision_model", **_SMALL_EYE},
-        "text_config": _TEXT | {"num_hidden_layers": 6, "sliding_window": 64},
-        "mm_tokens_per_image": 4,
-        "image_token_id": VOCABULARY.marks["<image>"],
-        "boi_token_index": VOCABULARY.marks["<|vision_start|>"],
-        "eoi_token_index": VOCABULARY.marks["<|vision_end|>"],
-    },
-    "<|vision_start|>",
-    _gemma,
-    names={
-        "boi_token": "<|vision_start|>",
-        "eoi_token": "<|vision_end|>",
-        "image_token": "<image>",
-    },
-)
 
 
 def tokenizer(names: Mapping[str, str]) -> PreTrainedTokenizerFast:
@@ -432,9 +505,8 @@ class Seeing:
         more = torch.tensor([list(answer)], dtype=torch.int64)
         given = dict(inputs)
         given["input_ids"] = torch.cat([inputs["input_ids"], more], dim=1)
-        if "mm_token_type_ids" in inputs:
-            kinds = torch.zeros_like(more)
-            given["mm_token_type_ids"] = torch.cat([inputs["mm_token_type_ids"], kinds], dim=1)
+        for name in {"mm_token_type_ids", "token_type_ids"} & inputs.keys():
+            given[name] = torch.cat([inputs[name], torch.zeros_like(more)], dim=1)
         with torch.inference_mode():
             logits: torch.Tensor = self.model(use_cache=False, **given).logits[0]
         return logits
@@ -446,7 +518,7 @@ def seeing(folder: Path, name: str) -> Seeing:
 
 
 def saved(folder: Path, kind: Kind) -> Seeing:
-    torch.manual_seed(0)
+    torch.manual_seed(kind.seed)
     config = transformers.AutoConfig.for_model(kind.model_type, **kind.settings)
     made: Any = AutoModelForImageTextToText.from_config(config, attn_implementation="eager")
     model: PreTrainedModel = made.float().eval()

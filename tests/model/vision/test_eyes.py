@@ -7,17 +7,18 @@ import pickle
 from pathlib import Path
 
 import pytest
+import torch
 
 from app.core.errors import InvalidRequest, UnsupportedModel
-from app.core.images import Eyes
+from app.core.images import Eyes, PreparedImage, PromptImage, PromptImages
 from app.model.composition import load_runner
 from app.model.runner import TorchRunner
 from app.model.vision import load_image_processor
+from app.model.vision.two_way import two_way_of
 from tests.model.tiny import runner_config
 from tests.model.vision.seeing import (
     KINDS,
     MORE_KINDS,
-    TWO_WAY,
     VOCABULARY,
     Seeing,
     picture,
@@ -61,12 +62,56 @@ def test_kinds_that_pass_their_trial_expand_prompts_as_their_processors_do(
     assert list(expanded.tokens) == model.inputs(prompt, *pictures)["input_ids"][0].tolist()
 
 
-def test_images_whose_tokens_see_one_another_are_not_shown(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(("kind", "layers"), [("gemma3", "all"), ("gemma4", "windows")])
+def test_where_tokens_of_an_image_see_one_another_is_found_out(
+    kind: str, layers: str, tmp_path: Path
 ) -> None:
-    with caplog.at_level(logging.INFO):
-        assert _runner(saved(tmp_path, TWO_WAY)).eyes is None
-    assert "in both directions" in "\n".join(caplog.messages)
+    model = seeing(tmp_path, kind)
+    eyes = _runner(model).eyes
+    assert eyes is not None
+    expanded = eyes.expand(model.tokens("a IMAGE b"), model.prepared(picture(1)))
+    assert [each.two_way for each in expanded.images.images] == [layers]
+
+
+def test_a_step_that_has_no_room_for_an_image_is_refused_at_the_start(tmp_path: Path) -> None:
+    model = seeing(tmp_path, "gemma3")
+    _runner(model, max_running=4, max_batch_tokens=20)
+    with pytest.raises(UnsupportedModel, match=r"16 tokens .* from 19 to 20 or more"):
+        _runner(model, max_running=4, max_batch_tokens=19)
+
+
+def _see_one_another(*parts: tuple[int, int]) -> torch.Tensor:
+    """The mask [1, 1, T, T] of seven tokens, of which those of each part see one another."""
+    seen = torch.ones(7, 7, dtype=torch.bool).tril()
+    for start, end in parts:
+        seen[start:end, start:end] = True
+    return seen[None, None]
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        pytest.param([(1, 6)], id="on from one image to another"),
+        pytest.param([(1, 3)], id="one of two images"),
+        pytest.param([(1, 2), (4, 6)], id="a part of an image"),
+        pytest.param([(0, 3), (4, 6)], id="text before an image"),
+    ],
+)
+def test_images_that_see_more_or_less_than_themselves_are_not_shown(
+    parts: list[tuple[int, int]],
+) -> None:
+    image = PreparedImage(b"", (9, 9), {})
+    images = PromptImages([PromptImage(image, [(1, 2)]), PromptImage(image, [(4, 2)])])
+    causal, both = _see_one_another(), _see_one_another((1, 3), (4, 6))
+    assert two_way_of(both, images) == "all"
+    assert two_way_of({"full_attention": both, "sliding_attention": both}, images) == "all"
+    assert two_way_of({"full_attention": causal, "sliding_attention": both}, images) == "windows"
+    with pytest.raises(ValueError, match="in some layers alone"):
+        two_way_of({"full_attention": both, "sliding_attention": causal}, images)
+    with pytest.raises(ValueError, match="more or less"):
+        two_way_of(_see_one_another(*parts), images)
+    with pytest.raises(ValueError, match="no mask says where"):
+        two_way_of(None, images)
 
 
 def test_a_folder_without_an_image_processor_is_served_as_text(

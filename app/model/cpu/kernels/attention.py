@@ -98,7 +98,7 @@ def _weigh(
 @compiled()
 def _attend_rows(
     query: Rows, keys: Rows, values: Rows, blocks: Ints, size: int,
-    row: int, length: int, start: int, head: int, heads: int,
+    row: int, length: int, start: int, later: Ints, head: int, heads: int,
     scale: float, window: int, chunked: bool, softcap: float, sinks: Floats, slopes: Floats,
     extent: int, out: Rows,
 ) -> None:  # fmt: skip
@@ -110,7 +110,11 @@ def _attend_rows(
     for r in range(rows):
         position = start + r // repeats
         firsts[r], ends[r] = _first_seen(position, window, chunked), position + 1
-    base = firsts[0] - firsts[0] % LANES
+    base, from_row = firsts[0] - firsts[0] % LANES, start
+    if len(later):
+        for r in range(rows):
+            ends[r] = max(ends[r], later[row + r // repeats])
+        from_row = ends[-1]  # scores of all rows: any may see what lies behind it
 
     number = np.full(1, asked(query[0, 0, 0]))
     width = -(-query.shape[2] // unit) * unit
@@ -124,8 +128,9 @@ def _attend_rows(
     groups = -(-(ends[-1] - base) // LANES) | 1
     scores = np.empty((heads, rows, groups * LANES), dtype=np.float32)
     score_all(
-        queries, keys, blocks, size, firsts[0], ends[-1], base, start, repeats, head, scale, scores
-    )
+        queries, keys, blocks, size, firsts[0], ends[-1], base, from_row, repeats, head, scale,
+        scores,
+    )  # fmt: skip
     shares = np.empty((heads, rows), dtype=np.float32)
     _weigh(
         scores, firsts, ends, base, row, repeats, query.shape[1], head, softcap, sinks, slopes,
@@ -154,7 +159,7 @@ def _attend_rows(
 @compiled()
 def attend_item(
     query: Rows, keys: Rows, values: Rows, blocks: Ints, size: int,
-    row: int, length: int, start: int, head: int, heads: int,
+    row: int, length: int, start: int, later: Ints, head: int, heads: int,
     scale: float, window: int, chunked: bool, softcap: float, sinks: Floats, slopes: Floats,
     extent: int, out: Rows,
 ) -> None:  # fmt: skip
@@ -163,21 +168,23 @@ def attend_item(
     together, tokens = heads, length
     if repeats * length > _FEW_ROWS:
         together = 1
-        seen = start + length - _first_seen(start, window, chunked)
+        end = max(start + length, later[row + length - 1]) if len(later) else start + length
+        seen = end - _first_seen(start, window, chunked)
         most = min(max(_SCORES // seen, ROWS), _MOST_ROWS)
         tokens = max(1, most // repeats)
     for first in range(0, heads, together):
         for begin in range(0, length, tokens):
             _attend_rows(
                 query, keys, values, blocks, size,
-                row + begin, min(tokens, length - begin), start + begin, head + first, together,
+                row + begin, min(tokens, length - begin), start + begin, later,
+                head + first, together,
                 scale, window, chunked, softcap, sinks, slopes, extent, out,
             )  # fmt: skip
 
 
 @compiled(parallel=True)
 def attend(
-    query: Rows, keys: Rows, values: Rows, spans: Ints, blocks: Ints, size: int,
+    query: Rows, keys: Rows, values: Rows, spans: Ints, later: Ints, blocks: Ints, size: int,
     chunks: int, parallel: bool,
     scale: float, window: int, chunked: bool, softcap: float, sinks: Floats, slopes: Floats,
     extent: int, out: Rows,
@@ -185,10 +192,10 @@ def attend(
     """Attend for the spans [n, 4]: row, tokens, first position, and where its ``blocks`` begin.
 
     ``query`` [T, Hq, D] over the pools ``keys`` and ``values`` [slots, Hk, D] into ``out``
-    [T, Hq, Dv]. ``window`` and ``softcap`` 0 and ``sinks`` and ``slopes`` of no length stand for
-    none. With ``extent`` E the slopes are ``AttentionOptions.near`` instead, [T * Hq * E]: what is
-    added to a token's scores by distance. The key heads are cut into ``chunks``; ``parallel``
-    shares the items out among numba's threads.
+    [T, Hq, Dv]. ``later`` are ``StepSight.ends``; of no length they stand for none, and so do
+    ``sinks`` and ``slopes``, and ``window`` and ``softcap`` 0. With ``extent`` E the slopes are
+    ``AttentionOptions.near`` instead, [T * Hq * E]: what is added to a token's scores by distance.
+    The key heads are cut into ``chunks``; ``parallel`` shares the items out among numba's threads.
     """
     total = keys.shape[1]
     count = len(spans)
@@ -199,13 +206,13 @@ def attend(
             heads = total * (chunk + 1) // chunks - head
             row, length, start, begin = spans[number]
             attend_item(
-                query, keys, values, blocks[begin:], size, row, length, start, head, heads,
+                query, keys, values, blocks[begin:], size, row, length, start, later, head, heads,
                 scale, window, chunked, softcap, sinks, slopes, extent, out,
             )  # fmt: skip
     else:
         for number in range(count):
             row, length, start, begin = spans[number]
             attend_item(
-                query, keys, values, blocks[begin:], size, row, length, start, 0, total,
+                query, keys, values, blocks[begin:], size, row, length, start, later, 0, total,
                 scale, window, chunked, softcap, sinks, slopes, extent, out,
             )  # fmt: skip

@@ -97,14 +97,17 @@ def _attend(step: Any, layer: Any, number: int, chunks: int, item: int) -> None:
     pool = (step.pool_slots, keys, dim)
     spans = memory(at(step.spans), (step.span_count, 4), np.int64)
     row, length, start, begin = spans[place]
-    count = (start + length + step.block_size - 1) // step.block_size
+    later = memory(at(step.later), (step.later_count,), np.int64)
+    end = max(start + length, later[row + length - 1]) if step.later_count else start + length
+    count = (end + step.block_size - 1) // step.block_size
     head = keys * chunk // chunks
     attend_item(
         asked,
         tensor(pools[0], pool),
         tensor(pools[1], pool),
         memory(at(step.blocks + 8 * begin), (count,), np.int64),
-        step.block_size, row, length, start, head, keys * (chunk + 1) // chunks - head,
+        step.block_size, row, length, start, later,
+        head, keys * (chunk + 1) // chunks - head,
         layer.scale, layer.window, False, 0.0, _NO_SINKS, _NO_SINKS, 0,
         tensor(step.attended, (step.tokens, queries, dim)),
     )  # fmt: skip

@@ -63,7 +63,7 @@ def paged_attention(
     partial_out: tl.tensor, partial_max: tl.tensor, partial_sum: tl.tensor,
     items: tl.tensor, counts: tl.tensor, tables: tl.tensor, sinks: tl.tensor, slopes: tl.tensor,
     key_scales: tl.tensor, value_scales: tl.tensor,
-    positions: tl.tensor, ancestors: tl.tensor,
+    positions: tl.tensor, ancestors: tl.tensor, ends: tl.tensor,
     scale: tl.tensor, softcap: tl.tensor, window: tl.tensor,
     query_head_stride: tl.tensor, query_row_stride: tl.tensor,
     LIST: tl.constexpr, GROUP: tl.constexpr, KV_HEADS: tl.constexpr,
@@ -73,6 +73,7 @@ def paged_attention(
     WINDOWED: tl.constexpr, CHUNKED: tl.constexpr, CAPPED: tl.constexpr, SINKS: tl.constexpr,
     SLOPES: tl.constexpr, EXTENT: tl.constexpr, PRECISION: tl.constexpr, LATENT: tl.constexpr,
     SCALED: tl.constexpr, WEIGHED: tl.constexpr, TREES: tl.constexpr,
+    LATER: tl.constexpr,
 ) -> None:  # fmt: skip
     kv_head = tl.program_id(1)
     count = tl.load(counts + LIST)
@@ -96,7 +97,11 @@ def paged_attention(
         real = token < tokens
         position = first + token
         # One comparison for what is real, exists and lies before: the last key a row sees.
-        last = tl.where(real, tl.minimum(position, high - 1), -1)
+        last = position
+        if LATER:
+            own_end = tl.load(ends + row + token, mask=real, other=0).to(tl.int32)
+            last = tl.maximum(last, own_end - 1)
+        last = tl.where(real, tl.minimum(last, high - 1), -1)
         if TREES:
             position = tl.load(positions + row + token, mask=real, other=0).to(tl.int32)
             own = tl.load(ancestors + row + token, mask=real, other=0)

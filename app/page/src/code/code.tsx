@@ -5,6 +5,7 @@ import { signal, useComputed, useSignal } from "@preact/signals";
 import { requestFields, written } from "../request/body";
 import { apiKey, pictures, schema, schemaText, serverUrl } from "../state";
 import { withMarks } from "./pictures";
+import { Listing } from "../ui/listing";
 import { Tabs, TabPanel } from "../ui/tabs";
 import { curl, pythonProgram, typescriptProgram, type OnScreen, type Snippet } from "./snippets";
 
@@ -40,9 +41,7 @@ function Program({ label, needs, write }: { label: string; needs: string; write:
         <Copy text={code} />
       </div>
       {note && <p class="note">{note}</p>}
-      <pre class="program" tabIndex={0} role="region" aria-label={`${label} program`}>
-        {code}
-      </pre>
+      <Listing className="program" label={`${label} program`} text={code} />
     </>
   );
 }

@@ -53,7 +53,9 @@ effect(() => {
 });
 effect(() => {
   void schemaText.value;
-  schemaProblems.value = { run: [], explain: [] };
+  const { run, explain } = schemaProblems.peek();
+  // Where there are none the editor need not look for their places at each key.
+  if (run.length + explain.length > 0) schemaProblems.value = { run: [], explain: [] };
 });
 effect(() => {
   const error = mainLane.error.value;

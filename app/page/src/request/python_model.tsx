@@ -4,6 +4,7 @@ import { useComputed } from "@preact/signals";
 
 import { schema } from "../state";
 import { pydanticModels } from "../code/pydantic";
+import { Listing } from "../ui/listing";
 
 export function PythonModel() {
   const text = useComputed(() => {
@@ -11,9 +12,5 @@ export function PythonModel() {
     const { code, unexpressed } = pydanticModels(schema.value.value);
     return code ?? `# no pydantic model says the same: ${unexpressed}`;
   });
-  return (
-    <pre class="editor-frame code" tabIndex={0} role="region" aria-label="pydantic model of the schema">
-      {text.value}
-    </pre>
-  );
+  return <Listing className="editor-frame code" label="pydantic model of the schema" text={text.value} />;
 }

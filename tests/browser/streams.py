@@ -1,0 +1,55 @@
+"""Answers that a test writes: streams with a token at each tick, fed to the page's own fetch."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from playwright.sync_api import Page
+
+FEED: Final = """
+(options) => {
+  const ask = window.fetch;
+  const encoder = new TextEncoder();
+  const event = (value) => encoder.encode(`data: ${JSON.stringify(value)}\\n\\n`);
+  const sources = ["sampled", "leapt", "drafted", "held"];
+  const chunk = (index) => {
+    const token = `word${index % 10} `;
+    const source = sources[index % 4];
+    const told = { token, bytes: [...encoder.encode(token)], source, logprob: -0.5 };
+    const passes = Math.floor(index / 2) + 1;
+    return {
+      choices: [{ delta: { content: token }, origins: { index, tokens: [told] } }],
+      usage: {
+        prompt_tokens: 9,
+        completion_tokens: index + 1,
+        completion_tokens_details: { forward_passes: passes },
+      },
+    };
+  };
+  const stream = (controller) => {
+    const began = performance.now();
+    let sent = 0;
+    const tick = () => {
+      const seconds = (performance.now() - began) / 1000;
+      const due = options.atOnce + Math.ceil(seconds * options.rate);
+      for (; sent < Math.min(due, options.tokens); sent++) controller.enqueue(event(chunk(sent)));
+      if (sent < options.tokens) return void setTimeout(tick, 1);
+      controller.enqueue(event({ choices: [{ delta: {}, finish_reason: "stop" }] }));
+      controller.enqueue(encoder.encode("data: [DONE]\\n\\n"));
+      controller.close();
+    };
+    tick();
+  };
+  window.fetch = (...request) => {
+    if (!String(request[0]).endsWith("/v1/chat/completions")) return ask(...request);
+    const headers = { "content-type": "text/event-stream" };
+    return Promise.resolve(new Response(new ReadableStream({ start: stream }), { headers }));
+  };
+}
+"""
+
+
+def feed(page: Page, *, tokens: int, rate: float, at_once: int = 0) -> None:
+    """Answers of the page come from here on at ``rate`` tokens a second, each by itself, behind
+    some that come ``at_once``."""
+    page.evaluate(FEED, {"tokens": tokens, "rate": rate, "atOnce": at_once})

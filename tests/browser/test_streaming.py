@@ -1,0 +1,44 @@
+"""What a stream costs the page: counted, as frames a second are the machine's doing, too."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.browser.pages import answer, press
+from tests.browser.streams import feed
+
+COUNT = """
+() => {
+  const seen = (window.seen = { frames: 0, writes: 0, nodes: 0 });
+  const count = () => {
+    seen.frames++;
+    requestAnimationFrame(count);
+  };
+  requestAnimationFrame(count);
+  new MutationObserver((records) => {
+    const added = records.flatMap(({ addedNodes }) => [...addedNodes]);
+    const tokens = added.filter((node) => node.classList?.contains("token"));
+    seen.writes += tokens.length > 0;
+    seen.nodes += tokens.length;
+  }).observe(document.querySelector(".answer-side"), { childList: true, subtree: true });
+}
+"""
+
+
+@pytest.mark.parametrize(("tokens", "rate"), [(400, 200.0), (2000, 1e6)], ids=["steady", "a burst"])
+def test_however_many_tokens_come_the_page_is_written_once_a_frame(
+    page: Page, tokens: int, rate: float
+) -> None:
+    feed(page, tokens=tokens, rate=rate)
+    page.evaluate(COUNT)
+    press(page, "Run")
+    expect(page.locator(".answer-tools .state")).to_have_class("state done")
+    expect(page.locator("#answer .token")).to_have_count(tokens)
+    seen: dict[str, Any] = page.evaluate("window.seen")
+    assert answer(page).startswith("word0 word1 ")
+    # The answer's end does not wait for a frame; nor does the first look at it, which is new.
+    assert seen["writes"] <= seen["frames"] + 2
+    assert seen["nodes"] == tokens  # none is written anew for those that come after it

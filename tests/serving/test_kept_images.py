@@ -1,0 +1,47 @@
+"""Which prepared images are kept, and how many."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+
+from app.core.images import PreparedImage
+from app.serving.images.kept import ImageName, KeptImages, name_of
+
+
+def image(size: int) -> PreparedImage:
+    return PreparedImage(b"", (), {"pixel_values": np.zeros(size, dtype=np.uint8)})
+
+
+def name(number: int) -> ImageName:
+    return name_of(bytes([number]), "auto", "")
+
+
+def test_those_used_last_are_kept_as_far_as_they_fit() -> None:
+    dice, kept = random.Random(0), KeptImages(10 << 10)
+    used: list[tuple[int, PreparedImage]] = []
+    for _ in range(3000):
+        number = dice.randrange(12)
+        found = kept.find(name(number))
+        expected = dict(used).get(number)
+        assert found is expected
+        used = [each for each in used if each[0] != number]
+        one = found or image(dice.choice([0, 1000, 4000, 20_000]))
+        kept.keep(name(number), one)
+        if one.nbytes <= 9 << 10:
+            used.append((number, one))
+        while sum(each.nbytes + 1024 for _, each in used) > 10 << 10:
+            used.pop(0)
+        assert kept.nbytes == sum(each.nbytes + 1024 for _, each in used)
+
+
+def test_an_image_is_named_by_its_file_its_detail_and_whose_it_is() -> None:
+    names = {
+        name_of(data, detail, scope)
+        for data in (b"file", "file", b"other", "\ud800")
+        for detail in ("auto", "low")
+        for scope in ("", "key")
+    }
+    assert len(names) == 16
+    assert name_of(b"file", "auto", "key") in names
