@@ -123,11 +123,13 @@ def test_a_sequence_that_lost_its_blocks_sees_again_what_it_saw(
 ) -> None:
     model, recorder = seeing(tmp_path, kind), Recorder()
     runner = _runner(model, kv_cache_bytes=room, max_model_len=100)
-    asked = _Asked(model, _eyes(runner))
-    for number, one in enumerate(PICTURES):
-        asked.ask(f"{number}", f"{number} is IMAGE: ", one, max_tokens=50)
     config = EngineConfig(max_batch_tokens=32, max_running=3, share_prefixes=False, overlap=overlap)
-    asked.compare(Engine(runner, VOCABULARY, TOKENIZER, config, recorder))
+    engine = Engine(runner, VOCABULARY, TOKENIZER, config, recorder)
+    for tokens in (1, 50):  # then all have been looked at, and run beside one another
+        asked = _Asked(model, _eyes(runner))
+        for number, one in enumerate(PICTURES):
+            asked.ask(f"{number}", f"{number} is IMAGE: ", one, max_tokens=tokens)
+        asked.compare(engine)
     assert sum(stats.preemptions for stats in recorder.steps) > 0
 
 
