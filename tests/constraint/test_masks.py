@@ -31,6 +31,36 @@ PERSON: dict[str, Any] = {
     "additionalProperties": False,
 }
 
+WORDS = [
+    "a",
+    "ab",
+    "al",
+    "alpha",
+    "bet",
+    "beta",
+    "é",
+    "name",
+    "names",
+    "12",
+    "x",
+    "y",
+    "zz",
+    "null",
+    12,
+]
+
+LISTS: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "one": {"enum": WORDS},
+        "some": {"type": "array", "items": {"enum": WORDS}, "minItems": 1, "maxItems": 3},
+        "kinds": {"type": "array", "items": {"enum": WORDS}, "maxItems": 3, "uniqueItems": True},
+    },
+    "required": ["one", "some"],
+    "additionalProperties": {"enum": WORDS},
+}
+"""Enough values that they are looked up together; many begin others."""
+
 PIECES = [
     b'{"', b'": ', b'", "', b'"}', b'": "', b"na", b"name", b"kind", b"al", b"alpha", b"bet",
     b"12", b"130", b"[]", b'["', b'"]', b", ", b"null", b"}}", b'"a', b'a"', b'ab", "', b"\\u",
@@ -98,6 +128,7 @@ def compiler() -> Compiler:
 SPECS: Sequence[ConstraintSpec] = [
     JsonSchema(PERSON),
     JsonSchema(PERSON, whitespace="compact"),
+    JsonSchema(LISTS),
     JsonObject(),
     Regex("(ab|[a-z]{2,5}|é+)x?"),
     Choice(["name", "names", "é", "null"]),
@@ -152,6 +183,15 @@ def test_masks_equal_brute_force_on_real_vocabularies(name: str) -> None:
 
     for seed in range(4):
         random_walk(constraint.start(), vocabulary, random.Random(seed), 60, check)
+
+
+def test_words_that_begin_one_another_may_be_many(compiler: Compiler) -> None:
+    words = ["a" * size for size in range(1, 600)] + [*"bcdefghij"]
+    state = compiler.compile(JsonSchema({"type": "array", "items": {"enum": words}})).start()
+    state.accept_bytes(b"[")
+    assert tokens_of(state.mask()) == brute_force(state, small_vocabulary())
+    state.accept_bytes(b'"a')
+    assert tokens_of(state.mask()) == brute_force(state, small_vocabulary())
 
 
 def test_a_tight_budget_leaves_only_the_shortest_way(compiler: Compiler) -> None:

@@ -9,6 +9,7 @@ from app.constraint.automaton.trie import Int32s
 from app.core.kernels import kernel
 
 UInt32s = NDArray[np.uint32]
+UInt64s = NDArray[np.uint64]
 
 
 @kernel()
@@ -55,27 +56,42 @@ def finish(mask: UInt32s, duplicates: Int32s, eos: Int32s, ends: bool) -> None:
 
 
 @kernel()
-def fingerprint(words: UInt32s) -> np.int64:
+def fingerprint(words: UInt32s | UInt64s) -> np.int64:
     """A number that masks with different bits hardly share; not against an adversary.
 
-    Four lanes of multiplications, as those of a hash table's hash (Appleby, MurmurHash3).
+    0 for a mask without bits, and for no other. Four lanes of multiplications, as those of a hash
+    table's hash (Appleby, MurmurHash3).
     """
-    factor = np.uint64(0xFF51AFD7ED558CCD)
-    a, b, c, d = np.uint64(1), np.uint64(2), np.uint64(3), np.uint64(4)
+    factor, none = np.uint64(0xFF51AFD7ED558CCD), np.uint64(0)
+    a, b, c, d, some = np.uint64(1), np.uint64(2), np.uint64(3), np.uint64(4), none
     whole = len(words) // 4 * 4
     for index in range(0, whole, 4):
-        a = (a ^ np.uint64(words[index])) * factor
-        b = (b ^ np.uint64(words[index + 1])) * factor
-        c = (c ^ np.uint64(words[index + 2])) * factor
-        d = (d ^ np.uint64(words[index + 3])) * factor
+        first, second = np.uint64(words[index]), np.uint64(words[index + 1])
+        third, fourth = np.uint64(words[index + 2]), np.uint64(words[index + 3])
+        some |= first | second | third | fourth
+        a = (a ^ first) * factor
+        b = (b ^ second) * factor
+        c = (c ^ third) * factor
+        d = (d ^ fourth) * factor
         a ^= a >> np.uint64(29)
         b ^= b >> np.uint64(29)
         c ^= c >> np.uint64(29)
         d ^= d >> np.uint64(29)
     for index in range(whole, len(words)):
+        some |= np.uint64(words[index])
         a = (a ^ np.uint64(words[index])) * factor
         a ^= a >> np.uint64(29)
-    return np.int64((a ^ (b * factor) ^ ((c ^ (d >> np.uint64(31))) * factor)) >> np.uint64(1))
+    mixed = (a ^ (b * factor) ^ ((c ^ (d >> np.uint64(31))) * factor)) >> np.uint64(1)
+    return np.int64(none if some == none else mixed | np.uint64(1))
+
+
+@kernel()
+def meets(row: Int32s, marked: NDArray[np.bool_]) -> bool:
+    """Whether one of the ``marked`` bytes, a flag for each, has a next state in ``row``."""
+    met = False
+    for byte in range(len(row)):
+        met |= row[byte] != 0 and marked[byte]
+    return met
 
 
 @kernel()

@@ -178,19 +178,25 @@ class Masks:
         if far is None:
             found = self._walks.all(self.index.trie, state)
             self._far_bytes[state] = self._farthest_bytes(found, 0)
-            return self._once(_with_a_way(self.packed(state, found)))
+            return self._once(self.packed(state, found))
         self._far_bytes[state] = far
         finish(mask, self.index.trie.duplicates, self.index.eos, self.automaton.is_accepting(state))
-        return self._once(_with_a_way(mask))
+        return self._once(mask)
 
     def _whole(self, state: State) -> tuple[Mask, int]:
         mask = self.mask(state)
         return mask, self._far_bytes[state]
 
     def _once(self, mask: Mask) -> Mask:
-        """``mask``, or the one with the same bits that is kept already. Read only."""
+        """``mask``, or the one with the same bits that is kept already. Read only.
+
+        Raises ``ConstraintTooComplex`` where it allows nothing.
+        """
+        number = int(fingerprint(mask if len(mask) % 2 else mask.view(np.uint64)))
+        if number == 0:
+            raise _no_way()
         mask.flags.writeable = False
-        known = self._distinct.setdefault(int(fingerprint(mask)), mask)
+        known = self._distinct.setdefault(number, mask)
         return known if known is mask or same(known, mask) else mask
 
     def _farthest_bytes(self, found: Int32s, least: int) -> int:
@@ -230,8 +236,12 @@ class Masks:
 
 
 def _with_a_way(mask: Mask) -> Mask:
-    """``mask``; ``ConstraintTooComplex`` where it allows nothing, as no search found how it goes
-    on."""
+    """``mask``; ``ConstraintTooComplex`` where it allows nothing."""
     if not mask.any():
-        raise ConstraintTooComplex("no way on was found within the bounds of searches")
+        raise _no_way()
     return mask
+
+
+def _no_way() -> ConstraintTooComplex:
+    """No search found how it goes on."""
+    return ConstraintTooComplex("no way on was found within the bounds of searches")

@@ -110,11 +110,12 @@ def walk_exits(
 
 
 @kernel()
-def clear_below(token: Int32s, node: int, end: int, mask: UInt32s) -> None:
-    """Clear the bits of the tokens of the nodes from ``node`` to ``end``."""
-    for below in range(node, end):
-        if token[below] >= 0:
-            mask[token[below] >> 5] &= ~(np.uint32(1) << np.uint32(token[below] & 31))
+def clear_below(skip: Int32s, token: Int32s, nodes: Int32s, mask: UInt32s) -> None:
+    """Clear the bits of the tokens that go through one of ``nodes`` or end there."""
+    for node in nodes:
+        for below in range(node, skip[node]):
+            if token[below] >= 0:
+                mask[token[below] >> 5] &= ~(np.uint32(1) << np.uint32(token[below] & 31))
 
 
 @kernel()

@@ -13,12 +13,13 @@ from collections.abc import Callable
 import numpy as np
 
 from app.constraint.automaton.automaton import Automaton, State
-from app.constraint.automaton.bits import set_bits, set_found
+from app.constraint.automaton.beginnings import Beginnings
+from app.constraint.automaton.bits import meets, set_bits, set_found
 from app.constraint.automaton.counted import Counted
 from app.constraint.automaton.heads import Head, Numbering, new_head
 from app.constraint.automaton.part_walks import clear_below, walk_exits, walk_head
 from app.constraint.automaton.plainness import Plainness
-from app.constraint.automaton.trie import DEAD, Int32s
+from app.constraint.automaton.trie import Int32s
 from app.constraint.automaton.vocabulary_index import VocabularyIndex
 from app.constraint.automaton.walks import TOKENS_PER_STEP, Walks, with_room
 from app.constraint.language.expressions import Expression, Kind
@@ -35,9 +36,6 @@ _MORE_CHARACTERS = 4
 
 _LOOSE = 16
 """Bounds of repetitions that are no more than this above a token's bytes are kept."""
-
-_Behind = tuple[Expression, bytes]
-"""What may follow behind a text that a token has begun with."""
 
 Whole = Callable[[State], tuple[Mask, int]]
 """The mask of a state, and how many bytes a completion has at most after any of its tokens."""
@@ -57,8 +55,9 @@ class Parts:
         self._numbering = Numbering(automaton.pool, index.heads)
         self._counted = Counted(automaton, index)
         self._heads: dict[tuple[Expression, bytes], Head] = {}
-        self._begun: dict[tuple[Expression, bytes], tuple[Int32s, int, _Behind | None]] = {}
-        """What ``_along`` has found."""
+        self._beginnings = Beginnings(automaton, index)
+        self._spelled: dict[tuple[Expression, bytes], Int32s] = {}
+        """Where the words that a text is not end in the trie, by the text and what is before it."""
         self._overlaps: dict[tuple[Expression, bytes], tuple[Mask, int]] = {}
         """What ``_overlapping`` has found."""
         self._stack = np.zeros(index.longest + 2, np.int32)
@@ -67,8 +66,9 @@ class Parts:
     def nbytes(self) -> int:
         """Memory for what is kept, in bytes. Any thread may read it."""
         entries = len(self._plainness) + len(self._numbering) + 2 * len(self._heads)
+        entries += 3 * len(self._spelled)
         overlaps = len(self._overlaps) * (200 + 4 * self._index.words)
-        return 120 * entries + 400 * len(self._begun) + overlaps
+        return 120 * entries + self._beginnings.nbytes + overlaps
 
     def fill(self, state: State, mask: Mask) -> int | None:
         """Set the tokens allowed in ``state``, but for duplicates and ends, in an empty ``mask``.
@@ -89,14 +89,10 @@ class Parts:
             if here == pool.epsilon or not derivatives.is_alive(here):
                 continue
             if literal := self._automaton.leading_literal(here):
-                begun = self._begun.get((here, text))
-                if begun is None:
-                    begun = self._begun[here, text] = self._along(here, text, literal)
-                tokens, least, behind = begun
-                if len(tokens):
-                    set_bits(mask, tokens)
-                    far = max(far, least)
-                others = [behind] if behind else []
+                least, others = self._beginnings.literal(here, literal, text, mask)
+                far = max(far, least)
+            elif (words := self._words(here, text, mask)) is not None:
+                far, others = max(far, words[0]), words[1]
             else:
                 members = self._members(here)
                 if not members:
@@ -130,19 +126,15 @@ class Parts:
             return [more, tail] if pool.nullable[head] else [more]
         return []
 
-    def _along(
-        self, here: Expression, text: bytes, literal: bytes
-    ) -> tuple[Int32s, int, _Behind | None]:
-        """Tokens that are ``text`` and a part of ``literal``, ``far``, what is behind all of it."""
-        found, node = self._walks.along(self._index.trie, text + literal)
-        found = found[found[:, 1] > len(text)]
-        far = 0
-        if len(found):
-            far = self._automaton.derivatives.length(here) + len(text) - int(found[0, 1])
-        behind = None
-        if node >= 0 and self._index.trie.skip[node] > node + 1:
-            behind = self._automaton.skip_literal(here, len(literal)), text + literal
-        return found[:, 0].copy(), far, behind
+    def _words(
+        self, here: Expression, text: bytes, mask: Mask
+    ) -> tuple[int, list[tuple[Expression, bytes]]] | None:
+        """``Beginnings.words`` of what ``here`` begins with."""
+        pool = self._automaton.pool
+        head, tail = here, pool.epsilon
+        if pool.kinds[here] == Kind.CONCATENATION:
+            head, tail = pool.operands[here]
+        return self._beginnings.words(head, tail, text, mask)
 
     def _split(self, here: Expression, text: bytes, mask: Mask) -> int:
         """Tokens of an expression that is a head and something behind it; returns ``far``."""
@@ -158,7 +150,7 @@ class Parts:
         if pool.kinds[head] == Kind.INTERSECTION:
             names = self._but_words(head)
             if names is not None and automaton.leading_literal(tail)[:1] == b'"':
-                return self._text_but(*names, tail, text, mask)
+                return self._text_but(head, *names, tail, text, mask)
         return self._head_and_tail(here, head, tail, text, mask)
 
     def _is_text(self, head: Expression) -> bool:
@@ -186,18 +178,30 @@ class Parts:
         return None if star is None else (star, words)
 
     def _text_but(
-        self, star: Expression, words: frozenset[bytes], tail: Expression, text: bytes, mask: Mask
+        self,
+        head: Expression,
+        star: Expression,
+        words: frozenset[bytes],
+        tail: Expression,
+        text: bytes,
+        mask: Mask,
     ) -> int:
-        """Tokens of any text but ``words`` and then ``tail``, which begins with a quote."""
+        """Tokens of any text but ``words`` and then ``tail``, which begins with a quote.
+
+        ``head`` is that text without them.
+        """
         trie = self._index.trie
         allowed = self._index.new_mask()
         pool = self._automaton.pool
         far = self._split(pool.concatenate(star, tail), text, allowed)
-        self._automaton.derivatives.spend(len(words) // 2)
-        for word in words:
-            node = trie.find(text + word + b'"') if len(word) < self._index.longest else -1
-            if node >= 0:
-                clear_below(trie.token, node, int(trie.skip[node]), allowed)
+        known = self._spelled.get((head, text))
+        if known is None:
+            self._automaton.derivatives.spend(len(words) // 2)
+            short = [word for word in words if len(word) < self._index.longest]
+            nodes = [trie.find(text + word + b'"') for word in short]
+            found = np.array([node for node in nodes if node >= 0], np.int32)
+            known = self._spelled[head, text] = found
+        clear_below(trie.skip, trie.token, known, allowed)
         mask |= allowed
         return far + _MORE_CHARACTERS
 
@@ -209,8 +213,7 @@ class Parts:
         behind = automaton.state(tail)
         if tail != automaton.pool.epsilon and len(known.exits):
             automaton.expand(behind)
-            begins = automaton.transitions[automaton.rows[behind]] != DEAD
-            if np.any(begins & known.goes_on):
+            if meets(automaton.transitions[automaton.rows[behind]], known.goes_on):
                 return self._overlapping(here, head, tail, text, mask)
         far = derivatives.length(tail) + known.far
         set_bits(mask, known.tokens)

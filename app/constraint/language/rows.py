@@ -7,6 +7,7 @@ of them as a partition of the bytes into classes (Owens, Reppy and Turon 2009, s
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import cache
 from typing import Any
 
 from app.constraint.language.expressions import (
@@ -52,11 +53,19 @@ class Rows:
         self._dense: dict[Expression, list[Expression]] = {}
         """Rows of members of intersections, byte by byte."""
         self._open: set[Expression] = set()
+        self._joined: dict[tuple[Expression, Expression], Expression] = {}
+        """Concatenations, by their two parts, of which the first is one itself."""
+        self._united: dict[tuple[Expression, ...], Expression] = {}
+        """Unions, by their members as they come."""
+        self._met: dict[tuple[Expression, ...], Expression] = {}
+        """Intersections in the same way."""
         self._allowed = UNBOUNDED
         self._left = UNBOUNDED
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_rows": {}, "_dense": {}, "_allowed": UNBOUNDED, "_left": UNBOUNDED}
+        computed = ("_rows", "_dense", "_joined", "_united", "_met")
+        fresh = {name: dict[Any, Any]() for name in computed}
+        return {**vars(self), **fresh, "_allowed": UNBOUNDED, "_left": UNBOUNDED}
 
     def allow(self, work: int) -> None:
         """Bound the work from here on, until the next call."""
@@ -70,7 +79,8 @@ class Rows:
     @property
     def nbytes(self) -> int:
         """Memory for rows, in bytes, estimated. Any thread may read it."""
-        return 400 * len(self._rows) + 2_200 * len(self._dense)
+        notes = len(self._joined) + len(self._united) + len(self._met)
+        return 400 * len(self._rows) + 2_200 * len(self._dense) + 200 * notes
 
     def row(self, expression: Expression) -> Row:
         """Every next byte and the derivative it leads to. Memoised; not to be changed."""
@@ -89,16 +99,33 @@ class Rows:
 
     def intersect(self, members: Sequence[Expression]) -> Expression:
         """``pool.intersect``, counted: what is known already costs next to nothing."""
+        key = tuple(members)
+        result = self._met.get(key)
         before = len(self.pool)
-        result = self.pool.intersect(members)
+        if result is None:
+            result = self._met[key] = self.pool.intersect(members)
         self.spend(1 + _BUILDING_WORK * (len(self.pool) - before))
         return result
 
     def unite(self, members: Sequence[Expression]) -> Expression:
         """``pool.union``, counted in the same way."""
+        key = tuple(members)
+        result = self._united.get(key)
         before = len(self.pool)
-        result = self.pool.union(members)
+        if result is None:
+            result = self._united[key] = self.pool.union(members)
         self.spend(1 + len(members) // 4 + _BUILDING_WORK * (len(self.pool) - before))
+        return result
+
+    def join(self, head: Expression, tail: Expression) -> Expression:
+        """``pool.concatenate``; what takes a loop is remembered."""
+        pool = self.pool
+        if pool.kinds[head] != Kind.CONCATENATION:
+            return pool.concatenate(head, tail)
+        key = (head, tail)
+        result = self._joined.get(key)
+        if result is None:
+            result = self._joined[key] = pool.concatenate(head, tail)
         return result
 
     def derivative_of(self, expression: Expression, byte: int) -> Expression:
@@ -109,7 +136,7 @@ class Rows:
         pool, targets = self.pool, []
         while expression not in self._rows and pool.kinds[expression] == Kind.CONCATENATION:
             head, tail = pool.operands[expression]
-            targets.append(pool.concatenate(self.derivative_of(head, byte), tail))
+            targets.append(self.join(self.derivative_of(head, byte), tail))
             if not pool.nullable[head]:
                 return self.unite(targets) if len(targets) > 1 else targets[0]
             expression = tail
@@ -127,7 +154,7 @@ class Rows:
                 return pool.literal(operand[1:]) if operand[0] == byte else pool.empty
             if kind == Kind.REPETITION:
                 after = self.derivative_of(operand[0], byte)
-                return pool.concatenate(after, pool.repeat_after_one(*operand))
+                return self.join(after, pool.repeat_after_one(*operand))
             if kind == Kind.MARKED:
                 after = self.derivative_of(operand[0], byte)
                 return pool.marked(after, _mark_after(operand[1]))
@@ -156,7 +183,7 @@ class Rows:
             return self._row_of_complement(operand)
         if kind == Kind.REPETITION:
             rest = pool.repeat_after_one(*operand)
-            return [(b, pool.concatenate(e, rest)) for b, e in self.row(operand[0])]
+            return [(b, self.join(e, rest)) for b, e in self.row(operand[0])]
         if kind == Kind.RULE:
             return self._row_of_rule(expression)
         if kind == Kind.DISTINCT:
@@ -177,7 +204,7 @@ class Rows:
                 # what it still is after one time is put before the rest once, not once a class
                 repeated = pool.operands[head][0]
                 after = pool.concatenate(pool.repeat_after_one(*pool.operands[head]), tail)
-            rows.append([(b, pool.concatenate(e, after)) for b, e in self.row(repeated)])
+            rows.append([(b, self.join(e, after)) for b, e in self.row(repeated)])
             if not pool.nullable[head]:
                 break
             expression = tail
@@ -209,17 +236,16 @@ class Rows:
         """The same, byte by byte: where there are many classes this takes less time."""
         pool = self.pool
         self.spend(_DENSE_WORK + 8 * len(members))
-        classes: dict[tuple[Expression, ...], ByteSet] = {}
-        bit = 1
-        for targets in zip(*map(self._dense_row, members), strict=True):
-            classes[targets] = classes.get(targets, 0) | bit
-            bit <<= 1
-        self.spend(len(classes) * len(members) // 4)
-        return [
-            (bits, self.intersect(targets))
-            for targets, bits in classes.items()
+        columns = list(zip(*map(self._dense_row, members), strict=True))
+        numbers = {targets: number for number, targets in enumerate(dict.fromkeys(columns))}
+        of_bytes = bytes(map(numbers.__getitem__, reversed(columns)))
+        classes = {
+            targets: int(of_bytes.translate(_ones(number)), 2)
+            for targets, number in numbers.items()
             if pool.empty not in targets
-        ]
+        }
+        self.spend(len(numbers) * len(members) // 4)
+        return [(bits, self.intersect(targets)) for targets, bits in classes.items()]
 
     def _dense_row(self, expression: Expression) -> list[Expression]:
         """The derivative by each of the 256 bytes."""
@@ -282,6 +308,12 @@ class Rows:
                 if pool.kinds[target] in many:
                     self.spend(len(pool.operands[target]))
         return [(bits, target) for target, bits in merged.items()]
+
+
+@cache
+def _ones(number: int) -> bytes:
+    """A table that translates the byte ``number`` to the digit 1, and all others to 0."""
+    return bytes(b"1"[0] if byte == number else b"0"[0] for byte in range(256))
 
 
 def _mark_after(mark: int) -> int:

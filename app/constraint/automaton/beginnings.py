@@ -1,0 +1,207 @@
+"""Which tokens begin texts that are written out: a literal, or one of many words.
+
+The words of an ``enum`` are looked up together, and not taken apart branch by branch.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from app.constraint.automaton.automaton import Automaton
+from app.constraint.automaton.bits import set_bits
+from app.constraint.automaton.trie import Int32s, UInt8s
+from app.constraint.automaton.vocabulary_index import VocabularyIndex
+from app.constraint.language.expressions import Expression, Kind
+from app.core.constraint import Mask
+from app.core.kernels import kernel
+
+_FEWEST_WORDS = 8
+"""Members of a union that are looked at together."""
+
+_MOST_WORDS = 2_000
+_MOST_BYTES = 1 << 16
+"""Of all words that are looked up together."""
+
+_WORDS_PER_STEP = 2
+"""Words that are looked up in the time of one step of work."""
+
+Behind = tuple[Expression, bytes]
+"""What may follow behind a text that a token has begun with."""
+
+
+class Beginnings:
+    """Looks texts up, of one automaton over one vocabulary. One thread at a time."""
+
+    def __init__(self, automaton: Automaton, index: VocabularyIndex) -> None:
+        self._automaton = automaton
+        self._index = index
+        self._found = np.empty(index.longest + 1, np.int32)
+        self._literals: dict[Behind, tuple[Int32s, int, list[Behind]]] = {}
+        """What ``literal`` has found: tokens, how far they are, and what is behind."""
+        self._words: dict[Expression, tuple[UInt8s, NDArray[np.int64], list[bytes]] | None] = {}
+        """The words of a union, one behind the other, and where they end."""
+        self._words_bytes = 0
+
+    @property
+    def nbytes(self) -> int:
+        """Memory for what is kept, in bytes. Any thread may read it."""
+        return 400 * len(self._literals) + 150 * len(self._words) + self._words_bytes
+
+    def literal(
+        self, here: Expression, literal: bytes, text: bytes, mask: Mask
+    ) -> tuple[int, list[Behind]]:
+        """Set the tokens that are ``text`` and a part of ``literal``, which ``here`` begins with.
+
+        Returns how many bytes a completion has at most after any of them, and what is behind all of
+        the literal, if some token goes on there.
+        """
+        known = self._literals.get((here, text))
+        if known is None:
+            known = self._literals[here, text] = self._new_literal(here, literal, text)
+        tokens, far, behind = known
+        if len(tokens):
+            set_bits(mask, tokens)
+        return far, behind
+
+    def _new_literal(
+        self, here: Expression, literal: bytes, text: bytes
+    ) -> tuple[Int32s, int, list[Behind]]:
+        pool, trie, found = self._automaton.pool, self._index.trie, self._found
+        tail = pool.epsilon
+        if pool.kinds[here] == Kind.CONCATENATION:
+            tail = pool.operands[here][1]
+        whole = text + literal
+        raw = np.frombuffer(whole, np.uint8)
+        count, least, node = begun(trie.byte, trie.skip, trie.token, raw, len(text), found)
+        far = 0
+        if count:
+            far = len(whole) - least + self._automaton.derivatives.length(tail)
+        return found[:count].copy(), far, [(tail, whole)] if node >= 0 else []
+
+    def words(
+        self, head: Expression, tail: Expression, text: bytes, mask: Mask
+    ) -> tuple[int, list[Behind]] | None:
+        """The same of a union of words and what follows it; None where ``head`` is none such."""
+        known = self._words_of(head)
+        if known is None:
+            return None
+        flat, ends, words = known
+        trie = self._index.trie
+        self._automaton.derivatives.spend(len(words) // _WORDS_PER_STEP)
+        start = trie.find(text) if text else -1
+        nodes = np.empty(len(words), np.int32)
+        far = begun_by_words(trie.byte, trie.skip, trie.token, start, flat, ends, nodes, mask)
+        through = [(tail, text + words[place]) for place in np.flatnonzero(nodes >= 0).tolist()]
+        return (far + self._automaton.derivatives.length(tail) if far >= 0 else 0), through
+
+    def _words_of(self, head: Expression) -> tuple[UInt8s, NDArray[np.int64], list[bytes]] | None:
+        if head not in self._words:
+            pool = self._automaton.pool
+            words = None
+            if pool.kinds[head] == Kind.UNION and len(pool.operands[head]) >= _FEWEST_WORDS:
+                words = self._listed(head)
+            if words is None:
+                self._words[head] = None
+            else:
+                ordered = sorted(words)
+                ends = np.cumsum([len(word) for word in ordered], dtype=np.int64)
+                flat = np.frombuffer(b"".join(ordered), np.uint8)
+                self._words_bytes += 2 * len(flat) + 100 * len(ordered)
+                self._words[head] = flat, ends, ordered
+        return self._words[head]
+
+    def _listed(self, head: Expression) -> set[bytes] | None:
+        """All strings of a language that is plainly finite and small; None elsewhere, and where
+        the empty one is among them."""
+        pool, words, size = self._automaton.pool, set[bytes](), 0
+        waiting = [(head, b"")]
+        """What is left of words, and what comes before it."""
+        while waiting:
+            here, begun = waiting.pop()
+            self._automaton.derivatives.spend(1)
+            size += len(begun)
+            if size > _MOST_BYTES or len(words) + len(waiting) > _MOST_WORDS:
+                return None
+            first, rest = here, pool.epsilon
+            if pool.kinds[here] == Kind.CONCATENATION:
+                first, rest = pool.operands[here]
+            kind, operand = pool.kinds[first], pool.operands[first]
+            if kind == Kind.EPSILON:
+                words.add(begun)
+            elif kind == Kind.LITERAL:
+                waiting.append((rest, begun + operand))
+            elif kind == Kind.BYTES:
+                waiting += [(rest, begun + bytes([b])) for b in range(256) if operand >> b & 1]
+            elif kind == Kind.UNION and rest == pool.epsilon:
+                waiting += [(member, begun) for member in operand]
+            else:
+                return None
+        return None if b"" in words else words
+
+
+@kernel()
+def begun(
+    byte: UInt8s, skip: Int32s, token: Int32s, text: UInt8s, above: int, found: Int32s
+) -> tuple[int, int, int]:
+    """Strings of the trie, longer than ``above``, that ``text`` begins with.
+
+    Returns how many ``found`` has, the length of the shortest, and the node of all of ``text``, -1
+    where no string is longer.
+    """
+    node, end, count, least = 0, len(byte), 0, 0
+    for position in range(len(text)):
+        while node < end and byte[node] != text[position]:
+            node = skip[node]
+        if node >= end:
+            return count, least, -1
+        if token[node] >= 0 and position >= above:
+            if count == 0:
+                least = position + 1
+            found[count] = token[node]
+            count += 1
+        end = skip[node]
+        node += 1
+    return count, least, node - 1 if node < end else -1
+
+
+@kernel()
+def begun_by_words(
+    byte: UInt8s,
+    skip: Int32s,
+    token: Int32s,
+    start: int,
+    flat: UInt8s,
+    ends: NDArray[np.int64],
+    nodes: Int32s,
+    mask: NDArray[np.uint32],
+) -> int:
+    """Set the strings of the trie that some word begins with, below the node ``start`` (-1: all).
+
+    ``flat`` has the words one behind the other. ``nodes[i]`` gets the node of all of word i, -1
+    where no string is longer. Returns the most bytes that are left of a word, -1 where none
+    begins with a string.
+    """
+    most, first = -1, 0
+    for index in range(len(ends)):
+        node, end = 0, len(byte)
+        if start >= 0:
+            node, end = start + 1, skip[start]
+        nodes[index] = -1
+        is_first = True
+        for position in range(first, ends[index]):
+            while node < end and byte[node] != flat[position]:
+                node = skip[node]
+            if node >= end:
+                break
+            if token[node] >= 0:
+                if is_first:
+                    most = max(most, ends[index] - position - 1)
+                    is_first = False
+                mask[token[node] >> 5] |= np.uint32(1) << np.uint32(token[node] & 31)
+            if position == ends[index] - 1 and skip[node] > node + 1:
+                nodes[index] = node
+            end = skip[node]
+            node += 1
+        first = ends[index]
+    return most
