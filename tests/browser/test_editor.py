@@ -60,6 +60,21 @@ def test_a_mark_goes_when_the_schema_is_mended(page: Page) -> None:
     expect(page.locator(".answer-text .failure")).to_have_count(0)
 
 
+def test_why_a_schema_is_refused_is_said_once(page: Page) -> None:
+    said = page.get_by_text("type must be the name of a type").locator("visible=true")
+    write_schema(page, {"type": "nonsense"})
+    expect(page.locator(".graph .failure")).to_be_visible()
+    expect(said).to_have_count(1)
+    press(page, "Run")
+    expect(page.locator(".answer-text .failure")).to_be_visible()
+    expect(page.locator(".graph .failure")).to_have_count(0)
+    expect(said).to_have_count(1)
+    write_schema(page, {"type": "boolean"})
+    expect(page.locator(".graph-body.old")).to_have_count(0)
+    write_schema(page, {"minLength": "nonsense"})
+    expect(page.locator(".graph .failure")).to_be_visible()  # another reason is told
+
+
 def test_what_is_no_json_is_marked_and_not_sent(page: Page) -> None:
     write_schema(page, '{\n  "type": "object",\n  "properties": {"a" {}}\n}')
     expect(page.locator(".cm-line:has(.cm-lintPoint-error)")).to_contain_text('"a" {}')

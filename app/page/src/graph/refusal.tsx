@@ -1,11 +1,13 @@
 /** Why the server does not take the constraint on screen, and the way to the place. */
 
+import { mainLane } from "../request/actions";
 import { constraintKind, goToPointer } from "../state";
 import type { ServerError } from "../server/access";
 import { offsetOf, type Place } from "./place";
 import { register } from "./register";
 
 export function Refusal({ error }: { error: ServerError & Place }) {
+  if (mainLane.error.value?.message === error.message) return <p class="quiet">Why the server refuses it stands where the answer would be.</p>;
   const kind = constraintKind.value;
   const { pointer } = error;
   const inText = (kind === "regex" || kind === "grammar") && (typeof error.line === "number" || typeof error.position === "number");
