@@ -330,7 +330,7 @@ def _without(foreign: frozenset[str], schema: Any) -> Any:
 
 def _checked_keys(schema: Any, limits: Limits) -> set[str]:
     """All keys in a schema, keywords and names. Counts before anything else looks; no recursion."""
-    keys: set[str] = set()
+    keys: set[Any] = set()
     values, size = 0, 0
     level = [schema]
     depth = 0
@@ -339,27 +339,26 @@ def _checked_keys(schema: Any, limits: Limits) -> set[str]:
             raise ConstraintTooComplex(f"a schema nested deeper than {limits.schema_nesting}")
         below: list[Any] = []
         for value in level:
-            if isinstance(value, str):
-                size += len(value)
-            elif isinstance(value, dict):
+            size += 1
+            if isinstance(value, dict):
                 below.extend(value.values())
-                if not keys.issuperset(value):
-                    keys.update(value)
-                    if not all(isinstance(key, str) for key in value):
-                        raise InvalidSchema("the keys of a schema must be strings")
-                size += len("".join(value))
+                keys.update(value)
+                size += sum([len(key) if isinstance(key, str) else 0 for key in value])
             elif isinstance(value, list):
                 below.extend(value)
+            elif isinstance(value, str):
+                size += len(value)
             elif isinstance(value, float):
                 if not math.isfinite(value):
                     raise InvalidSchema("a schema holds a number that is not finite")
-            elif value is not None and not isinstance(value, int):
+            elif value is not None and not isinstance(value, bool | int):
                 raise InvalidSchema(f"a schema is JSON, and {type(value).__name__} is not")
         values += len(level)
-        size += len(level)
         if values > limits.schema_values:
             raise ConstraintTooComplex(f"a schema of more than {limits.schema_values} values")
         if size > limits.schema_bytes:
             raise ConstraintTooComplex(f"a schema of more than {limits.schema_bytes} bytes")
         level, depth = below, depth + 1
+    if not all(isinstance(key, str) for key in keys):
+        raise InvalidSchema("the keys of a schema must be strings")
     return keys
