@@ -69,7 +69,8 @@ def first_tokens_table(client: Client, sizes: Sequence[Size], number: int) -> st
 def first_cells(seconds: Sequence[float], counts: Mapping[str, float]) -> Sequence[str]:
     """Times of requests with one image each, and what the server counted over all of them."""
     number = len(seconds)
-    reading = counts.get("leapjson_image_prepare_seconds_sum{result=ok}", 0.0) / number
+    sums = [f"leapjson_image_prepare_seconds_sum{{result={each}}}" for each in ("ok", "kept")]
+    reading = sum(counts.get(each, 0.0) for each in sums) / number
     tower = counts.get("leapjson_image_tower_seconds_total", 0.0) / number
     return (
         f"{1e3 * statistics.median(seconds):.1f}",
