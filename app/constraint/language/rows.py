@@ -15,7 +15,7 @@ from app.constraint.language.expressions import (
     Expression,
     ExpressionPool,
     Kind,
-    Mark,
+    mark_after,
 )
 from app.core.errors import ConstraintTooComplex
 
@@ -130,7 +130,7 @@ class Rows:
                 return pool.concatenate(after, pool.repeat_after_one(*operand))
             if kind == Kind.MARKED:
                 after = self.derivative_of(operand[0], byte)
-                return pool.marked(after, _mark_after(operand[1]))
+                return pool.marked(after, mark_after(operand[1]))
             if kind == Kind.COMPLEMENT:
                 return pool.complement(self.derivative_of(operand, byte))
             if kind == Kind.UNION or kind == Kind.INTERSECTION:
@@ -162,8 +162,10 @@ class Rows:
         if kind == Kind.DISTINCT:
             return self.row(pool.expand_distinct(expression))
         if kind == Kind.MARKED:
-            mark = _mark_after(operand[1])
+            mark = mark_after(operand[1])
             return [(b, pool.marked(e, mark)) for b, e in self.row(operand[0])]
+        if kind == Kind.DRAWN:
+            return self._row_of_drawn(*operand)
         if kind == Kind.HOLE:
             return self.row(operand[1])
         return []
@@ -251,6 +253,15 @@ class Rows:
         finally:
             self._open.discard(rule)
 
+    def _row_of_drawn(self, expression: Expression, texts: Iterable[bytes]) -> Row:
+        rests: dict[int, list[bytes]] = {}
+        for text in texts:
+            rests.setdefault(text[0], []).append(text[1:])
+        return [
+            (1 << byte, self.pool.drawn(self.derivative_of(expression, byte), rest))
+            for byte, rest in rests.items()
+        ]
+
     def _merge(self, rows: Iterable[Row]) -> Row:
         """The row of a union, from the rows of its members.
 
@@ -282,11 +293,6 @@ class Rows:
                 if pool.kinds[target] in many:
                     self.spend(len(pool.operands[target]))
         return [(bits, target) for target, bits in merged.items()]
-
-
-def _mark_after(mark: int) -> int:
-    """The mark of what is left after a byte."""
-    return Mark.BEGUN if mark == Mark.ITEM else mark
 
 
 def _refine(

@@ -123,7 +123,7 @@ class PlaceMasks:
         return mask
 
     def _conflicts(self, place: Place) -> _Conflicts:
-        near = self._near(place) if place.near or place.waits else _NOTHING_NEAR
+        near = self._near(place) if place.near or self._places.waits(place) else _NOTHING_NEAR
         tokens = self._crossing_of(place.state).risky
         if near is _NOTHING_NEAR and not len(tokens):
             return _NO_CONFLICTS
@@ -215,7 +215,7 @@ class PlaceMasks:
                 if after is None or (not endless and after.near and way is None):
                     tokens = trie.token[node : trie.skip[node]]
                     lost.append(tokens[tokens >= 0])
-                elif after.near or after.waits:
+                elif after.near or places.waits(after):
                     if after.repeats:
                         lost.extend(self._endings_below(node, after))
                     if endless:

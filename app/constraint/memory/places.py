@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Hashable
-from dataclasses import dataclass
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, replace
 
 from app.constraint.automaton.automaton import Automaton, State
 from app.constraint.automaton.trie import DEAD
@@ -12,6 +12,7 @@ from app.constraint.language.derivatives import preferred_byte
 from app.constraint.language.expressions import INFINITE, ByteSet
 from app.constraint.memory.levels import Levels
 from app.constraint.memory.said import NOTHING, Frame
+from app.core.errors import RejectedToken
 
 _BYTES = [bytes([byte]) for byte in range(256)]
 
@@ -39,11 +40,6 @@ class Place:
     def repeats(self) -> bool:
         """Whether an item that is being written may not end here, as it was said."""
         return any(f.repeats for f, begun in zip(self.frames, self.begun, strict=True) if begun)
-
-    @property
-    def waits(self) -> bool:
-        """Whether an item is next that may be one that was said."""
-        return bool(self.begun) and not self.begun[-1] and bool(self.frames[-1].said.texts)
 
     @property
     def key(self) -> Hashable:
@@ -112,10 +108,24 @@ class Places:
             after = self.step(after, byte) if after is not None else None
         return after if after is not None and self.is_alive(after) else None
 
+    def only(self, place: Place, texts: Sequence[bytes], whole: bytes | None = None) -> Place:
+        """``place`` without the answers that neither go on with one of ``texts`` nor are ``whole``.
+
+        What may follow keeps its marks. Raises ``RejectedToken`` where no answer is left.
+        """
+        pool, here = self.automaton.pool, self.automaton.expression(place.state)
+        kept = [text for text in texts if self.advance(place, text) is not None]
+        left = pool.drawn(here, kept)
+        if whole is not None:
+            left = pool.union((pool.literal(whole), left))
+        if left == pool.empty:
+            raise RejectedToken(f"none of {texts!r} can follow here")
+        state = self.automaton.state(left)
+        begun = self.levels.begun(state)
+        return replace(place, state=state, frames=place.frames[: len(begun)], begun=begun)
+
     def _run(self, place: Place, data: bytes) -> State | None:
         """The state after ``data`` where items neither begin nor end on the way, else None."""
-        if not all(place.begun):
-            return None
         key = (place.state, data)
         if key not in self._runs:
             if len(self._runs) >= _MOST_RUNS:
@@ -130,6 +140,15 @@ class Places:
             else:
                 self._runs[key] = state
         return self._runs[key]
+
+    def waits(self, place: Place) -> bool:
+        """Whether an item is next, perhaps behind blanks, that may be one that was said."""
+        return (
+            bool(place.begun)
+            and not place.begun[-1]
+            and bool(place.frames[-1].said.texts)
+            and self.levels.is_ahead(place.state)
+        )
 
     def begins(self, before: Place, after: Place) -> bool:
         """Whether an item begins with the byte between two places."""
@@ -164,7 +183,7 @@ class Places:
             if begun and frame.near:
                 found |= frame.next_bytes()
         bits = 0
-        if place.waits:
+        if self.waits(place):
             found |= place.frames[-1].next_bytes()
             expression = self.automaton.expression(place.state)
             for members, _ in self.automaton.derivatives.live_row(expression):
@@ -182,7 +201,7 @@ class Places:
         order = 0
         while waiting:
             _, _, _, way, place = heapq.heappop(waiting)
-            if way and not place.near and not place.waits:
+            if way and not place.near and not self.waits(place):
                 return way, place
             narrow = self.narrow(place)
             for members, _ in row(automaton.expression(place.state)):
