@@ -19,6 +19,7 @@ from app.constraint.automaton.parts import Parts
 from app.constraint.automaton.trie import Int32s
 from app.constraint.automaton.vocabulary_index import VocabularyIndex
 from app.constraint.automaton.walks import Walks
+from app.constraint.language.expressions import Kind
 from app.core.constraint import Mask
 from app.core.errors import ConstraintTooComplex
 
@@ -148,6 +149,20 @@ class Masks:
         longest = self.index.longest + 1
         high = longest if high is None else min(high, longest)
         return InString(spelling, min(low, longest), high, self.automaton.state(tail))
+
+    def is_in_text(self, state: State) -> bool:
+        """Whether ``state`` is inside a text that surely ends with the next quote."""
+        pool, expression = self.automaton.pool, self.automaton.expression(state)
+        tail = pool.epsilon
+        while pool.kinds[expression] in (Kind.MARKED, Kind.CONCATENATION):
+            operand = pool.operands[expression]
+            if pool.kinds[expression] == Kind.CONCATENATION:
+                if pool.kinds[operand[0]] != Kind.MARKED:
+                    break
+                tail = pool.concatenate(operand[1], tail)
+            expression = operand[0]
+        split = self._parts.split(pool.concatenate(expression, tail))
+        return split is not None and self.automaton.leading_literal(split[1])[:1] == b'"'
 
     def _string_mask(self, state: State, inside: InString) -> Mask:
         strings = self.index.strings[inside.spelling]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -22,6 +22,30 @@ from app.core.constraint import Mask, Vocabulary
 
 _INTO_ITEM = re.compile(rb"[\[{,][ \n\r\t]*[^ \n\r\t]")
 """Where an item or a member begins behind something else."""
+_OUT_INTO_ITEM = re.compile(rb"\"[^\[{,]*[\[{,][ \n\r\t]*[^ \n\r\t]")
+"""The same behind the end of a text."""
+
+
+@dataclass(slots=True)
+class TextTree:
+    """Some texts of a sequence, by their bytes."""
+
+    ways: dict[int, TextTree] = field(default_factory=dict)
+    """By the next byte."""
+    numbers: list[int] = field(default_factory=list)
+    """Where in the sequence the texts are that end here."""
+
+    @classmethod
+    def of(cls, texts: Sequence[bytes | None], pattern: re.Pattern[bytes]) -> TextTree:
+        """Those of ``texts`` in which ``pattern`` is found."""
+        root = cls()
+        for number, text in enumerate(texts):
+            if text and pattern.search(text):
+                node = root
+                for byte in text:
+                    node = node.ways.setdefault(byte, cls())
+                node.numbers.append(number)
+        return root
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,18 +110,19 @@ class VocabularyIndex:
         return known
 
     @cached_property
-    def tokens_into_items(self) -> Int32s:
+    def into_items(self) -> TextTree:
         """Tokens in which a container or a comma is followed by something more."""
-        texts = enumerate(self.token_bytes)
-        return np.array([t for t, text in texts if text and _INTO_ITEM.search(text)], np.int32)
+        return TextTree.of(self.token_bytes, _INTO_ITEM)
 
     @cached_property
-    def endings_into_items(self) -> tuple[NDArray[np.int64], ...]:
+    def out_into_items(self) -> TextTree:
+        """Those of them in which there is a quote before."""
+        return TextTree.of(self.token_bytes, _OUT_INTO_ITEM)
+
+    @cached_property
+    def endings_into_items(self) -> tuple[TextTree, ...]:
         """The same of the endings of each of ``strings``, by their indices."""
-        return tuple(
-            np.array([i for i, text in enumerate(s.texts) if _INTO_ITEM.search(text)], np.int64)
-            for s in self.strings
-        )
+        return tuple(TextTree.of(each.texts, _INTO_ITEM) for each in self.strings)
 
     def new_mask(self) -> Mask:
         return np.zeros(self.words, np.uint32)

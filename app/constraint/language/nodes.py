@@ -105,6 +105,8 @@ class Nodes:
         """The same of items of lists that have each of these at most once."""
         self.names_differ = False
         """Whether names of maps are told apart, so that another try may do without."""
+        self.items_are_needed = False
+        """Whether some container must have an item of those that differ."""
         self.may_repeat: set[str] = set()
         """JSON Pointers of the objects of a schema that may have a free name twice."""
         self.pointers: dict[str, int] = {}

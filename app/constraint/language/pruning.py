@@ -39,6 +39,7 @@ def pruned(pool: ExpressionPool, root: Expression) -> tuple[ExpressionPool, Expr
     result.landmarks = {n: moved[e] for n, e in landmarks if e in moved and isinstance(n, str)}
     result.exact_choices = pool.exact_choices
     result.exact_lists = pool.exact_lists
+    result.items_are_needed = pool.items_are_needed
     result.may_repeat = pool.may_repeat
     result.pointers = pool.pointers
     return result, moved[root]

@@ -14,7 +14,7 @@ from app.constraint.memory.levels import Levels
 from app.constraint.memory.said import NOTHING, Frame
 from app.core.errors import RejectedToken
 
-_BYTES = [bytes([byte]) for byte in range(256)]
+BYTES = [bytes([byte]) for byte in range(256)]
 
 _STEP_WORK = 4
 """Steps of work that a byte costs here."""
@@ -34,7 +34,10 @@ class Place:
     @property
     def near(self) -> bool:
         """Whether an item that is being written may yet be one that was said."""
-        return any(f.near for f, begun in zip(self.frames, self.begun, strict=True) if begun)
+        for frame, begun in zip(self.frames, self.begun, strict=True):
+            if begun and frame.low < frame.high:
+                return True
+        return False
 
     @property
     def repeats(self) -> bool:
@@ -68,7 +71,7 @@ class Places:
     def step(self, place: Place, byte: int) -> Place | None:
         """The place after ``byte``; None where it leaves the language or repeats an item."""
         self._spend(_STEP_WORK)
-        state = self.automaton.step(place.state, _BYTES[byte])
+        state = self.automaton.step(place.state, BYTES[byte])
         if state == DEAD:
             return None
         levels = self.levels
@@ -76,7 +79,7 @@ class Places:
         for level, inside in enumerate(begun):
             frame = place.frames[level] if level < len(place.frames) else NOTHING
             if inside:
-                frame = frame.after(_BYTES[byte])
+                frame = frame.after(BYTES[byte])
             elif frame.text:
                 frame = frame.ended()
             frames.append(frame)
@@ -133,7 +136,7 @@ class Places:
             state = place.state
             for byte in data:
                 self._spend(_STEP_WORK)
-                state = self.automaton.step(state, _BYTES[byte])
+                state = self.automaton.step(state, BYTES[byte])
                 if state == DEAD or self.levels.begun(state) != place.begun:
                     self._runs[key] = None
                     break
@@ -217,7 +220,7 @@ class Places:
                     bound = size + length(after.state)
                     if bound < INFINITE:
                         order -= 1
-                        entry = (bound, -size, order, way + _BYTES[byte], after)
+                        entry = (bound, -size, order, way + BYTES[byte], after)
                         heapq.heappush(waiting, entry)
         return None
 

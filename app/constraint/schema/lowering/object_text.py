@@ -198,6 +198,8 @@ class ObjectWriter:
         """Note of an object with free names whether these differ."""
         if self.told_apart:
             self.pool.names_differ = True
+            if shape.low:
+                self.pool.items_are_needed = True
         elif free != self.pool.empty and not self.once and shape.high != 1:
             self.pool.may_repeat.add(nodes[0].pointer)
 
