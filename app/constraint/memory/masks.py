@@ -78,6 +78,11 @@ class _Crossing:
 _NO_CROSSING = _Crossing(_NONE, _NONE, ())
 
 
+def _allowed(mask: Mask, tokens: Int32s) -> Int32s:
+    """Those of ``tokens`` that ``mask`` allows."""
+    return tokens[mask[tokens >> 5] >> (tokens & 31).astype(np.uint32) & 1 != 0]
+
+
 class PlaceMasks:
     """Masks of the places of one automaton over one vocabulary. One thread at a time."""
 
@@ -88,6 +93,7 @@ class PlaceMasks:
         self._index = masks.index
         self._automaton: Automaton = places.automaton
         self._crossing: dict[State, _Crossing] = {}
+        self._double: dict[State, Int32s] = {}
         self._behind: dict[tuple[State, int], _Crossing] = {}
         self._known: dict[tuple[State, int, bytes, int], _Near] = {}
         self._kept = 0
@@ -98,7 +104,8 @@ class PlaceMasks:
     @property
     def nbytes(self) -> int:
         """Memory, in bytes, estimated. Any thread may read it."""
-        kept = 400 * (len(self._known) + len(self._crossing)) + 200 * len(self._added)
+        kept = 400 * (len(self._known) + len(self._crossing) + len(self._behind))
+        kept += 200 * (len(self._added) + len(self._double))
         return kept + self._kept
 
     def mask(self, place: Place) -> Mask:
@@ -129,7 +136,10 @@ class PlaceMasks:
 
     def _conflicts(self, place: Place) -> _Conflicts:
         near = self._near(place) if place.near or self._places.waits(place) else _NOTHING_NEAR
-        tokens = self._crossing_of(place.state).risky
+        if self._says_nothing(place):
+            tokens = self._doubling(place.state)
+        else:
+            tokens = self._crossing_of(place.state).risky
         if near is _NOTHING_NEAR and (tokens is _NONE or not len(tokens)):
             return _NO_CONFLICTS
         risky, lost = [], []
@@ -140,6 +150,24 @@ class PlaceMasks:
             else:
                 risky.append((token, after))
         return _Conflicts(np.concatenate([near.lost, np.array(lost, np.int32)]), near, tuple(risky))
+
+    def _says_nothing(self, place: Place) -> bool:
+        """Whether no item was said or is begun in the containers that are open."""
+        for frame, begun in zip(place.frames, place.begun, strict=True):
+            if begun or frame.said.texts:
+                return False
+        return True
+
+    def _doubling(self, state: State) -> Int32s:
+        """Tokens that may say two items where nothing was said. Memoised."""
+        known = self._double.get(state)
+        if known is None:
+            index, mask = self._index, self._masks.mask(state)
+            known = _allowed(mask, index.tokens_into_two_items)
+            if len(known):
+                known = self._crossing_of(state).risky
+            self._double[state] = known
+        return known
 
     def _near(self, place: Place) -> _Near:
         """What lies along the texts that were said. It is kept for a while: where one more was
@@ -254,8 +282,10 @@ class PlaceMasks:
         if known is None:
             inside = self._masks.in_string(state)
             if inside is None:
+                index, mask = self._index, self._masks.mask(state)
                 in_text = self._masks.is_in_text(state)
-                tree = self._index.out_into_items if in_text else self._index.into_items
+                tokens = index.tokens_out_into_items if in_text else index.tokens_into_items
+                tree = TextTree.of(index.token_bytes, _allowed(mask, tokens).tolist())
                 known = self._into_items(state, tree)
             else:
                 known = self._out_of_string(inside)

@@ -21,6 +21,9 @@ _STEP_WORK = 4
 
 _MOST_RUNS = 16_384
 
+_STRUCTURE = frozenset(b"\"[]{}(),'<>:=")
+"""Without one of them no container begins or ends, and no item begins behind another."""
+
 
 @dataclass(frozen=True, slots=True)
 class Place:
@@ -134,6 +137,12 @@ class Places:
             if len(self._runs) >= _MOST_RUNS:
                 self._runs.clear()
             state = place.state
+            if _STRUCTURE.isdisjoint(data) and not self.levels.is_ahead(state):
+                self._spend(_STEP_WORK)  # no item begins, and one that ends does not begin again
+                state = self.automaton.step(state, data)
+                whole = state != DEAD and self.levels.begun(state) == place.begun
+                self._runs[key] = state if whole else None
+                return self._runs[key]
             for byte in data:
                 self._spend(_STEP_WORK)
                 state = self.automaton.step(state, BYTES[byte])
