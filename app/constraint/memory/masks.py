@@ -80,7 +80,8 @@ _NO_CROSSING = _Crossing(_NONE, _NONE, ())
 
 def _allowed(mask: Mask, tokens: Int32s) -> Int32s:
     """Those of ``tokens`` that ``mask`` allows."""
-    return tokens[mask[tokens >> 5] >> (tokens & 31).astype(np.uint32) & 1 != 0]
+    allowed: Int32s = tokens[mask[tokens >> 5] >> (tokens & 31).astype(np.uint32) & 1 != 0]
+    return allowed
 
 
 class PlaceMasks:
@@ -152,11 +153,11 @@ class PlaceMasks:
         return _Conflicts(np.concatenate([near.lost, np.array(lost, np.int32)]), near, tuple(risky))
 
     def _says_nothing(self, place: Place) -> bool:
-        """Whether no item was said or is begun in the containers that are open."""
+        """Whether no item was said, is begun or is next in the containers that are open."""
         for frame, begun in zip(place.frames, place.begun, strict=True):
             if begun or frame.said.texts:
                 return False
-        return True
+        return not self._places.levels.is_ahead(place.state)
 
     def _doubling(self, state: State) -> Int32s:
         """Tokens that may say two items where nothing was said. Memoised."""
