@@ -104,7 +104,7 @@ class Nodes:
         self.exact_lists: set[frozenset[bytes]] = set()
         """The same of items of lists that have each of these at most once."""
         self.names_differ = False
-        """Whether names of maps are told apart, so that another try may do without."""
+        """Whether names of maps are to be told apart, so that another try may do without."""
         self.items_are_needed = False
         """Whether some container must have an item of those that differ."""
         self.may_repeat: set[str] = set()

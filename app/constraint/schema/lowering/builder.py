@@ -60,6 +60,7 @@ class SchemaBuilder:
         document = Document(schema, text.limits)
         if text.maps and may_mark and document.has_any(ABOUT_NAMES) and holds_maps(schema):
             text = text.with_levels()
+            text.pool.names_differ = True
         self._schema = schema
         self._text = text
         self._one_form = text.on_one_form()

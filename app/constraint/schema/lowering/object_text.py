@@ -197,11 +197,9 @@ class ObjectWriter:
     def _note(self, nodes: Goal, shape: ObjectShape, free: Expression) -> None:
         """Note of an object with free names whether these differ."""
         if self.told_apart:
-            self.pool.names_differ = True
-            if shape.low:
-                self.pool.items_are_needed = True
+            self.pool.items_are_needed |= shape.low > 0
         elif free != self.pool.empty and not self.once and shape.high != 1:
-            self.pool.may_repeat.add(nodes[0].pointer)
+            self.pool.may_repeat.update(node.pointer for node in nodes[:1])
 
 
 class _Tails:
