@@ -20,7 +20,7 @@ from app.explain.drawing import drawing_of
 from app.explain.folding import folded_graph
 from app.explain.graph import Graph
 from app.explain.keywords import KeywordUse, keyword_uses
-from app.explain.report import graph_facts, length_facts, relaxations
+from app.explain.report import graph_facts, length_facts, program_facts
 from app.explain.spelling import cut, spell_bytes
 from app.explain.svg import draw
 from app.terminal.paint import Paint, paint_for
@@ -55,8 +55,8 @@ def run(options: argparse.Namespace) -> int:
     asked = GraphOptions(tuple(options.unfold), max(2, options.max_nodes))
     graph, _ = folded_graph(GraphSpec(constrained.spec, asked), constrained.limits)
     uses = keyword_uses(constrained.schema)
-    told = {"keywords": [asdict(use) for use in uses], "relaxed": relaxations(program)}
-    report |= graph_facts(graph) | told
+    report |= graph_facts(graph) | {"keywords": [asdict(use) for use in uses]}
+    report |= program_facts(program)
     if options.svg is not None or options.dot is not None:
         drawing = drawing_of(graph)
         _write(options.svg, draw(drawing, constrained.title))
@@ -81,6 +81,9 @@ def run(options: argparse.Namespace) -> int:
             paint("relaxed", _COLOURS["not enforced"]) + ": answers are not held to these",
         ]
         lines += [f"  {each.pointer or 'the root'}: {each.reason}" for each in program.relaxed]
+    if program.may_repeat:
+        lines += ["", "objects in which a name that the schema leaves open may come twice"]
+        lines += [f"  {pointer or 'the root'}" for pointer in program.may_repeat[:_WAYS]]
     if options.svg is not None:
         lines += ["", f"picture: {options.svg}"]
     if options.dot is not None:

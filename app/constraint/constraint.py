@@ -333,5 +333,6 @@ class RememberingState(AutomatonState):
         return self._memory.left(self._place, choice) if choice and begun else choice
 
     def only(self, way: Way, before: bytes = b"") -> RememberingState:
-        place = self._memory.places.start(super().only(way, before).state_id)
+        self._renew()
+        place = self._memory.only(self._place, way, before)
         return RememberingState(self._constraint, self._memory, place, bounded=self._bounded)

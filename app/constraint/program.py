@@ -57,6 +57,9 @@ class Program:
     """The characters of strings in this pool, as by ``SPELLINGS``; None where there are none."""
     relaxed: tuple[Relaxation, ...] = ()
     """What answers are not held to."""
+    may_repeat: tuple[str, ...] = ()
+    """JSON Pointers of the objects of a schema in which a name that it leaves open may come twice,
+    but for those of which it says nothing at all."""
 
 
 def everyday_schema() -> JsonSchema:
@@ -93,7 +96,16 @@ def compile_program(
 def _compile(
     spec: ConstraintSpec | Arguments, limits: Limits | None, *, pointers: bool = False
 ) -> Program:
-    pool, root = pruned(*build(spec, limits, pointers=pointers))
+    pool, root = build(spec, limits, pointers=pointers, maps=not pointers)
+    try:
+        return _program(*pruned(pool, root))
+    except ConstraintError:
+        if not pool.names_differ:
+            raise
+    return _program(*pruned(*build(spec, limits, maps=False)))
+
+
+def _program(pool: ExpressionPool, root: Expression) -> Program:
     if Kind.HOLE in pool.kinds and _tells_items_apart(pool):
         reason = "items that have no list are not told apart beside x-verbatim"
         raise UnsupportedSchema("uniqueItems", "", reason)
@@ -104,7 +116,8 @@ def _compile(
     derivatives.allow(UNBOUNDED)
     if empty:
         raise UnsatisfiableSchema
-    return Program(root, derivatives, tuple([pool.landmarks.get(name) for name in SPELLINGS]))
+    characters = tuple([pool.landmarks.get(name) for name in SPELLINGS])
+    return Program(root, derivatives, characters, may_repeat=tuple(sorted(pool.may_repeat)))
 
 
 def _tells_items_apart(pool: ExpressionPool) -> bool:
@@ -113,25 +126,51 @@ def _tells_items_apart(pool: ExpressionPool) -> bool:
 
 
 def build(
-    spec: ConstraintSpec | Arguments, limits: Limits | None = None, *, pointers: bool = False
+    spec: ConstraintSpec | Arguments,
+    limits: Limits | None = None,
+    *,
+    pointers: bool = False,
+    maps: bool = True,
 ) -> tuple[ExpressionPool, Expression]:
     """The answers that ``spec`` admits, in a pool of their own.
 
-    Raises as ``compile_program``, but sees only what is plainly empty: an intersection that turns
-    out to be shows in the length of the root.
+    ``maps``: names of maps are told apart where they can be. What cannot be built so is built
+    without. Raises as ``compile_program``, but sees only what is plainly empty: an intersection
+    that turns out to be shows in the length of the root.
     """
     limits = limits or Limits()
-    bare = isinstance(spec, Regex | Choice)
-    pool = ExpressionPool(limits.nodes) if bare else json_pool(limits.nodes)
+    pool = _new_pool(spec, limits)
     try:
-        root = _lower(pool, spec, limits, pointers=pointers)
+        return pool, _root(pool, spec, limits, pointers=pointers, maps=maps)
+    except ConstraintError:
+        if not pool.names_differ:
+            raise
+    pool = _new_pool(spec, limits)
+    return pool, _root(pool, spec, limits, pointers=pointers, maps=False)
+
+
+def _new_pool(spec: ConstraintSpec | Arguments, limits: Limits) -> ExpressionPool:
+    bare = isinstance(spec, Regex | Choice)
+    return ExpressionPool(limits.nodes) if bare else json_pool(limits.nodes)
+
+
+def _root(
+    pool: ExpressionPool,
+    spec: ConstraintSpec | Arguments,
+    limits: Limits,
+    *,
+    pointers: bool,
+    maps: bool,
+) -> Expression:
+    try:
+        root = _lower(pool, spec, limits, pointers=pointers, maps=maps)
         if pool.has_grammar:
             check_depth(pool)
     except RecursionError:
         raise ConstraintTooComplex("it is nested too deeply") from None
     if root == pool.empty:
         raise UnsatisfiableSchema()
-    return pool, root
+    return root
 
 
 def _lower(
@@ -140,16 +179,19 @@ def _lower(
     limits: Limits,
     *,
     pointers: bool = False,
+    maps: bool,
 ) -> Expression:
     match spec:
         case Composite(root):
-            return lower_composite(pool, root, limits, lambda leaf: _lower(pool, leaf, limits))
+            return lower_composite(
+                pool, root, limits, lambda leaf: _lower(pool, leaf, limits, maps=maps)
+            )
         case Regex(pattern):
             return _lower_regex(pool, pattern, limits)
         case Choice(options):
             return _lower_choice(pool, options, limits)
         case Arguments():
-            return _lower_arguments(pool, spec, limits)
+            return _lower_arguments(pool, spec, limits, maps=maps)
         case Grammar(source, syntax):
             rules = parse_grammar(source, syntax, limits)
             inline = JsonText(pool, limits)
@@ -160,19 +202,21 @@ def _lower(
                 lambda s: SchemaBuilder(s, inline, close=True, may_mark=False).build(),
                 grammar.as_it_stands(pool),
             )
-    json = JsonText(pool, limits, Whitespace.named(spec.whitespace), pointers=pointers)
+    json = JsonText(pool, limits, Whitespace.named(spec.whitespace), pointers=pointers, maps=maps)
     if isinstance(spec, JsonObject):
         return json.any_object()
     return SchemaBuilder(spec.schema, json, close=spec.close_objects).build()
 
 
-def _lower_arguments(pool: ExpressionPool, spec: Arguments, limits: Limits) -> Expression:
+def _lower_arguments(
+    pool: ExpressionPool, spec: Arguments, limits: Limits, *, maps: bool
+) -> Expression:
     notation = spec.notation
     if isinstance(notation, Literals):
-        return LiteralsBuilder(spec, LiteralText(pool, limits, notation)).build()
-    text = JsonText(pool, limits, Whitespace.named(spec.schema.whitespace))
+        return LiteralsBuilder(spec, LiteralText(pool, limits, notation, maps=maps)).build()
+    text = JsonText(pool, limits, Whitespace.named(spec.schema.whitespace), maps=maps)
     if notation.nested is not None:
-        text = LiteralText(pool, limits, notation.nested)
+        text = LiteralText(pool, limits, notation.nested, maps=maps)
     return ParametersBuilder(spec, notation, text).build()
 
 

@@ -55,8 +55,8 @@ class Choice:
     """Whether there are others: a number's digits may go on, an array end before its item, or
     something begin that is no value."""
     of: tuple[int, ...] = ()
-    """Where what was said takes some away of the ways that its state has: which of them are these.
-    They cannot be drawn as wholes."""
+    """Where what was said takes some away of the ways that its state has: which of them are
+    these."""
 
 
 UNLISTED = Choice((), is_open=True)

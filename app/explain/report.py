@@ -30,9 +30,11 @@ def explain_schema(spec: JsonSchema, limits: Limits | None = None) -> bytes:
     program = compile_program(spec, limits)
     graph = explore(program, max_nodes=_NODES)
     uses = [asdict(use) for use in keyword_uses(spec.schema)]
-    told = {"keywords": uses, "relaxed": relaxations(program)}
+    told = {"keywords": uses} | program_facts(program)
     report = length_facts(program) | graph_facts(graph) | told
-    whole = graph.whole and all(len(report[name]) <= _ENTRIES for name in ("edges", "keywords"))
+    whole = graph.whole and all(
+        len(report[name]) <= _ENTRIES for name in ("edges", "keywords", "may_repeat")
+    )
     bounded = {name: _bounded(value) for name, value in report.items()} | {"whole": whole}
     return json.dumps(bounded, ensure_ascii=False).encode("utf-8", "replace")
 
@@ -61,12 +63,14 @@ def length_facts(program: Program) -> dict[str, Any]:
     }
 
 
-def relaxations(program: Program) -> list[dict[str, Any]]:
-    """The places at which answers are not held to the schema."""
-    return [
+def program_facts(program: Program) -> dict[str, Any]:
+    """The places at which answers are not held to the schema, and the objects in which a name that
+    it leaves open may come twice."""
+    relaxed = [
         {"pointer": each.pointer, "keyword": each.keyword or None, "reason": each.reason}
         for each in program.relaxed
     ]
+    return {"relaxed": relaxed, "may_repeat": list(program.may_repeat)}
 
 
 def graph_facts(graph: Graph) -> dict[str, Any]:

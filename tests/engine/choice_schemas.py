@@ -34,7 +34,7 @@ def random_schema(rng: random.Random, depth: int = 0) -> Any:
     kinds = ["enum", "enum", "boolean", "integers", "const", "nullable", "union"]
     kind = rng.choice(kinds if depth else ["object", "object", "array", *kinds])
     if depth == 1 and rng.random() < 0.3:
-        kind = rng.choice(["object", "array", "set"])
+        kind = rng.choice(["object", "array", "set", "map"])
     match kind:
         case "enum":
             values: list[Any] = rng.sample(
@@ -61,6 +61,16 @@ def random_schema(rng: random.Random, depth: int = 0) -> Any:
             many = {"type": "string", "pattern": "^z", "maxLength": 3}
             items = {"anyOf": [few, rng.choice([many, {"type": "integer"}])]}
             return {"type": "array", "items": items, "uniqueItems": True, "maxItems": 4}
+        case "map":
+            few = {"enum": rng.sample(_WORDS, 3)}
+            value = random_schema(rng, depth + 1)
+            least = rng.randint(0, 2)
+            return {
+                "type": "object",
+                "propertyNames": few,
+                "additionalProperties": value,
+                "minProperties": least,
+            }
     names = rng.sample(["a", "ab", "me", "name", "or"], rng.randint(1, 3))
     required = [name for name in names if rng.random() < 0.6]
     properties = {name: random_schema(rng, depth + 1) for name in names}

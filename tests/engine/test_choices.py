@@ -175,18 +175,47 @@ SET = {
 }
 
 
-def test_what_is_not_drawn_as_a_whole_says_so() -> None:
+def test_items_that_differ_are_drawn_from_those_that_are_left() -> None:
     allowed = compiled(an_object(tags=SET, ok={"type": "boolean"}))
-    text, choices = run(make_engine(), [asked(allowed, EXACT)])["r0"]
-    assert choices
-    assert all(choice.by_tokens and not choice.ways for choice in choices)
-    assert [each.place for each in choices] == [Place.VALUE, Place.VALUE]
-    assert text[choices[0].start - 1 :].startswith(b", "), "behind the first item"
-    _, told = run(make_engine(), [asked(allowed, BOTH)])["r0"]
-    values = [choice for choice in told if choice.place is Place.VALUE]
-    assert [choice.by_tokens for choice in values] == [False, True, True, False]
-    _, told = run(make_engine(), [asked(allowed, REPORT)])["r0"]
-    assert not any(choice.by_tokens for choice in told)
+    for seed in range(10):
+        text, choices = run(make_engine(), [asked(allowed, BOTH, seed=seed)])[f"r{seed}"]
+        tags = json.loads(text)["tags"]
+        assert len(set(tags)) == 3
+        values = [each for each in choices if each.place is Place.VALUE][:3]
+        assert not any(each.by_tokens for each in choices)
+        for number, choice in enumerate(values):
+            said = {json.dumps(tag).encode() for tag in tags[:number]}
+            words = {each.way.text for each in choice.ways if each.way.kind == "value"}
+            assert words == {b'"a"', b'"ab"', b'"b"'} - said
+
+
+@pytest.mark.parametrize("items", [{"enum": ["n", "no", "y"]}, {"enum": ["n", "no", "y", 1.0]}])
+@pytest.mark.parametrize("more", [{}, {"prefixItems": [{"type": ["integer", "string"]}]}])
+def test_a_list_whose_items_differ_may_ask_for_exact_choices(
+    items: dict[str, Any], more: dict[str, Any]
+) -> None:
+    unique = {"type": "array", "uniqueItems": True, "minItems": 3, "maxItems": 3, **more}
+    allowed = compiled({**unique, "items": {**items, "x-choice": "exact"}})
+    model = _Liking({b'"n"': 0.1, b'"no"': 0.3, b'"y"': 0.4, b"1": 0.1, b"5": 0.1})
+    requests = [asked(allowed, REPORT, seed=seed) for seed in range(8)]
+    for text, choices in run(make_engine(model=model, num_blocks=1000), requests).values():
+        assert len({*map(str, json.loads(text))}) == 3
+        found = [each for each in choices if each.place is Place.VALUE]
+        assert found
+        assert not any(each.by_tokens for each in found)
+
+
+def test_choices_of_maps_are_drawn_as_wholes_whatever_was_said() -> None:
+    kinds = {"enum": ["a", "ab", "b"], "x-choice": "exact"}
+    allowed = compiled({"type": "object", "minProperties": 3, "additionalProperties": kinds})
+    for seed in range(6):
+        one = asked(allowed, ChoiceOptions(report=True), seed=seed)
+        text, choices = run(make_engine(), [one])[f"r{seed}"]
+        pairs = json.loads(text, object_pairs_hook=list)
+        assert len({name for name, _ in pairs}) == len(pairs) >= 3
+        values = [each for each in choices if each.place is Place.VALUE]
+        assert len(values) == len(pairs) + 1 or len(values) == len(pairs)
+        assert not any(each.by_tokens for each in values)
 
 
 def test_texts_that_are_too_many_to_list_say_so() -> None:

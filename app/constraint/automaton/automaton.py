@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.constraint.automaton.trie import DEAD
-from app.constraint.language.expressions import ByteSet, Expression, Kind
+from app.constraint.language.expressions import ByteSet, Expression, Kind, mark_after
 from app.constraint.program import Program
 from app.core.errors import ConstraintTooComplex
 
@@ -162,6 +162,12 @@ class Automaton:
                 self.steps[key] = after
         return after
 
+    def leads_on(self, expression: Expression, text: bytes) -> bool:
+        """Whether some string of ``expression`` begins with ``text``."""
+        for byte in text:
+            expression = self.derivatives.derivative_of(expression, byte)
+        return self.derivatives.is_alive(expression)
+
     def _stepped(self, state: State, text: bytes) -> State:
         here = self._expressions[state]
         position, size = 0, len(text)
@@ -214,11 +220,12 @@ class Automaton:
         return False
 
     def leading_literal(self, expression: Expression) -> bytes:
-        """The literal that ``expression`` is or starts with, b"" where there is none."""
-        pool = self.pool
-        kind, operand = pool.kinds[expression], pool.operands[expression]
-        if kind == Kind.CONCATENATION:
-            kind, operand = pool.kinds[operand[0]], pool.operands[operand[0]]
+        """The literal that ``expression`` is or starts with, inside marks or not, b"" where there
+        is none."""
+        kinds, operands = self.pool.kinds, self.pool.operands
+        kind, operand = kinds[expression], operands[expression]
+        while kind == Kind.CONCATENATION or kind == Kind.MARKED:
+            kind, operand = kinds[operand[0]], operands[operand[0]]
         return operand if kind == Kind.LITERAL else b""
 
     def _literal_prefix(self, expression: Expression, text: bytes, position: int) -> int:
@@ -228,12 +235,15 @@ class Automaton:
         return shared if literal[:shared] == text[position : position + shared] else 0
 
     def skip_literal(self, expression: Expression, count: int) -> Expression:
-        """``expression`` without the first ``count`` bytes of the literal at its beginning."""
+        """``expression`` without the first ``count`` bytes, one or more, of the literal at its
+        beginning."""
         pool = self.pool
-        if pool.kinds[expression] == Kind.LITERAL:
-            return pool.literal(pool.operands[expression][count:])
-        head, tail = pool.operands[expression]
-        return pool.concatenate(pool.literal(pool.operands[head][count:]), tail)
+        kind, operand = pool.kinds[expression], pool.operands[expression]
+        if kind == Kind.LITERAL:
+            return pool.literal(operand[count:])
+        if kind == Kind.MARKED:
+            return pool.marked(self.skip_literal(operand[0], count), mark_after(operand[1]))
+        return pool.concatenate(self.skip_literal(operand[0], count), operand[1])
 
 
 def _members(members: ByteSet) -> NDArray[np.intp]:

@@ -144,7 +144,9 @@ class _Search:
             return Choice(_text_ways([text for _, text in self._ways]))
         ways = [self._way(kind, text, tuple(texts)) for (kind, text), texts in self._ways.items()]
         values = {way.text for way in ways if way.kind == "value"}
-        is_exact = any(marked <= values for marked in self._pool.exact_choices)
+        is_exact = any(marked <= values for marked in self._pool.exact_choices) or any(
+            values and values <= marked for marked in self._pool.exact_lists
+        )
         return Choice(tuple(ways), is_exact, self._open)
 
     def _way(self, kind: WayKind, text: bytes, texts: tuple[bytes, ...]) -> Way:

@@ -70,6 +70,10 @@ class Parts:
         overlaps = len(self._overlaps) * (200 + 4 * self._index.words)
         return 120 * entries + self._beginnings.nbytes + overlaps
 
+    def split(self, expression: Expression) -> tuple[Expression, Expression] | None:
+        """See ``Plainness.split``."""
+        return self._plainness.split(expression)
+
     def fill(self, state: State, mask: Mask) -> int | None:
         """Set the tokens allowed in ``state``, but for duplicates and ends, in an empty ``mask``.
 

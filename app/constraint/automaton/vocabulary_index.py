@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -22,6 +22,31 @@ from app.core.constraint import Mask, Vocabulary
 
 _INTO_ITEM = re.compile(rb"[\[{,][ \n\r\t]*[^ \n\r\t]")
 """Where an item or a member begins behind something else."""
+_OUT_INTO_ITEM = re.compile(rb"\"[^\[{,]*[\[{,][ \n\r\t]*[^ \n\r\t]")
+"""The same behind the end of a text."""
+_INTO_TWO_ITEMS = re.compile(rb"[\[{,][ \n\r\t]*[^ \n\r\t](?s:.)*,[ \n\r\t]*[^ \n\r\t]")
+"""Where two of them do."""
+
+
+@dataclass(slots=True)
+class TextTree:
+    """Some texts of a sequence, by their bytes."""
+
+    ways: dict[int, TextTree] = field(default_factory=dict)
+    """By the next byte."""
+    numbers: list[int] = field(default_factory=list)
+    """Where in the sequence the texts are that end here."""
+
+    @classmethod
+    def of(cls, texts: Sequence[bytes | None], numbers: Iterable[int]) -> TextTree:
+        """Those of ``texts`` with these ``numbers``."""
+        root = cls()
+        for number in numbers:
+            node = root
+            for byte in texts[number] or b"":
+                node = node.ways.setdefault(byte, cls())
+            node.numbers.append(number)
+        return root
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +76,11 @@ class StringTokens:
         """Tokens that stay within a string of at most ``high`` more characters. Not to change."""
         row = int(np.searchsorted(self.needs, high, side="right")) - 1
         return self.within[row] if row >= 0 else None
+
+
+def _found(texts: Sequence[bytes | None], pattern: re.Pattern[bytes]) -> list[int]:
+    """The numbers of those in which a pattern is found."""
+    return [number for number, text in enumerate(texts) if text and pattern.search(text)]
 
 
 class VocabularyIndex:
@@ -88,15 +118,23 @@ class VocabularyIndex:
     @cached_property
     def tokens_into_items(self) -> Int32s:
         """Tokens in which a container or a comma is followed by something more."""
-        texts = enumerate(self.token_bytes)
-        return np.array([t for t, text in texts if text and _INTO_ITEM.search(text)], np.int32)
+        return np.array(_found(self.token_bytes, _INTO_ITEM), np.int32)
 
     @cached_property
-    def endings_into_items(self) -> tuple[NDArray[np.int64], ...]:
+    def tokens_out_into_items(self) -> Int32s:
+        """Those of them in which there is a quote before."""
+        return np.array(_found(self.token_bytes, _OUT_INTO_ITEM), np.int32)
+
+    @cached_property
+    def tokens_into_two_items(self) -> Int32s:
+        """Those of them in which that is so twice."""
+        return np.array(_found(self.token_bytes, _INTO_TWO_ITEMS), np.int32)
+
+    @cached_property
+    def endings_into_items(self) -> tuple[TextTree, ...]:
         """The same of the endings of each of ``strings``, by their indices."""
         return tuple(
-            np.array([i for i, text in enumerate(s.texts) if _INTO_ITEM.search(text)], np.int64)
-            for s in self.strings
+            TextTree.of(each.texts, _found(each.texts, _INTO_ITEM)) for each in self.strings
         )
 
     def new_mask(self) -> Mask:

@@ -28,10 +28,16 @@ class LiteralText(JsonText):
     """Builds values in ``notation``: one text for each."""
 
     def __init__(
-        self, pool: ExpressionPool, limits: Limits, notation: Literals, *, levels: bool = False
+        self,
+        pool: ExpressionPool,
+        limits: Limits,
+        notation: Literals,
+        *,
+        levels: bool = False,
+        maps: bool = False,
     ) -> None:
         whitespace = Whitespace(notation.comma.encode(), notation.colon.encode())
-        super().__init__(pool, limits, whitespace, levels=levels)
+        super().__init__(pool, limits, whitespace, levels=levels, maps=maps)
         self.notation = notation
 
     @property
@@ -60,7 +66,7 @@ class LiteralText(JsonText):
         return self.notation.written(value).encode(errors="surrogatepass")
 
     def with_levels(self) -> LiteralText:
-        return LiteralText(self.pool, self.limits, self.notation, levels=True)
+        return LiteralText(self.pool, self.limits, self.notation, levels=True, maps=self.maps)
 
     def string(self, low: int = 0, high: int | None = None) -> Expression:
         return self.quoted(self.pool.repeat(self.spell_freely(CHARACTERS), low, high))
@@ -77,10 +83,8 @@ class LiteralText(JsonText):
             return self.named(name, self.notation.colon, value)
         return self.pool.after_text(self.written(name) + self.whitespace.colon, value)
 
-    def free_member(self, content: Expression | None, value: Expression) -> Expression:
-        if self.notation.bare_names:
-            return self.freely_named(content, self.notation.colon, value)
-        return super().free_member(content, value)
+    def free_name(self, content: Expression | None) -> Expression:
+        return self.bare_name(content) if self.notation.bare_names else super().free_name(content)
 
     def named(self, name: str, equals: str, value: Expression) -> Expression:
         """A member of the ``name``, which stands there without quotes."""
@@ -89,12 +93,7 @@ class LiteralText(JsonText):
             raise UnsupportedSchema("properties", "/properties", reason)
         return self.pool.after_text((name + equals).encode(), value)
 
-    def freely_named(
-        self, content: Expression | None, equals: str, value: Expression
-    ) -> Expression:
-        """A member of another name, of ``content``, that may stand there without quotes."""
-        pool = self.pool
-        names = pool.repeat(utf8(pool, negate(_RESERVED)), 1)
-        if content is not None:
-            names = pool.intersect((content, names))
-        return pool.concatenate(names, pool.literal(equals.encode()), value)
+    def bare_name(self, content: Expression | None) -> Expression:
+        """A name of ``content`` that may stand there without quotes; None for any such name."""
+        names = self.pool.repeat(utf8(self.pool, negate(_RESERVED)), 1)
+        return names if content is None else self.pool.intersect((content, names))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Hashable, Iterable
 from functools import cache, cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 from app.constraint.json.numbers.decimals import number
 from app.constraint.json.numbers.multiples import integer
@@ -122,6 +122,9 @@ class JsonText:
     holds. It matters for indented text alone.
     """
 
+    brackets: ClassVar[bool] = True
+    """Whether the outermost object has some, and so is a level."""
+
     def __init__(
         self,
         pool: ExpressionPool,
@@ -130,6 +133,7 @@ class JsonText:
         *,
         levels: bool = False,
         pointers: bool = False,
+        maps: bool = False,
     ) -> None:
         self.pool = pool
         self.limits = limits
@@ -139,6 +143,8 @@ class JsonText:
         """Whether containers of a schema are marked as levels, so that items can be told apart."""
         self.pointers = pointers
         """Whether values are marked with their places in a schema."""
+        self.maps = maps
+        """Whether names of maps are told apart, where they can be."""
 
     @property
     def form(self) -> Hashable:
@@ -163,17 +169,23 @@ class JsonText:
 
     def with_levels(self) -> JsonText:
         """The same form, with containers marked as levels."""
-        return JsonText(
-            self.pool, self.limits, self.whitespace, levels=True, pointers=self.pointers
-        )
+        return self._in(self.whitespace, levels=True)
 
     def on_one_form(self) -> JsonText:
         """The same form where it leaves no choice of white space; else the plainest of its forms,
         so that equal values are equal texts."""
         if not self.whitespace.flexible:
             return self
+        return self._in(Whitespace(), levels=self.levels)
+
+    def _in(self, whitespace: Whitespace, *, levels: bool) -> JsonText:
         return JsonText(
-            self.pool, self.limits, Whitespace(), levels=self.levels, pointers=self.pointers
+            self.pool,
+            self.limits,
+            whitespace,
+            levels=levels,
+            pointers=self.pointers,
+            maps=self.maps,
         )
 
     @cached_property
@@ -211,14 +223,26 @@ class JsonText:
             return self.pool.after_text(written + space.colon, value)
         return self.pool.concatenate(self.pool.literal(written), space.after_name(self.pool), value)
 
-    def free_member(self, content: Expression | None, value: Expression) -> Expression:
-        """A member with any name of ``content``, which has no quotes; None for any name at all.
+    def free_name(self, content: Expression | None) -> Expression:
+        """Any name of ``content``, which has no quotes; None for any name at all.
 
         Beside names that are taken a key must have one spelling only, so that none can come back
         in disguise: see ``names_but``.
         """
-        name = self.string() if content is None else self.quoted(content)
-        return self.pool.concatenate(name, self.whitespace.after_name(self.pool), value)
+        return self.string() if content is None else self.quoted(content)
+
+    def free_member(
+        self, content: Expression | None, value: Expression, *, apart: bool = False
+    ) -> Expression:
+        """A member with a ``free_name``. ``apart``: it is marked, to differ from the others."""
+        name = self.free_name(content)
+        if apart:
+            name = self.pool.marked(name, Mark.ITEM)
+        return self.pool.concatenate(name, self._after_free_name, value)
+
+    @property
+    def _after_free_name(self) -> Expression:
+        return self.whitespace.after_name(self.pool)
 
     def names_but(self, taken: Iterable[str]) -> Expression:
         """The contents of all names but those ``taken``, in one spelling each."""

@@ -23,6 +23,8 @@ class Counting:
         self._exact: dict[Expression, int] = {}
         self._least: dict[Expression, int] = {}
         self._open: set[Expression] = set()
+        self.is_exact = True
+        """Whether nothing was left out so far: a count below its ``most`` is the number."""
         self._nested = 0
         self._within: dict[tuple[Expression, int], tuple[int, int]] = {}
 
@@ -53,6 +55,7 @@ class Counting:
         if expression in self._open or self._least.get(expression, 0) >= most:
             return most  # a way back to where it began: without end
         if self._nested >= _MOST_NESTED:
+            self.is_exact = False
             return 1
         self._open.add(expression)
         self._nested += 1

@@ -124,6 +124,8 @@ class Derivatives(Rows):
                 expression = operand[0]
             elif kind == Kind.UNION:
                 return any(self.is_alive(member) for member in operand)
+            elif kind == Kind.DRAWN:
+                return True
             elif kind == Kind.INTERSECTION or kind == Kind.COMPLEMENT:
                 fitting = self._fit(expression)
                 if fitting is not None:
@@ -233,6 +235,9 @@ class Derivatives(Rows):
                 expression = pool.expand_distinct(expression)
             elif kind == Kind.MARKED:
                 expression = operand[0]
+            elif kind == Kind.DRAWN:
+                _, text, expression = self._nearest_drawn(expression)
+                parts.append(text)
             elif kind == Kind.HOLE or kind == Kind.PIECE:
                 parts.append(self._shortest_piece(expression))
                 break
@@ -301,6 +306,8 @@ class Derivatives(Rows):
             return min(INFINITE, self.length(operand[0]) * int(operand[1]))
         if kind == Kind.MARKED:
             return self.length(operand[0])
+        if kind == Kind.DRAWN:
+            return self._nearest_drawn(expression)[0]
         if kind == Kind.EMPTY or kind == Kind.RULE:  # rules have their lengths from ``measure``
             return INFINITE
         if kind == Kind.HOLE:
@@ -317,6 +324,17 @@ class Derivatives(Rows):
         if fitting.is_shortest:
             return len(fitting.text)
         return self._search(expression, len(fitting.text))
+
+    def _nearest_drawn(self, expression: Expression) -> tuple[int, bytes, Expression]:
+        """The length of a drawn expression, the text that is on the way, and what follows it."""
+        start, texts = self.pool.operands[expression]
+        found = []
+        for text in texts:
+            after = start
+            for byte in text:
+                after = self.derivative_of(after, byte)
+            found.append((len(text) + self.length(after), text, after))
+        return min(found)
 
     def _fit(self, expression: Expression) -> Fit | None:
         """What is known of a pattern within a number of characters; None for other forms, too."""

@@ -30,6 +30,7 @@ from app.constraint.language.nodes import (
     Nodes,
     byte_range,
     byte_set,
+    mark_after,
 )
 
 __all__ = [
@@ -43,6 +44,7 @@ __all__ = [
     "Mark",
     "byte_range",
     "byte_set",
+    "mark_after",
 ]
 
 _MANY_MEMBERS = 16
@@ -120,6 +122,7 @@ class ExpressionPool(Nodes):
         other.nullable[:], other.regular[:] = self.nullable, self.regular
         other.bodies[:], other.landmarks = self.bodies, self.landmarks.copy()
         other.exact_choices = self.exact_choices.copy()
+        other.exact_lists = self.exact_lists.copy()
         other.pointers = self.pointers.copy()
         other.index = [index.copy() for index in self.index]
         return other

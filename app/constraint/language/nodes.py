@@ -44,6 +44,7 @@ class Kind:
     HOLE: Final = 11  # (core.verbatim.Hole, what it is while no document fills it)
     PIECE: Final = 12  # a state of the piece that fills a hole: see pieces.binding
     MARKED: Final = 13  # (expression, mark): the same language; see Mark
+    DRAWN: Final = 14  # (expression, texts): its strings that begin with one of these
 
 
 class Mark:
@@ -57,6 +58,11 @@ class Mark:
     ITEM: Final = 1  # an item that differs from the others of its level, not begun
     BEGUN: Final = 2  # the rest of one
     POINTER: Final = 3  # from here on: a value at a place of pool.pointers, or its rest
+
+
+def mark_after(mark: int) -> int:
+    """The mark of what is left after a byte."""
+    return Mark.BEGUN if mark == Mark.ITEM else mark
 
 
 def byte_range(first: int, last: int) -> ByteSet:
@@ -95,9 +101,17 @@ class Nodes:
         """Whether a grammar was lowered into it, which may nest expressions deeply."""
         self.exact_choices: set[frozenset[bytes]] = set()
         """Sets of values, each as it is written, that a schema wants drawn as wholes."""
+        self.exact_lists: set[frozenset[bytes]] = set()
+        """The same of items of lists that have each of these at most once."""
+        self.names_differ = False
+        """Whether names of maps are to be told apart, so that another try may do without."""
+        self.items_are_needed = False
+        """Whether some container must have an item of those that differ."""
+        self.may_repeat: set[str] = set()
+        """JSON Pointers of the objects of a schema that may have a free name twice."""
         self.pointers: dict[str, int] = {}
         """The marks of places in a schema, by JSON Pointer, in the order of their numbers."""
-        self.index: list[dict[Any, Expression]] = [{} for _ in range(Kind.MARKED + 1)]
+        self.index: list[dict[Any, Expression]] = [{} for _ in range(Kind.DRAWN + 1)]
         """For each kind, the expressions by their operands."""
         self.empty = self.node(Kind.EMPTY, None, nullable=False, regular=True)
         self.epsilon = self.node(Kind.EPSILON, None, nullable=True, regular=True)
@@ -204,6 +218,16 @@ class Nodes:
         mark = self.pointers.setdefault(pointer, Mark.POINTER + len(self.pointers))
         return self.marked(expression, mark)
 
+    def drawn(self, expression: Expression, texts: Iterable[bytes]) -> Expression:
+        """The strings of ``expression`` that begin with one of ``texts``, all of which lead to
+        some. Made within an answer, where what may follow has marks."""
+        kept = tuple(sorted(set(texts)))
+        if not kept:
+            return self.empty
+        if not kept[0]:
+            return expression
+        return self.node(Kind.DRAWN, (expression, kept), nullable=False, regular=False)
+
     def leading_repetition(self, expression: Expression) -> tuple[Expression, Expression] | None:
         """The repetition that ``expression`` begins with, inside marks or not, and what follows.
 
@@ -217,8 +241,7 @@ class Nodes:
             return found and (found[0], self.concatenate(found[1], operand[1]))
         if kind == Kind.MARKED:
             found = self.leading_repetition(operand[0])
-            mark = Mark.BEGUN if operand[1] == Mark.ITEM else operand[1]
-            return found and (found[0], self.marked(found[1], mark))
+            return found and (found[0], self.marked(found[1], mark_after(operand[1])))
         return None
 
     def declare_rule(self, *, nullable: bool = False) -> Expression:
@@ -249,7 +272,7 @@ class Nodes:
             return (operand,)
         if kind == Kind.DISTINCT:
             return (*operand[0], operand[1])
-        if kind == Kind.MARKED:
+        if kind == Kind.MARKED or kind == Kind.DRAWN:
             return (operand[0],)
         if kind == Kind.HOLE:
             return (operand[1],)

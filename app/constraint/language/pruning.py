@@ -44,6 +44,9 @@ def pruned(pool: ExpressionPool, root: Expression) -> tuple[ExpressionPool, Expr
         if moved[expression] >= 0 and isinstance(name, str)
     }
     result.exact_choices = pool.exact_choices
+    result.exact_lists = pool.exact_lists
+    result.items_are_needed = pool.items_are_needed
+    result.may_repeat = pool.may_repeat
     result.pointers = pool.pointers
     return result, moved[root]
 

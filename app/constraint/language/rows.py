@@ -16,7 +16,7 @@ from app.constraint.language.expressions import (
     Expression,
     ExpressionPool,
     Kind,
-    Mark,
+    mark_after,
 )
 from app.core.errors import ConstraintTooComplex
 
@@ -157,7 +157,7 @@ class Rows:
                 return self.join(after, pool.repeat_after_one(*operand))
             if kind == Kind.MARKED:
                 after = self.derivative_of(operand[0], byte)
-                return pool.marked(after, _mark_after(operand[1]))
+                return pool.marked(after, mark_after(operand[1]))
             if kind == Kind.COMPLEMENT:
                 return pool.complement(self.derivative_of(operand, byte))
             if kind == Kind.UNION or kind == Kind.INTERSECTION:
@@ -189,8 +189,10 @@ class Rows:
         if kind == Kind.DISTINCT:
             return self.row(pool.expand_distinct(expression))
         if kind == Kind.MARKED:
-            mark = _mark_after(operand[1])
+            mark = mark_after(operand[1])
             return [(b, pool.marked(e, mark)) for b, e in self.row(operand[0])]
+        if kind == Kind.DRAWN:
+            return self._row_of_drawn(*operand)
         if kind == Kind.HOLE:
             return self.row(operand[1])
         return []
@@ -277,6 +279,15 @@ class Rows:
         finally:
             self._open.discard(rule)
 
+    def _row_of_drawn(self, expression: Expression, texts: Iterable[bytes]) -> Row:
+        rests: dict[int, list[bytes]] = {}
+        for text in texts:
+            rests.setdefault(text[0], []).append(text[1:])
+        return [
+            (1 << byte, self.pool.drawn(self.derivative_of(expression, byte), rest))
+            for byte, rest in rests.items()
+        ]
+
     def _merge(self, rows: Iterable[Row]) -> Row:
         """The row of a union, from the rows of its members.
 
@@ -314,11 +325,6 @@ class Rows:
 def _ones(number: int) -> bytes:
     """A table that translates the byte ``number`` to the digit 1, and all others to 0."""
     return bytes(b"1"[0] if byte == number else b"0"[0] for byte in range(256))
-
-
-def _mark_after(mark: int) -> int:
-    """The mark of what is left after a byte."""
-    return Mark.BEGUN if mark == Mark.ITEM else mark
 
 
 def _refine(

@@ -12,6 +12,8 @@ from app.constraint.language.expressions import Expression, Kind, Mark
 _Scan = tuple[bool, tuple[bool, ...]]
 """Whether an item of the level around is being written, and the same of the levels within."""
 
+_BLANKS = b" \n\r\t"
+
 _ROUND = 16
 """Counts up to a power of this are looked up as that power."""
 
@@ -29,6 +31,7 @@ class Levels:
         self._pool = automaton.pool
         self._counting = Counting(automaton.derivatives)
         self._begun: dict[State, tuple[bool, ...]] = {}
+        self._ahead: dict[State, bool] = {}
         self._without: dict[tuple[State, int], State] = {}
         self._endless: dict[tuple[State, int], bool] = {}
         self._extra: dict[tuple[Expression, int], int] = {}
@@ -46,7 +49,7 @@ class Levels:
 
     @property
     def nbytes(self) -> int:
-        known = len(self._begun) + len(self._without) + len(self._endless)
+        known = len(self._begun) + len(self._ahead) + len(self._without) + len(self._endless)
         known += len(self._extra) + len(self._extra_at)
         return 160 * known
 
@@ -58,12 +61,55 @@ class Levels:
             known = self._begun[state] = self._scan(self._automaton.expression(state))[1]
         return known
 
+    def is_ahead(self, state: State) -> bool:
+        """Whether an item may begin here, with nothing but blanks before it."""
+        known = self._ahead.get(state)
+        if known is None:
+            known = self._ahead[state] = self._leads(self._automaton.expression(state))
+        return known
+
+    def _leads(self, expression: Expression) -> bool:
+        pool = self._pool
+        while True:
+            kind, operand = pool.kinds[expression], pool.operands[expression]
+            if kind == Kind.UNION:
+                return any(map(self._leads, operand))
+            if kind == Kind.MARKED or kind == Kind.DRAWN:
+                if kind == Kind.MARKED and operand[1] == Mark.ITEM:
+                    return True
+                expression = operand[0]
+            elif kind == Kind.CONCATENATION:
+                if self._leads(operand[0]):
+                    return True
+                if not self._may_be_blank(operand[0]):
+                    return False
+                expression = operand[1]
+            else:
+                return False
+
+    def _may_be_blank(self, expression: Expression) -> bool:
+        """Whether ``expression`` has a string of nothing but blanks, as far as that is plain."""
+        pool = self._pool
+        kind, operand = pool.kinds[expression], pool.operands[expression]
+        if kind == Kind.LITERAL:
+            return not operand.strip(_BLANKS)
+        if kind == Kind.BYTES:
+            return any(operand >> byte & 1 for byte in _BLANKS)
+        if kind in (Kind.CONCATENATION, Kind.UNION):
+            combine = all if kind == Kind.CONCATENATION else any
+            return pool.nullable[expression] or combine(map(self._may_be_blank, operand))
+        return pool.nullable[expression] or (
+            kind == Kind.REPETITION and self._may_be_blank(operand[0])
+        )
+
     def _scan(self, expression: Expression) -> _Scan:
         pool = self._pool
         kind, operand = pool.kinds[expression], pool.operands[expression]
         if kind == Kind.MARKED and operand[1] != Mark.ITEM:
             here, inside = self._scan(operand[0])
             return (False, (here, *inside)) if operand[1] == Mark.LEVEL else (True, inside)
+        if kind == Kind.DRAWN:
+            return self._scan(operand[0])
         if kind == Kind.UNION:
             found = [self._scan(member) for member in operand]
         elif kind == Kind.CONCATENATION:
@@ -91,6 +137,10 @@ class Levels:
         kind, operand = pool.kinds[expression], pool.operands[expression]
         if kind == Kind.UNION:
             return pool.union([self._cut(member, levels) for member in operand])
+        if kind == Kind.DRAWN:
+            cut = self._cut(operand[0], levels)
+            texts = [text for text in operand[1] if self._automaton.leads_on(cut, text)]
+            return pool.drawn(cut, texts)
         if kind == Kind.CONCATENATION:
             cut = pool.concatenate(self._cut(operand[0], levels), operand[1])
             if pool.nullable[operand[0]] and not self._marks(operand[0]):
@@ -117,7 +167,9 @@ class Levels:
         return pool.intersect((expression, pool.complement(pool.epsilon)))
 
     def is_endless(self, state: State, level: int) -> bool:
-        """Whether the item of ``level`` can be finished in more ways than an answer can use up."""
+        """Whether the item of ``level`` can be finished in more ways than an answer can use up.
+
+        Of one that was drawn it is not known."""
         known = self._endless.get((state, level))
         if known is None:
             rest = self._rest(state, level)

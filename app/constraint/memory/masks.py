@@ -14,9 +14,10 @@ import numpy as np
 
 from app.constraint.automaton.automaton import Automaton, State
 from app.constraint.automaton.bits import clear_bits, finish
-from app.constraint.automaton.masks import Masks
+from app.constraint.automaton.masks import InString, Masks
 from app.constraint.automaton.trie import DEAD, Int32s
-from app.constraint.memory.places import Place, Places
+from app.constraint.automaton.vocabulary_index import TextTree
+from app.constraint.memory.places import BYTES, Place, Places
 from app.constraint.memory.plans import Plans
 from app.constraint.memory.said import Frame, Said
 from app.core.constraint import Mask
@@ -74,6 +75,15 @@ class _Crossing:
     """The states after the others."""
 
 
+_NO_CROSSING = _Crossing(_NONE, _NONE, ())
+
+
+def _allowed(mask: Mask, tokens: Int32s) -> Int32s:
+    """Those of ``tokens`` that ``mask`` allows."""
+    allowed: Int32s = tokens[mask[tokens >> 5] >> (tokens & 31).astype(np.uint32) & 1 != 0]
+    return allowed
+
+
 class PlaceMasks:
     """Masks of the places of one automaton over one vocabulary. One thread at a time."""
 
@@ -84,6 +94,8 @@ class PlaceMasks:
         self._index = masks.index
         self._automaton: Automaton = places.automaton
         self._crossing: dict[State, _Crossing] = {}
+        self._double: dict[State, Int32s] = {}
+        self._behind: dict[tuple[State, int], _Crossing] = {}
         self._known: dict[tuple[State, int, bytes, int], _Near] = {}
         self._kept = 0
         """Bytes of the arrays in it."""
@@ -93,7 +105,8 @@ class PlaceMasks:
     @property
     def nbytes(self) -> int:
         """Memory, in bytes, estimated. Any thread may read it."""
-        kept = 400 * (len(self._known) + len(self._crossing)) + 200 * len(self._added)
+        kept = 400 * (len(self._known) + len(self._crossing) + len(self._behind))
+        kept += 200 * (len(self._added) + len(self._double))
         return kept + self._kept
 
     def mask(self, place: Place) -> Mask:
@@ -123,9 +136,12 @@ class PlaceMasks:
         return mask
 
     def _conflicts(self, place: Place) -> _Conflicts:
-        near = self._near(place) if place.near or place.waits else _NOTHING_NEAR
-        tokens = self._crossing_of(place.state).risky
-        if near is _NOTHING_NEAR and not len(tokens):
+        near = self._near(place) if place.near or self._places.waits(place) else _NOTHING_NEAR
+        if self._says_nothing(place):
+            tokens = self._doubling(place.state)
+        else:
+            tokens = self._crossing_of(place.state).risky
+        if near is _NOTHING_NEAR and (tokens is _NONE or not len(tokens)):
             return _NO_CONFLICTS
         risky, lost = [], []
         for token in tokens.tolist():
@@ -135,6 +151,24 @@ class PlaceMasks:
             else:
                 risky.append((token, after))
         return _Conflicts(np.concatenate([near.lost, np.array(lost, np.int32)]), near, tuple(risky))
+
+    def _says_nothing(self, place: Place) -> bool:
+        """Whether no item was said, is begun or is next in the containers that are open."""
+        for frame, begun in zip(place.frames, place.begun, strict=True):
+            if begun or frame.said.texts:
+                return False
+        return not self._places.levels.is_ahead(place.state)
+
+    def _doubling(self, state: State) -> Int32s:
+        """Tokens that may say two items where nothing was said. Memoised."""
+        known = self._double.get(state)
+        if known is None:
+            index, mask = self._index, self._masks.mask(state)
+            known = _allowed(mask, index.tokens_into_two_items)
+            if len(known):
+                known = self._crossing_of(state).risky
+            self._double[state] = known
+        return known
 
     def _near(self, place: Place) -> _Near:
         """What lies along the texts that were said. It is kept for a while: where one more was
@@ -215,7 +249,7 @@ class PlaceMasks:
                 if after is None or (not endless and after.near and way is None):
                     tokens = trie.token[node : trie.skip[node]]
                     lost.append(tokens[tokens >= 0])
-                elif after.near or after.waits:
+                elif after.near or places.waits(after):
                     if after.repeats:
                         lost.extend(self._endings_below(node, after))
                     if endless:
@@ -249,61 +283,71 @@ class PlaceMasks:
         if known is None:
             inside = self._masks.in_string(state)
             if inside is None:
-                tokens = self._index.tokens_into_items
-                mask = self._masks.mask(state)
-                allowed = mask[tokens >> 5] >> (tokens & 31).astype(np.uint32) & 1
-                tokens = tokens[allowed != 0]
-                texts = [self._index.token_bytes[token] or b"" for token in tokens.tolist()]
-                begins, risky, ends = self._into_items(state, texts)
-                known = _Crossing(tokens[begins], tokens[risky], ends)
+                index, mask = self._index, self._masks.mask(state)
+                in_text = self._masks.is_in_text(state)
+                tokens = index.tokens_out_into_items if in_text else index.tokens_into_items
+                tree = TextTree.of(index.token_bytes, _allowed(mask, tokens).tolist())
+                known = self._into_items(state, tree)
             else:
-                strings = self._index.strings[inside.spelling]
-                endings = self._index.endings_into_items[inside.spelling]
-                texts = [strings.texts[ending] for ending in endings.tolist()]
-                begins, risky, ends = self._into_items(inside.tail, texts)
-                fits = (strings.characters >= inside.low) & (strings.characters <= inside.high)
-                known = _Crossing(
-                    strings.token[fits & np.isin(strings.ending, endings[begins])],
-                    strings.token[fits & np.isin(strings.ending, endings[risky])],
-                    ends,
-                )
+                known = self._out_of_string(inside)
             self._crossing[state] = known
         return known
 
-    def _into_items(
-        self, start: State, texts: list[bytes]
-    ) -> tuple[list[int], list[int], tuple[State, ...]]:
-        """Those of ``texts`` on whose way an item begins, and the risky ones among them, by their
-        indices; and the states after the others of them."""
+    def _out_of_string(self, inside: InString) -> _Crossing:
+        """The same within a string: by what comes behind it."""
+        key = (inside.tail, inside.spelling)
+        behind = self._behind.get(key)
+        if behind is None:
+            tree = self._index.endings_into_items[inside.spelling]
+            behind = self._behind[key] = self._into_items(inside.tail, tree)
+        if not len(behind.begins):
+            return behind
+        strings = self._index.strings[inside.spelling]
+        fits = (strings.characters >= inside.low) & (strings.characters <= inside.high)
+        return _Crossing(
+            strings.token[fits & np.isin(strings.ending, behind.begins)],
+            strings.token[fits & np.isin(strings.ending, behind.risky)],
+            behind.ends,
+        )
+
+    def _into_items(self, start: State, tree: TextTree) -> _Crossing:
+        """Those texts of ``tree`` on whose way from ``start`` an item begins, by their numbers."""
         levels, step = self._places.levels, self._automaton.step
-        begins, risky, ends = [], [], dict[State, None]()
-        for index, text in enumerate(texts):
-            self._automaton.derivatives.spend(_STEP_WORK * len(text))
-            state, began, ended = start, False, False
-            before = levels.begun(state)
-            for byte in text:
-                state = step(state, bytes([byte]))
-                if state == DEAD:
-                    break
-                after = levels.begun(state)
+        spend = self._automaton.derivatives.spend
+        begins: list[int] = []
+        risky: list[int] = []
+        ends = dict[State, None]()
+        waiting = [(tree, start, levels.begun(start), False, False)]
+        while waiting:
+            node, state, before, began, ended = waiting.pop()
+            if began and node.numbers:
+                begins += node.numbers
+                if ended or any(
+                    begun and (self._may_end(state, level) or not levels.is_endless(state, level))
+                    for level, begun in enumerate(before)
+                ):
+                    risky += node.numbers
+                else:
+                    ends[state] = None
+            for byte, below in node.ways.items():
+                spend(_STEP_WORK)
+                target = step(state, BYTES[byte])
+                if target == DEAD:
+                    continue
+                after = levels.begun(target)
+                if after == before:
+                    waiting.append((below, target, before, began, ended))
+                    continue
                 was = [*before, *[False] * len(after)]
-                ended |= began and (
+                over = began and (
                     len(after) < len(before)
                     or any(b and not a for a, b in zip(after, before, strict=False))
                 )
-                began |= any(a and not b for a, b in zip(after, was, strict=False))
-                before = after
-            if state == DEAD or not began:
-                continue
-            begins.append(index)
-            if ended or any(
-                begun and (self._may_end(state, level) or not levels.is_endless(state, level))
-                for level, begun in enumerate(before)
-            ):
-                risky.append(index)
-            else:
-                ends[state] = None
-        return begins, risky, tuple(ends)
+                starts = any(a and not b for a, b in zip(after, was, strict=False))
+                waiting.append((below, target, after, began or starts, ended or over))
+        if not begins:
+            return _NO_CROSSING
+        return _Crossing(np.array(begins, np.int32), np.array(risky, np.int32), tuple(ends))
 
     def _may_end(self, state: State, level: int) -> bool:
         """Whether the item of ``level`` is whole here, or would be but for what was said."""
@@ -314,8 +358,11 @@ class PlaceMasks:
         levels, automaton = self._places.levels, self._automaton
         said = max((len(frame.said.texts) for frame in place.frames), default=0)
         far = self._masks.far_bytes(place.state)
-        longest = self._index.longest
-        items = far // 2 + len(place.frames) + longest
+        items = len(place.frames) + 1  # those that are begun, or that a comma asks for
+        if len(self._crossing_of(place.state).begins):
+            items += self._index.longest
+        if automaton.pool.items_are_needed:
+            items += far // 2
         more = levels.extra_of_items(said + items)
         near = conflicts.near
         states = {**dict.fromkeys(self._crossing_of(place.state).ends), **near.states}

@@ -38,6 +38,11 @@ class Memory:
         """Before the first byte of an answer."""
         return self.places.start(START)
 
+    def only(self, place: Place, way: Way, before: bytes) -> Place:
+        """See ``ChoosingState.only``."""
+        whole = before + way.text if way.ends_answer else None
+        return self.places.only(place, [before + text for text in way.texts], whole)
+
     def left(self, place: Place, choice: Choice) -> Choice | None:
         """Those of the ways that still lead from ``place`` to an answer; None where none does.
 
@@ -52,6 +57,8 @@ class Memory:
             if texts or ends:
                 numbers.append(number)
                 ways.append(replace(way, texts=texts, ends_answer=ends))
+        if ways == [*choice.ways]:
+            return choice
         if not ways:
-            return choice if not choice.ways else None
+            return None
         return replace(choice, ways=tuple(ways), of=tuple(numbers))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Hashable
-from dataclasses import dataclass
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, replace
 
 from app.constraint.automaton.automaton import Automaton, State
 from app.constraint.automaton.trie import DEAD
@@ -12,13 +12,17 @@ from app.constraint.language.derivatives import preferred_byte
 from app.constraint.language.expressions import INFINITE, ByteSet
 from app.constraint.memory.levels import Levels
 from app.constraint.memory.said import NOTHING, Frame
+from app.core.errors import RejectedToken
 
-_BYTES = [bytes([byte]) for byte in range(256)]
+BYTES = [bytes([byte]) for byte in range(256)]
 
 _STEP_WORK = 4
 """Steps of work that a byte costs here."""
 
 _MOST_RUNS = 16_384
+
+_STRUCTURE = frozenset(b"\"[]{}(),'<>:=")
+"""Without one of them no container begins or ends, and no item begins behind another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,17 +37,15 @@ class Place:
     @property
     def near(self) -> bool:
         """Whether an item that is being written may yet be one that was said."""
-        return any(f.near for f, begun in zip(self.frames, self.begun, strict=True) if begun)
+        for frame, begun in zip(self.frames, self.begun, strict=True):
+            if begun and frame.low < frame.high:
+                return True
+        return False
 
     @property
     def repeats(self) -> bool:
         """Whether an item that is being written may not end here, as it was said."""
         return any(f.repeats for f, begun in zip(self.frames, self.begun, strict=True) if begun)
-
-    @property
-    def waits(self) -> bool:
-        """Whether an item is next that may be one that was said."""
-        return bool(self.begun) and not self.begun[-1] and bool(self.frames[-1].said.texts)
 
     @property
     def key(self) -> Hashable:
@@ -72,7 +74,7 @@ class Places:
     def step(self, place: Place, byte: int) -> Place | None:
         """The place after ``byte``; None where it leaves the language or repeats an item."""
         self._spend(_STEP_WORK)
-        state = self.automaton.step(place.state, _BYTES[byte])
+        state = self.automaton.step(place.state, BYTES[byte])
         if state == DEAD:
             return None
         levels = self.levels
@@ -80,7 +82,7 @@ class Places:
         for level, inside in enumerate(begun):
             frame = place.frames[level] if level < len(place.frames) else NOTHING
             if inside:
-                frame = frame.after(_BYTES[byte])
+                frame = frame.after(BYTES[byte])
             elif frame.text:
                 frame = frame.ended()
             frames.append(frame)
@@ -112,24 +114,53 @@ class Places:
             after = self.step(after, byte) if after is not None else None
         return after if after is not None and self.is_alive(after) else None
 
+    def only(self, place: Place, texts: Sequence[bytes], whole: bytes | None = None) -> Place:
+        """``place`` without the answers that neither go on with one of ``texts`` nor are ``whole``.
+
+        What may follow keeps its marks. Raises ``RejectedToken`` where no answer is left.
+        """
+        pool, here = self.automaton.pool, self.automaton.expression(place.state)
+        kept = [text for text in texts if self.advance(place, text) is not None]
+        left = pool.drawn(here, kept)
+        if whole is not None:
+            left = pool.union((pool.literal(whole), left))
+        if left == pool.empty:
+            raise RejectedToken(f"none of {texts!r} can follow here")
+        state = self.automaton.state(left)
+        begun = self.levels.begun(state)
+        return replace(place, state=state, frames=place.frames[: len(begun)], begun=begun)
+
     def _run(self, place: Place, data: bytes) -> State | None:
         """The state after ``data`` where items neither begin nor end on the way, else None."""
-        if not all(place.begun):
-            return None
         key = (place.state, data)
         if key not in self._runs:
             if len(self._runs) >= _MOST_RUNS:
                 self._runs.clear()
             state = place.state
+            if _STRUCTURE.isdisjoint(data) and not self.levels.is_ahead(state):
+                self._spend(_STEP_WORK)  # no item begins, and one that ends does not begin again
+                state = self.automaton.step(state, data)
+                whole = state != DEAD and self.levels.begun(state) == place.begun
+                self._runs[key] = state if whole else None
+                return self._runs[key]
             for byte in data:
                 self._spend(_STEP_WORK)
-                state = self.automaton.step(state, _BYTES[byte])
+                state = self.automaton.step(state, BYTES[byte])
                 if state == DEAD or self.levels.begun(state) != place.begun:
                     self._runs[key] = None
                     break
             else:
                 self._runs[key] = state
         return self._runs[key]
+
+    def waits(self, place: Place) -> bool:
+        """Whether an item is next, perhaps behind blanks, that may be one that was said."""
+        return (
+            bool(place.begun)
+            and not place.begun[-1]
+            and bool(place.frames[-1].said.texts)
+            and self.levels.is_ahead(place.state)
+        )
 
     def begins(self, before: Place, after: Place) -> bool:
         """Whether an item begins with the byte between two places."""
@@ -164,7 +195,7 @@ class Places:
             if begun and frame.near:
                 found |= frame.next_bytes()
         bits = 0
-        if place.waits:
+        if self.waits(place):
             found |= place.frames[-1].next_bytes()
             expression = self.automaton.expression(place.state)
             for members, _ in self.automaton.derivatives.live_row(expression):
@@ -182,7 +213,7 @@ class Places:
         order = 0
         while waiting:
             _, _, _, way, place = heapq.heappop(waiting)
-            if way and not place.near and not place.waits:
+            if way and not place.near and not self.waits(place):
                 return way, place
             narrow = self.narrow(place)
             for members, _ in row(automaton.expression(place.state)):
@@ -198,7 +229,7 @@ class Places:
                     bound = size + length(after.state)
                     if bound < INFINITE:
                         order -= 1
-                        entry = (bound, -size, order, way + _BYTES[byte], after)
+                        entry = (bound, -size, order, way + BYTES[byte], after)
                         heapq.heappush(waiting, entry)
         return None
 

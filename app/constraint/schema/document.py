@@ -146,6 +146,10 @@ class Document:
     def _index(self) -> _Index:
         return _Index(self.root, self.dialect, self._keys)
 
+    def has_any(self, keywords: frozenset[str]) -> bool:
+        """Whether one of ``keywords`` is in it (or a member called so)."""
+        return not keywords.isdisjoint(self._keys)
+
     @property
     def says_unknown(self) -> bool:
         """Whether keywords that its draft does not know are in it (or members called so)."""

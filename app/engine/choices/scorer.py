@@ -128,7 +128,7 @@ class Scorer:
         told = cursor.text(found.start, cursor.length)
         left = [_rest(way, told) is not None for way in choice.ways].count(True)
         wanted = (options.exact or choice.is_exact) and len(choice.ways) != 1
-        exact = wanted and left > 1 and not choice.is_open and not choice.of
+        exact = wanted and left > 1 and not choice.is_open
         whole = bool(choice.ways) and choice.ways[0].kind in ("value", "text")
         if not exact and not (options.report and (several or whole)):
             self._pass_over(sequence, found, wanted)

@@ -65,7 +65,9 @@ class ParameterText(Unbracketed):
             raise UnsupportedSchema("properties", "/properties", reason)
         return self.pool.concatenate(self._before(name), value)
 
-    def free_member(self, content: Expression | None, value: Expression) -> Expression:
+    def free_member(
+        self, content: Expression | None, value: Expression, *, apart: bool = False
+    ) -> Expression:
         """A member of another name than those declared, of which ``content`` has JSON's spelling.
 
         It is made of characters that are spelled alike with quotes and without.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cached_property, partial
 from typing import Any
 
@@ -33,7 +33,7 @@ from app.constraint.schema.lowering.object_text import ObjectWriter
 from app.constraint.schema.lowering.plenty import LevelsNeeded, Plenty
 from app.constraint.schema.meanings import Meanings
 from app.constraint.schema.numeric import build_numbers
-from app.constraint.schema.objects import object_shape
+from app.constraint.schema.objects import ABOUT_NAMES, holds_maps, object_shape
 from app.constraint.schema.strings import Strings
 from app.constraint.schema.values import identity
 from app.core.choices import MOST_BYTES, MOST_WAYS
@@ -58,6 +58,10 @@ class SchemaBuilder:
 
     def __init__(self, schema: Any, text: JsonText, *, close: bool, may_mark: bool = True) -> None:
         """``may_mark``: False where the text around it has several readings at once."""
+        document = Document(schema, text.limits)
+        if text.maps and may_mark and document.has_any(ABOUT_NAMES) and holds_maps(schema):
+            text = text.with_levels()
+            text.pool.names_differ = True
         self._schema = schema
         self._text = text
         self._one_form = text.on_one_form()
@@ -65,7 +69,7 @@ class SchemaBuilder:
         self._limits = text.limits
         self._close = close
         self._may_mark = may_mark
-        self._document = Document(schema, text.limits)
+        self._document = document
         self._summaries = Summaries(self._document)
         self._strings = Strings(text)
         self._evaluation = self._evaluate(loosely=False)
@@ -111,7 +115,7 @@ class SchemaBuilder:
             return self._with_levels().build()
         self._plenty.check()
         for node in self._document.nodes_with(EXACT_CHOICE):
-            self._pool.exact_choices.add(self._exact_choice(node))
+            self._pool.exact_choices.update(self._exact_choice(node))
         return root
 
     def _root(self) -> Expression:
@@ -121,8 +125,8 @@ class SchemaBuilder:
         """The same with containers marked."""
         return SchemaBuilder(self._schema, self._text.with_levels(), close=self._close)
 
-    def _exact_choice(self, node: Node) -> frozenset[bytes]:
-        """The values of a node that wants them drawn as wholes."""
+    def _exact_choice(self, node: Node) -> Iterator[frozenset[bytes]]:
+        """The values of a node that wants them drawn as wholes, freely written and in one form."""
         if node.schema[EXACT_CHOICE] != "exact":
             pointer = node.pointer_to(EXACT_CHOICE)
             raise InvalidSchema(f"{EXACT_CHOICE} must be 'exact'", pointer=pointer)
@@ -136,7 +140,8 @@ class SchemaBuilder:
             pointer = node.pointer_to(EXACT_CHOICE)
             reason = f"more than {MOST_WAYS} values, or {MOST_BYTES} bytes, are not drawn as wholes"
             raise UnsupportedSchema(EXACT_CHOICE, pointer, reason)
-        return texts
+        yield texts
+        yield frozenset(json_text(_in_one_form(value)) for value in values)
 
     def _value(self, goal: Goal, depth: int, form: Form = Form.ANY) -> Expression:
         """The values that satisfy ``goal``, written at ``depth``, in ``form``."""
@@ -331,16 +336,21 @@ class SchemaBuilder:
         found = {identity(value): write(form.value_of(value), depth) for value in values}
         if len(found) > self._limits.different_items:
             return None
+        if any(EXACT_CHOICE in node.schema for each in self._branches.of(goal) for node in each):
+            self._pool.exact_lists.add(frozenset(found.values()))
         return [self._pool.literal(written) for written in found.values()]
 
 
 def _check_items(branch: Branch) -> None:
     """Raises ``UnsupportedSchema`` for what items cannot be that have to differ."""
     for node in branch:
-        for keyword in (VERBATIM, EXACT_CHOICE):
-            if keyword in node.schema:
-                reason = "not inside items that have to differ (uniqueItems)"
-                raise UnsupportedSchema(keyword, node.pointer_to(keyword), reason)
+        if VERBATIM in node.schema:
+            reason = "not inside items that have to differ (uniqueItems)"
+            raise UnsupportedSchema(VERBATIM, node.pointer_to(VERBATIM), reason)
+
+
+def _in_one_form(value: Any) -> Any:
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def words_of(kind: str, nodes: Goal) -> list[Any]:

@@ -22,8 +22,12 @@ class ArgumentList(Unbracketed, LiteralText):
     def member(self, name: str, value: Expression) -> Expression:
         return self.named(name, self.notation.equals, value)
 
-    def free_member(self, content: Expression | None, value: Expression) -> Expression:
-        return self.freely_named(content, self.notation.equals, value)
+    def free_name(self, content: Expression | None) -> Expression:
+        return self.bare_name(content)
+
+    @property
+    def _after_free_name(self) -> Expression:
+        return self.pool.literal(self.notation.equals.encode())
 
 
 class LiteralsBuilder(ArgumentsBuilder):
@@ -32,7 +36,7 @@ class LiteralsBuilder(ArgumentsBuilder):
     def __init__(self, spec: Arguments, text: LiteralText) -> None:
         schema = spec.schema.schema
         super().__init__(spec, _sorted(schema) if text.notation.sorted_names else schema, text)
-        self._literals = text
+        self._literals = text.with_levels() if self._text.levels else text
 
     def _root(self) -> Expression:
         self._refuse(VERBATIM, "not in arguments that are not written as JSON")
@@ -44,7 +48,9 @@ class LiteralsBuilder(ArgumentsBuilder):
     @property
     def _members(self) -> ArgumentList:
         text = self._literals
-        return ArgumentList(text.pool, text.limits, text.notation, levels=text.levels)
+        return ArgumentList(
+            text.pool, text.limits, text.notation, levels=text.levels, maps=text.maps
+        )
 
     def _object(self, value: dict[str, Any]) -> Expression:
         notation = self._literals.notation

@@ -12,12 +12,18 @@ from dataclasses import dataclass
 from app.constraint.cached_method import cached_method
 from app.constraint.json.text import JsonText
 from app.constraint.language.counting import ENDLESS
-from app.constraint.language.expressions import Expression, Mark
+from app.constraint.language.expressions import Expression
 from app.constraint.schema.document import Goal, Node
 from app.constraint.schema.keywords import SOME_MEMBER
 from app.constraint.schema.lowering.free_names import FreeNames, property_names
 from app.constraint.schema.lowering.plenty import LevelsNeeded, Plenty
-from app.constraint.schema.objects import Member, ObjectShape, SomeMember, is_that_member
+from app.constraint.schema.objects import (
+    Member,
+    ObjectShape,
+    SomeMember,
+    is_map,
+    is_that_member,
+)
 from app.constraint.schema.strings import Strings
 from app.core.errors import ConstraintTooComplex, UnsupportedSchema
 
@@ -70,6 +76,8 @@ class ObjectWriter:
         """Free names that are told apart, where they are."""
         self.told_apart = False
         """Whether free names are, so that each of them counts."""
+        self.most_free: int | None = None
+        """How many members without names of their own there may be, as there are no more names."""
         self.once = once
         """Whether equal objects must be equal texts: at most one member without a name of its own,
         as two might come in either order."""
@@ -86,9 +94,15 @@ class ObjectWriter:
         names = property_names(nodes)
         members = [self._member(names, member, wanted) for member in shape.members]
         members = [m for m in members if m.required or m.plain != self.pool.empty or m.claims]
-        self._check_counts(nodes, shape, members)
+        counted = self._counts_free(nodes, shape, members)
         everything = (1 << len(wanted)) - 1
+        self.told_apart = counted or self._is_map(nodes, shape)
         free = self._free(nodes, shape, 0, 0)
+        if self.told_apart and not self._has_names(nodes):
+            if counted:
+                raise _too_few(nodes)
+            self.told_apart = False
+            free = self._free(nodes, shape, 0, 0)
         blocks = {
             (missing, block): self._free(nodes, shape, block, missing ^ block)
             for missing in range(1, everything + 1)
@@ -96,7 +110,7 @@ class ObjectWriter:
         }
         if free == self.pool.empty and not wanted and shape.low > len(members):
             return self.pool.empty
-        self._check_names(nodes)
+        self._note(nodes, shape, free)
         items = _Tails(self, members, free, blocks, shape).build(everything)
         may_be_empty = not shape.low and not wanted and not any(m.required for m in members)
         return self._text.begun(b"{}", items, may_be_empty=may_be_empty, depth=self._depth)
@@ -145,33 +159,47 @@ class ObjectWriter:
             ]
         )
 
-    def _check_counts(self, nodes: Goal, shape: ObjectShape, members: list[_Written]) -> None:
+    def _counts_free(self, nodes: Goal, shape: ObjectShape, members: list[_Written]) -> bool:
+        """Whether so many members are asked for that free ones must count."""
         required = sum(member.required for member in members)
         if shape.low <= max(required, len(members) + 1) or not shape.open:
-            return
+            return False
         node = next(node for node in nodes if "minProperties" in node.schema)
         if shape.some or self.once:
             reason = "names that the schema leaves open are not told apart here"
             raise UnsupportedSchema("minProperties", node.pointer_to("minProperties"), reason)
         if not self._text.levels:
             raise LevelsNeeded(node, "minProperties")
-        self.told_apart = True
+        return True
+
+    def _is_map(self, nodes: Goal, shape: ObjectShape) -> bool:
+        """Whether free names are told apart though no count asks for it."""
+        text = self._text
+        alone = shape.some or self.once or not shape.open or shape.high == 1
+        return text.maps and text.levels and text.brackets and not alone and is_map(nodes)
 
     def _free_member(self, names: Expression | None, value: Expression) -> Expression:
-        if not self.told_apart or names is None:
-            return self._text.free_member(names, value)
-        self._names.append(names)
-        name = self.pool.marked(self._text.quoted(names), Mark.ITEM)
-        return self.pool.concatenate(name, self._text.whitespace.after_name(self.pool), value)
+        if self.told_apart:
+            self._names.append(self._text.free_name(names))
+        return self._text.free_member(names, value, apart=self.told_apart)
 
-    def _check_names(self, nodes: Goal) -> None:
-        """There must be names enough for all members that are to differ."""
-        if not self.told_apart:
-            return
-        node = next(node for node in nodes if "minProperties" in node.schema)
-        if not any(self._plenty.count(n, ENDLESS, node) == ENDLESS for n in self._names):
-            reason = "there may be too few names that the schema leaves open"
-            raise UnsupportedSchema("minProperties", node.pointer_to("minProperties"), reason)
+    def _has_names(self, nodes: Goal) -> bool:
+        """Whether it is known how many names there are for members that are to differ.
+
+        No more members are written than there are names, so one is always left.
+        """
+        if not property_names(nodes) and not any("patternProperties" in n.schema for n in nodes):
+            return True
+        number = self._plenty.number_of(self._names[::-1])
+        self.most_free = None if number == ENDLESS else number
+        return number is not None
+
+    def _note(self, nodes: Goal, shape: ObjectShape, free: Expression) -> None:
+        """Note of an object with free names whether these differ."""
+        if self.told_apart:
+            self.pool.items_are_needed |= shape.low > 0
+        elif free != self.pool.empty and not self.once and shape.high != 1:
+            self.pool.may_repeat.update(node.pointer for node in nodes[:1])
 
 
 class _Tails:
@@ -197,6 +225,7 @@ class _Tails:
         required = sum(member.required for member in members)
         self._low = shape.low if shape.low > required else min(shape.low, 1)
         self._high = shape.high
+        self._most_free = writer.most_free
         named_only = free == self._pool.empty and not blocks
         if shape.high is not None and named_only and shape.high >= len(members):
             self._high = None
@@ -264,7 +293,7 @@ class _Tails:
         low = max(self._low - count, 0)
         if not missing:
             many = low > 1 and not self._writer.told_apart
-            others = pool.empty if many else pool.repeat(more, low, self._free_room(count))
+            others = pool.empty if many else pool.repeat(more, low, self._free_room(count, 0))
             return pool.concatenate(others, self._writer.end)
         options = []
         for size in range(max(low, 1), missing.bit_count() + 1):
@@ -279,8 +308,7 @@ class _Tails:
         if self._low > 1 and not self._writer.told_apart:
             return pool.empty
         if not missing:
-            room = 0 if self._writer.once else self._room(1)
-            others = pool.repeat(more, max(self._low - 1, 0), room)
+            others = pool.repeat(more, max(self._low - 1, 0), self._free_room(1, 1))
             return pool.concatenate(self._free, others, self._writer.end)
         options = []
         for size in range(1, missing.bit_count() + 1):
@@ -312,10 +340,21 @@ class _Tails:
         """How many members may come after ``count``; None without bound."""
         return None if self._high is None else self._high - count
 
-    def _free_room(self, count: int) -> int | None:
-        """The same for members without names of their own that may come in any order."""
-        room = self._room(count)
-        return room if not self._writer.once else 1 if room is None else min(room, 1)
+    def _free_room(self, count: int, free: int) -> int | None:
+        """The same for members without names of their own that may come in any order, ``free`` of
+        them being there already."""
+        rooms = [room for room in (self._room(count), self._most_free) if room is not None]
+        if self._most_free is not None:
+            rooms[-1] -= free
+        if self._writer.once:
+            rooms.append(1 - free)
+        return min(rooms, default=None)
+
+
+def _too_few(nodes: Goal) -> UnsupportedSchema:
+    node = next(node for node in nodes if "minProperties" in node.schema)
+    reason = "there may be too few names that the schema leaves open"
+    return UnsupportedSchema("minProperties", node.pointer_to("minProperties"), reason)
 
 
 def _parts(chosen: Missing) -> list[Missing]:

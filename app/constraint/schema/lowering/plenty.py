@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from app.constraint.language.counting import Counting
+from collections.abc import Iterable
+
+from app.constraint.language.counting import ENDLESS, Counting
 from app.constraint.language.derivatives import Derivatives
 from app.constraint.language.expressions import Expression, ExpressionPool
 from app.constraint.schema.document import Node
-from app.core.errors import UnsupportedSchema
+from app.core.errors import ConstraintTooComplex, UnsupportedSchema
+
+_NAMES_WORK = 50_000
+"""Steps of work for the names of one object."""
 
 
 class LevelsNeeded(Exception):
@@ -36,6 +41,21 @@ class Plenty:
             self._later.append((values, most, asks))
             return most
         return self._counting.count(values, most)
+
+    def number_of(self, names: Iterable[Expression]) -> int | None:
+        """How many ``names`` there are in all, no two of them alike, at most ``ENDLESS``; None
+        where that takes too much work."""
+        derivatives = Derivatives(self._pool)
+        derivatives.allow(_NAMES_WORK)
+        counting, total = Counting(derivatives), 0
+        try:
+            for each in names:
+                total += counting.count(each)
+                if total >= ENDLESS:
+                    return ENDLESS
+        except ConstraintTooComplex:
+            return None
+        return total if counting.is_exact else None
 
     def check(self) -> None:
         """Raises ``UnsupportedSchema`` for values that were not counted and are few."""

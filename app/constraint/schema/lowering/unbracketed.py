@@ -21,6 +21,8 @@ from app.core.errors import UnsupportedSchema
 class Unbracketed(JsonText):
     """The members of an object, and nothing around them."""
 
+    brackets = False
+
     @property
     def empty(self) -> Expression:
         """No members."""
