@@ -67,10 +67,8 @@ class Beginnings:
     def _new_literal(
         self, here: Expression, literal: bytes, text: bytes
     ) -> tuple[Int32s, int, list[Behind]]:
-        pool, trie, found = self._automaton.pool, self._index.trie, self._found
-        tail = pool.epsilon
-        if pool.kinds[here] == Kind.CONCATENATION:
-            tail = pool.operands[here][1]
+        trie, found = self._index.trie, self._found
+        tail = self._automaton.skip_literal(here, len(literal))
         whole = text + literal
         raw = np.frombuffer(whole, np.uint8)
         count, least, node = begun(trie.byte, trie.skip, trie.token, raw, len(text), found)
