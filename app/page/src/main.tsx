@@ -7,6 +7,7 @@ import "./styles/base.css";
 import "uplot/dist/uPlot.min.css";
 import "./code/code.css";
 import "./operations/operations.css";
+import "./ui/listing.css";
 import { App } from "./app";
 import { restoreFromLink } from "./link";
 import { fillForm } from "./request/form";

@@ -1,7 +1,5 @@
 /** Text of a program, of any length: what of it is out of sight is not laid out. */
 
-import "./listing.css";
-
 /** Lines that are laid out together. */
 const BLOCK = 100;
 
