@@ -20,6 +20,7 @@ _WARMING = JsonSchema(
         "properties": {
             "a": {"type": "string", "minLength": 1},
             "b": {"type": "string", "pattern": "^(a+b)*$", "maxLength": 9},
+            "c": {"enum": ["a", "b", "c", "d", "e", "f", "g", "h"]},
         },
         "required": ["a"],
         "additionalProperties": {"type": "string"},
@@ -78,7 +79,7 @@ class Compiler:
         self._limits = limits
         small = VocabularyIndex(_Bytes())
         warmed = CompiledConstraint(compile_program(_WARMING), small)
-        _run_kernels(warmed, b'{"a": "x", "b": "ab", "bc": "y"}')
+        _run_kernels(warmed, b'{"a": "x", "b": "ab", "c": "h", "bc": "y"}')
         differing = CompiledConstraint(compile_program(_DIFFERING), small)
         _run_kernels(differing, b'["a", "ab"]')
         quote = CompiledConstraint(compile_program(_QUOTING), small)

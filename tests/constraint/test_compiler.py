@@ -16,11 +16,12 @@ KERNELS = """
 import json, sys
 from numba.core.dispatcher import Dispatcher
 from app.constraint import Compiler, JsonSchema
-from app.constraint.automaton import bits, part_walks, trie
+from app.constraint.automaton import beginnings, bits, part_walks, trie
 from app.text import Vocabulary
 
 def compiled():
-    found = {**vars(trie), **vars(bits), **vars(part_walks)}
+    modules = [trie, bits, part_walks, beginnings]
+    found = {name: each for module in modules for name, each in vars(module).items()}
     kernels = {name: each for name, each in found.items() if isinstance(each, Dispatcher)}
     return {name: len(kernel.signatures) for name, kernel in kernels.items()}
 
@@ -30,7 +31,7 @@ schema = {
     "type": "object",
     "properties": {
         "name": {"type": "string", "minLength": 2, "maxLength": 9},
-        "tags": {"type": "array", "items": {"enum": ["a", "ab"]}},
+        "tags": {"type": "array", "items": {"enum": ["a", "ab", *"bcdefgh"]}},
         "code": {"type": "string", "pattern": "^[^x]*xy$"},
     },
     "required": ["name"],

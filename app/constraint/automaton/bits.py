@@ -56,14 +56,18 @@ def finish(mask: UInt32s, duplicates: Int32s, eos: Int32s, ends: bool) -> None:
 
 
 @kernel()
-def fingerprint(words: UInt32s | UInt64s) -> np.int64:
+def fingerprint(words: UInt64s, last: np.uint32) -> np.int64:
     """A number that masks with different bits hardly share; not against an adversary.
+
+    ``words`` are all pairs of a mask's words, ``last`` is the last one, in a pair or not.
 
     0 for a mask without bits, and for no other. Four lanes of multiplications, as those of a hash
     table's hash (Appleby, MurmurHash3).
     """
     factor, none = np.uint64(0xFF51AFD7ED558CCD), np.uint64(0)
     a, b, c, d, some = np.uint64(1), np.uint64(2), np.uint64(3), np.uint64(4), none
+    some |= np.uint64(last)
+    d ^= np.uint64(last) * factor
     whole = len(words) // 4 * 4
     for index in range(0, whole, 4):
         first, second = np.uint64(words[index]), np.uint64(words[index + 1])

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from app.constraint.automaton.automaton import Automaton, State
-from app.constraint.automaton.trie import Int32s, along, cover
+from app.constraint.automaton.trie import Int32s, cover
 from app.constraint.automaton.vocabulary_index import VocabularyIndex
 
 _SPELLED_BYTES = 1 << 16
@@ -122,10 +122,9 @@ class Distances:
     def beginning(self, text: bytes) -> Int32s:
         """The token with which ``text``, which is not empty, is spelled in the fewest tokens."""
         length = int(self.split(text)[1][0])
-        trie, raw = self._index.trie, np.frombuffer(text[:length], np.uint8)
-        found = np.empty((length, 2), np.int32)
-        count, _ = along(trie.byte, trie.skip, trie.token, raw, found)
-        return found[count - 1 : count, 0].copy()
+        trie = self._index.trie
+        node = trie.find(text[:length])
+        return trie.token[node : node + 1]
 
     def _follow(self, state: State, plan: _Plan) -> None:
         """Note the distances of ``state`` and of the next states that its fewest tokens pass.

@@ -213,7 +213,8 @@ class Masks:
 
         Raises ``ConstraintTooComplex`` where it allows nothing.
         """
-        number = int(fingerprint(mask if len(mask) % 2 else mask.view(np.uint64)))
+        pairs = mask[: len(mask) // 2 * 2].view(np.uint64)
+        number = int(fingerprint(pairs, mask[-1]))
         if number == 0:
             raise _no_way()
         mask.flags.writeable = False

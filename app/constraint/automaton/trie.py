@@ -131,31 +131,6 @@ def _find(byte: UInt8s, skip: Int32s, text: UInt8s) -> int:
 
 
 @kernel()
-def along(
-    byte: UInt8s, skip: Int32s, token: Int32s, text: UInt8s, found: Int32s
-) -> tuple[int, int]:
-    """Strings of the trie that ``text`` begins with: how many, and the node of all of ``text``.
-
-    ``found[:count]`` [V, 2] gets their indices and lengths; the node is -1 where there is none.
-    """
-    node, end, count = 0, len(byte), 0
-    for position in range(len(text)):
-        while node < end and byte[node] != text[position]:
-            node = skip[node]
-        if node >= end:
-            return count, -1
-        if token[node] >= 0:
-            found[count, 0] = token[node]
-            found[count, 1] = position + 1
-            count += 1
-        if position == len(text) - 1:
-            return count, node
-        end = skip[node]
-        node += 1
-    return count, -1
-
-
-@kernel()
 def walk(
     byte: UInt8s,
     depth: Int32s,

@@ -6,7 +6,7 @@ import numpy as np
 
 from app.constraint.automaton.automaton import Automaton, State
 from app.constraint.automaton.bits import different
-from app.constraint.automaton.trie import Int32s, Trie, along, walk, walk_any
+from app.constraint.automaton.trie import Int32s, Trie, walk, walk_any
 
 _ROOM = 512
 """Strings that a walk begins with room for; sixteen times that where it finds more."""
@@ -43,15 +43,6 @@ class Walks:
             found = with_room(found, count, trie.strings + 1)
         automaton.derivatives.spend(count // TOKENS_PER_STEP)
         return found[:count]
-
-    def along(self, trie: Trie, text: bytes) -> tuple[Int32s, int]:
-        """Strings that ``text`` begins with, the shortest first, and the node of all of ``text``.
-
-        Shape [N, 2], (index, length); the node is -1 where there is none.
-        """
-        found = np.empty((len(text), 2), np.int32)
-        count, node = along(trie.byte, trie.skip, trie.token, np.frombuffer(text, np.uint8), found)
-        return found[:count], node
 
     def any(self, trie: Trie, state: State, tail: bytes) -> bool:
         """Whether some string of ``trie`` is ``tail`` and then something that lives from there."""
