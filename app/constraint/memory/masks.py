@@ -37,7 +37,7 @@ class _Near:
 
     lost: Int32s
     """Tokens that its state allows and that lead to a repetition."""
-    tokens: tuple[Int32s, ...]
+    tokens: Int32s
     """Tokens after which an item may yet be one that was said."""
     states: dict[State, None]
     """The states after those of them that have endings without end."""
@@ -46,9 +46,13 @@ class _Near:
     grows: bool
     """Whether another text that is said adds to this, and takes nothing away."""
 
+    @property
+    def nbytes(self) -> int:
+        return self.lost.nbytes + self.tokens.nbytes
+
 
 _NONE: Int32s = np.empty(0, np.int32)
-_NOTHING_NEAR = _Near(_NONE, (), {}, 0, True)
+_NOTHING_NEAR = _Near(_NONE, _NONE, {}, 0, True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,10 +194,9 @@ class PlaceMasks:
             known = self._grown(place, level) or self._along(place)
             if len(self._known) >= _MOST_KNOWN:
                 for old in [*self._known][: _MOST_KNOWN // 2]:
-                    gone = self._known.pop(old)
-                    self._kept -= gone.lost.nbytes + sum(part.nbytes for part in gone.tokens)
+                    self._kept -= self._known.pop(old).nbytes
             self._known[key] = known
-            self._kept += known.lost.nbytes + sum(part.nbytes for part in known.tokens)
+            self._kept += known.nbytes
         return known
 
     def _grown(self, place: Place, level: int) -> _Near | None:
@@ -215,8 +218,8 @@ class PlaceMasks:
                 frames[level] = Frame(Said.of(close), frame.text, 0, len(close))
                 more = self._along(Place(place.state, tuple(frames), place.begun))
                 return _Near(
-                    np.concatenate([known.lost, more.lost]),
-                    (*known.tokens, *more.tokens),
+                    np.union1d(known.lost, more.lost),
+                    np.union1d(known.tokens, more.tokens),
                     {**known.states, **more.states},
                     max(known.farthest, more.farthest),
                     more.grows,
@@ -261,7 +264,7 @@ class PlaceMasks:
                     if trie.token[node] >= 0:
                         near.append(int(trie.token[node]))
                     waiting.append((text, after))
-        ends = (np.array(near, np.int32),) if near else ()
+        ends = np.array(near, np.int32)
         return _Near(np.concatenate(lost), ends, states, farthest, grows)
 
     def _endings_below(self, node: int, place: Place) -> Iterator[Int32s]:
@@ -400,7 +403,7 @@ class PlaceMasks:
                 fits[state] = size + items * levels.extra_of_items(said + items) < budget
         keep = fits[found[:, 1]]
         texts, special = self._index.token_bytes, dict(conflicts.risky)
-        close = np.concatenate([*conflicts.near.tokens, self._crossing_of(place.state).begins])
+        close = np.concatenate([conflicts.near.tokens, self._crossing_of(place.state).begins])
         for row in np.flatnonzero(np.isin(found[:, 0], close)).tolist():
             token = int(found[row, 0])
             after = special.get(token) or self._places.advance(place, texts[token] or b"")
