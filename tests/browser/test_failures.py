@@ -10,6 +10,7 @@ from playwright.sync_api import Page, expect
 
 from loadtest.server import Server, running_server
 from tests.browser.pages import answer, press, run, write_regex
+from tests.browser.wires import Wire
 
 KEY = "a-key-for-the-tests"
 
@@ -90,13 +91,18 @@ def test_a_page_whose_server_is_gone_says_so(opened: Callable[..., Page]) -> Non
 def test_a_server_that_dies_in_the_middle_leaves_what_it_wrote_and_a_word_about_it(
     opened: Callable[..., Page], guarded: Server
 ) -> None:
-    page = opened(url=guarded.url, model=False)
-    give(page, KEY)
-    expect(page.locator("#model")).to_have_value("leapjson-demo")
-    write_regex(page, "[a-z ]{1500}")
-    press(page, "Run")
-    expect(page.locator("#answer .token").nth(5)).to_be_attached()
-    guarded.process.kill()
+    with Wire(guarded.url) as wire:
+        page = opened(url=wire.url, model=False)
+        give(page, KEY)
+        expect(page.locator("#model")).to_have_value("leapjson-demo")
+        write_regex(page, "[a-z ]{1500}")
+        press(page, "Run")
+        expect(page.locator("#answer .token").nth(5)).to_be_attached()
+        guarded.process.kill()
+        fails_and_says_so(page)
+
+
+def fails_and_says_so(page: Page) -> None:
     expect(page.locator(".answer-text .failure")).to_contain_text(
         "The connection ended before the answer did."
     )
