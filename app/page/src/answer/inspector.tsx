@@ -17,8 +17,8 @@ export function Inspector() {
     const left = Math.max(8, Math.min(found.box.left, document.documentElement.clientWidth - width - 8));
     const below = found.box.bottom + 6;
     const top = below + height > innerHeight && found.box.top > height + 12 ? found.box.top - height - 6 : below;
-    element.style.left = `${left}px`;
-    element.style.top = `${top}px`;
+    // A translation, not a place of its own in the layout: the pointer's box must not count as a layout shift.
+    element.style.translate = `${left}px ${top}px`;
   }, [found]);
   // The element is always there, so that screen readers know of it before it says something.
   return (
