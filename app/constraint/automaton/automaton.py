@@ -115,6 +115,12 @@ class Automaton:
         expression = self._expressions[state]
         return self.pool.nullable[expression] and not self.derivatives.live_row(expression)
 
+    def without_marks(self, state: State) -> State:
+        """The state of the same language without the marks around what it begins with."""
+        here = self._expressions[state]
+        plain = self.derivatives.without_marks(here)
+        return state if plain == here else self.state(plain)
+
     def length(self, state: State) -> int:
         """Bytes in the shortest completion of ``state``."""
         return self.derivatives.length(self._expressions[state])

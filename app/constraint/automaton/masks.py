@@ -86,8 +86,13 @@ class Masks:
         """Tokens allowed in ``state``, end of sequence included where it is accepting."""
         mask = self._masks.get(state)
         if mask is None:
-            inside = self.in_string(state)
-            mask = self._string_mask(state, inside) if inside is not None else self._new_mask(state)
+            plain = self.automaton.without_marks(state)
+            if plain != state:
+                mask = self.mask(plain)
+                self._far_bytes[state] = self._far_bytes[plain]
+            else:
+                inside = self.in_string(state)
+                mask = self._string_mask(state, inside) if inside else self._new_mask(state)
             self._masks[state] = mask
         return mask
 

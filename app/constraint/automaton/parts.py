@@ -81,7 +81,7 @@ class Parts:
         be too many parts, and ``mask`` is to be thrown away.
         """
         pool, derivatives = self._automaton.pool, self._automaton.derivatives
-        start = self._automaton.expression(state)
+        start = derivatives.without_marks(self._automaton.expression(state))
         waiting: list[tuple[Expression, bytes]] = [(start, b"")]
         seen = set(waiting)
         far = 0
@@ -102,7 +102,8 @@ class Parts:
                 if not members:
                     far = max(far, self._split(here, text, mask))
                 others = [(member, text) for member in members]
-            for other in others:
+            for expression, begun in others:
+                other = derivatives.without_marks(expression), begun
                 if other not in seen:
                     seen.add(other)
                     waiting.append(other)
@@ -117,8 +118,6 @@ class Parts:
         kind, operand = pool.kinds[head], pool.operands[head]
         if kind == Kind.RULE:
             return [pool.concatenate(pool.body(head), tail)]
-        if kind == Kind.MARKED:
-            return [pool.concatenate(operand[0], tail)]  # marks allow no other tokens
         if kind == Kind.DISTINCT:
             return [pool.concatenate(pool.expand_distinct(head), tail)]
         if tail != pool.epsilon and self._plainness.is_plain(head):

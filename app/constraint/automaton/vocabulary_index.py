@@ -36,14 +36,17 @@ class TextTree:
     """By the next byte."""
     numbers: list[int] = field(default_factory=list)
     """Where in the sequence the texts are that end here."""
+    height: int = 0
+    """Bytes of the longest of what is below."""
 
     @classmethod
     def of(cls, texts: Sequence[bytes | None], numbers: Iterable[int]) -> TextTree:
         """Those of ``texts`` with these ``numbers``."""
         root = cls()
         for number in numbers:
-            node = root
-            for byte in texts[number] or b"":
+            node, text = root, texts[number] or b""
+            for place, byte in enumerate(text):
+                node.height = max(node.height, len(text) - place)
                 node = node.ways.setdefault(byte, cls())
             node.numbers.append(number)
         return root
@@ -114,6 +117,11 @@ class VocabularyIndex:
             known[strings.token] = strings.ending
             self._endings[spelling] = known
         return known
+
+    @cached_property
+    def lengths(self) -> Int32s:
+        """Bytes of each token. Shape [V]."""
+        return np.array([len(text or b"") for text in self.token_bytes], np.int32)
 
     @cached_property
     def tokens_into_items(self) -> Int32s:

@@ -128,6 +128,26 @@ class Rows:
             result = self._joined[key] = pool.concatenate(head, tail)
         return result
 
+    def without_marks(self, expression: Expression) -> Expression:
+        """The same language, without the marks around what it begins with."""
+        kinds, operands = self.pool.kinds, self.pool.operands
+        here, marked, behind = expression, False, list[Expression]()
+        while True:
+            kind = kinds[here]
+            if kind == Kind.CONCATENATION:
+                here, tail = operands[here]
+                behind.append(tail)
+            elif kind == Kind.MARKED:
+                here, marked = operands[here][0], True
+            else:
+                break
+        if not marked:
+            return expression
+        rest = behind.pop(0) if behind else self.pool.epsilon
+        for tail in behind:
+            rest = self.join(tail, rest)
+        return self.join(here, rest)
+
     def derivative_of(self, expression: Expression, byte: int) -> Expression:
         """What may follow ``byte``, perhaps nothing.
 

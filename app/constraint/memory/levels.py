@@ -7,7 +7,7 @@ from itertools import zip_longest
 from app.constraint.automaton.automaton import Automaton, State
 from app.constraint.automaton.trie import DEAD
 from app.constraint.language.counting import ENDLESS, Counting
-from app.constraint.language.expressions import Expression, Kind, Mark
+from app.constraint.language.expressions import INFINITE, Expression, Kind, Mark
 
 _Scan = tuple[bool, tuple[bool, ...]]
 """Whether an item of the level around is being written, and the same of the levels within."""
@@ -29,9 +29,11 @@ class Levels:
     def __init__(self, automaton: Automaton) -> None:
         self._automaton = automaton
         self._pool = automaton.pool
+        self._num_shared = self._pool.num_shared
         self._counting = Counting(automaton.derivatives)
         self._begun: dict[State, tuple[bool, ...]] = {}
         self._ahead: dict[State, bool] = {}
+        self._before: dict[Expression, int] = {}
         self._without: dict[tuple[State, int], State] = {}
         self._endless: dict[tuple[State, int], bool] = {}
         self._extra: dict[tuple[Expression, int], int] = {}
@@ -51,7 +53,7 @@ class Levels:
     def nbytes(self) -> int:
         known = len(self._begun) + len(self._ahead) + len(self._without) + len(self._endless)
         known += len(self._extra) + len(self._extra_at)
-        return 160 * known
+        return 160 * known + 100 * len(self._before)
 
     def begun(self, state: State) -> tuple[bool, ...]:
         """By level, from the outermost: whether an item of it is being written, or is whole and
@@ -86,6 +88,51 @@ class Levels:
                 expression = operand[1]
             else:
                 return False
+
+    def bytes_before(self, state: State) -> int:
+        """Bytes that come before the next item that begins, at least."""
+        return self._bytes_before(self._automaton.expression(state))
+
+    def _bytes_before(self, expression: Expression) -> int:
+        pool = self._pool
+        if pool.regular[expression] or expression < self._num_shared:
+            return INFINITE
+        known = self._before.get(expression)
+        if known is None:
+            kind, operand = pool.kinds[expression], pool.operands[expression]
+            if kind == Kind.CONCATENATION:
+                head, tail = operand
+                known, behind = self._bytes_before(head), self._bytes_before(tail)
+                if behind < known:
+                    known = min(known, self._automaton.derivatives.length(head) + behind)
+            elif kind == Kind.UNION:
+                known = min(map(self._bytes_before, operand))
+            elif kind == Kind.MARKED and operand[1] == Mark.ITEM:
+                known = 0
+            elif kind == Kind.RULE:
+                known = 0 if self._has_items(expression) else INFINITE
+            elif kind in (Kind.MARKED, Kind.DRAWN, Kind.REPETITION):
+                known = self._bytes_before(operand[0])
+            elif kind == Kind.DISTINCT:
+                known = min(map(self._bytes_before, pool.parts(expression)))
+            else:
+                known = INFINITE
+            self._before[expression] = known
+        return known
+
+    def _has_items(self, expression: Expression) -> bool:
+        """Whether some item may begin within ``expression``."""
+        pool, seen = self._pool, {expression}
+        waiting = [expression]
+        while waiting:
+            here = waiting.pop()
+            if pool.kinds[here] == Kind.MARKED and pool.operands[here][1] == Mark.ITEM:
+                return True
+            for part in pool.parts(here):
+                if part not in seen and part >= self._num_shared and not pool.regular[part]:
+                    seen.add(part)
+                    waiting.append(part)
+        return False
 
     def _may_be_blank(self, expression: Expression) -> bool:
         """Whether ``expression`` has a string of nothing but blanks, as far as that is plain."""

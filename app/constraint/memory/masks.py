@@ -27,6 +27,9 @@ _MOST_ADDED = 4096
 _MOST_NEW = 64
 """Texts that are added to what was known before all are followed again."""
 
+_FEW = 8
+"""Tokens that are not worth a closer look at where they may lead."""
+
 _STEP_WORK = 4
 """Steps of work that a node of the vocabulary's trie costs here."""
 
@@ -167,8 +170,7 @@ class PlaceMasks:
         """Tokens that may say two items where nothing was said. Memoised."""
         known = self._double.get(state)
         if known is None:
-            index, mask = self._index, self._masks.mask(state)
-            known = _allowed(mask, index.tokens_into_two_items)
+            known = self._reaching(state, self._index.tokens_into_two_items)
             if len(known):
                 known = self._crossing_of(state).risky
             self._double[state] = known
@@ -285,16 +287,26 @@ class PlaceMasks:
         known = self._crossing.get(state)
         if known is None:
             inside = self._masks.in_string(state)
-            if inside is None:
-                index, mask = self._index, self._masks.mask(state)
-                in_text = self._masks.is_in_text(state)
-                tokens = index.tokens_out_into_items if in_text else index.tokens_into_items
-                tree = TextTree.of(index.token_bytes, _allowed(mask, tokens).tolist())
-                known = self._into_items(state, tree)
-            else:
-                known = self._out_of_string(inside)
+            known = self._out_of_string(inside) if inside else self._out_of_structure(state)
             self._crossing[state] = known
         return known
+
+    def _out_of_structure(self, state: State) -> _Crossing:
+        """The same where ``state`` is not between two characters of a string."""
+        tokens = self._reaching(state, self._index.tokens_into_items)
+        if len(tokens) > _FEW and self._masks.is_in_text(state):
+            tokens = np.intersect1d(tokens, self._index.tokens_out_into_items, True)
+        if not len(tokens):
+            return _NO_CROSSING
+        return self._into_items(state, TextTree.of(self._index.token_bytes, tokens.tolist()))
+
+    def _reaching(self, state: State, tokens: Int32s) -> Int32s:
+        """Those of ``tokens`` that are allowed and long enough to begin an item."""
+        tokens = _allowed(self._masks.mask(state), tokens)
+        if not len(tokens):
+            return tokens
+        before = self._places.levels.bytes_before(state)
+        return tokens[self._index.lengths[tokens] > before]
 
     def _out_of_string(self, inside: InString) -> _Crossing:
         """The same within a string: by what comes behind it."""
@@ -323,6 +335,8 @@ class PlaceMasks:
         waiting = [(tree, start, levels.begun(start), False, False)]
         while waiting:
             node, state, before, began, ended = waiting.pop()
+            if not began and node.height <= levels.bytes_before(state):
+                continue
             if began and node.numbers:
                 begins += node.numbers
                 if ended or any(
