@@ -8,9 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from app.core.errors import UnsupportedModel
 from app.core.step import Draw, LogitsRow, Span, StepPlan
+from app.model.checkpoints.loading import load_model
 from app.model.composition import load_runner
 from app.model.config import AdaptersConfig
 from app.model.cpu.kernels import panels
@@ -18,6 +20,7 @@ from tests.model.hybrid import hybrid_runner, lively_model
 from tests.model.peft_files import ATTENTION, MLP, merge, save_adapter
 from tests.model.test_ragged_step import EVERY_LOGPROB, expected_logprobs, logprobs
 from tests.model.tiny import CONFIGS, VOCAB, PagedSequence, eager_model, runner_config, save_config
+from tests.model.vision.seeing import seeing
 
 MODELS: dict[str, tuple[str, ...]] = {
     "llama": ATTENTION + MLP,
@@ -88,11 +91,14 @@ def test_each_sequence_of_a_batch_runs_with_its_own_adapter(name: str, tmp_path:
 
 def logprobs_alone(runner: Any, text: list[int], adapter: int) -> Any:
     """Of every position, [T, V], the text being the only one."""
+    return np.stack([logprobs(token) for token in drawn_alone(runner, text, adapter)])
+
+
+def drawn_alone(runner: Any, text: list[int], adapter: int) -> Any:
     blocks = [list(range(-(-len(text) // runner.block_size)))]
     span = Span(text, 0, blocks * len(runner.cache_groups), adapter=adapter)
     runner.launch(StepPlan([span], [LogitsRow(0, at) for at in range(len(text))]))
-    drawn = runner.sample([Draw(EVERY_LOGPROB, 0)] * len(text)).wait()
-    return np.stack([logprobs(token) for token in drawn.tokens])
+    return runner.sample([Draw(EVERY_LOGPROB, 0)] * len(text)).wait().tokens
 
 
 def test_layers_with_a_state_are_adapted_like_others(tmp_path: Path) -> None:
@@ -106,6 +112,26 @@ def test_layers_with_a_state_are_adapted_like_others(tmp_path: Path) -> None:
     np.testing.assert_allclose(logprobs_alone(runner, text, 0), plain, atol=2e-4)
     np.testing.assert_allclose(logprobs_alone(runner, text, 1), merged, atol=2e-4)
     assert np.abs(plain - merged).max() > 0.5
+
+
+@pytest.mark.parametrize("images", [False, True])
+def test_an_adapter_of_the_language_model_fits_it_alone_and_as_a_part(
+    images: bool, tmp_path: Path
+) -> None:
+    whole: Any = seeing(tmp_path / "model", "qwen3_5").model
+    base = str(tmp_path / "model")
+    settings = runner_config(base, random_weights=False, images=False)
+    alone = load_model(settings, torch.device("cpu"), torch.float32)
+    named = {}
+    for name, trained in (("alone", alone), ("within", whole)):
+        named[name] = str(save_adapter(tmp_path / name, trained, ("q_proj", "out_proj"), size=0.5))
+    config = AdaptersConfig(named=named, count=2, rank=4)
+    changes = {"random_weights": False, "adapters": config, "images": images}
+    runner = load_runner(runner_config(base, **changes))
+    assert (runner.eyes is not None) == images
+    text = list(range(20, 40))
+    plain, one, other = [drawn_alone(runner, text, slot) for slot in range(3)]
+    assert plain != one == other
 
 
 @pytest.mark.parametrize("quantize", [None, "int8"])

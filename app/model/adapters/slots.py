@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -23,6 +24,9 @@ from app.model.layers.attention import AttentionRoute
 
 _TOLERANCE = {torch.float32: 1e-3, torch.float16: 0.01, torch.bfloat16: 0.05}
 """Largest relative error of what a bank adds to a row."""
+
+_ALONE, _WITHIN = "model.", "model.language_model."
+"""What names begin with in a language model, and in one that is a part of another."""
 
 _MOST_NAMED = 5
 """Names of modules in an error."""
@@ -82,6 +86,8 @@ class AdapterSlots:
     def read(self, place: str) -> AdapterWeights:
         """Read an adapter and check that it fits. Raises ``InvalidAdapter``."""
         weights = read_adapter(place)
+        pairs = {self._known_as(name): pair for name, pair in weights.pairs.items()}
+        weights = replace(weights, pairs=pairs)
         if weights.rank > self.rank:
             raise InvalidAdapter(
                 f"its rank is {weights.rank} and there is room for {self.rank}; raise "
@@ -113,6 +119,12 @@ class AdapterSlots:
         bank = self._make_bank(self._model, [self._targets[name] for name in names])
         self._banks[names] = bank
         return bank
+
+    def _known_as(self, name: str) -> str:
+        """The target's name, where a language model was adapted by itself or as a part."""
+        alone = name.replace(_WITHIN, _ALONE, 1)
+        within = name.replace(_ALONE, _WITHIN, 1)
+        return next((each for each in (name, alone, within) if each in self._targets), name)
 
     def _check(self, name: str, pair: Pair) -> None:
         target = self._targets.get(name)

@@ -1,8 +1,9 @@
 """Checkpoints whose language model is one part among others: of images, sounds, video.
 
-Where transformers has a class for the language part alone (Qwen 3.5), it is loaded, and the weights
-of the rest are never read. Elsewhere the whole model is made by the class that the checkpoint was
-written by, and what text does not pass through is taken out of it again.
+Where transformers has a class for the language part alone (Qwen 3.5) and no images are wanted, it
+is loaded, and the weights of the rest are never read. Elsewhere the whole model is made by the
+class that the checkpoint was written by, and what text does not pass through is taken out of it
+again.
 """
 
 from __future__ import annotations
@@ -38,6 +39,10 @@ _CLASSES: tuple[Any, ...] = (
 )
 
 
+_SEEING: Any = AutoModelForImageTextToText._model_mapping
+"""The classes that may see, by those of their configurations."""
+
+
 def language_config(config: PretrainedConfig) -> PretrainedConfig:
     """The configuration of what is loaded to read and write text.
 
@@ -63,11 +68,14 @@ def names_of_language_part(config: PretrainedConfig, whole: PretrainedConfig) ->
     return {r"^model\.language_model\.": "model."} if alone else {}
 
 
-def auto_class(config: PretrainedConfig) -> Any:
-    """The family of transformers' classes that a model of this configuration is loaded by.
+def auto_class(config: PretrainedConfig, *, images: bool = False) -> Any:
+    """The family of transformers' classes that a model of this configuration is loaded by; one that
+    takes ``images``, too, where there is one.
 
     Raises ``UnsupportedModel`` for models that write no text.
     """
+    if images and hasattr(_SEEING.get(type(config), None), "get_image_features"):
+        return AutoModelForImageTextToText
     for family in _CLASSES:
         if type(config) in family._model_mapping:
             return family

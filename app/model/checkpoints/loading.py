@@ -101,10 +101,13 @@ def load_whole(
     whole = read_config(config.model)
     settings = language_config(whole)
     check_config(settings)
+    images = config.images and group is None
     warn_of_overflow(dtype, made_in=settings.get_text_config().dtype)
     try:
         if config.random_weights:
-            model = _with_random_weights(settings, dtype, device)
+            model = _with_random_weights(
+                auto_class(settings, images=images), settings, dtype, device
+            )
         elif is_gguf(config.model):
             with _telling(progress):
                 file = open_gguf(config.model)
@@ -119,7 +122,8 @@ def load_whole(
                 options = {**options, "key_mapping": renamed}
             placement = _placement(device, group)
             options = {**placement, **options}
-            model = _with_stored_weights(config.model, settings, dtype, options, progress)
+            family = auto_class(settings, images=images)
+            model = _with_stored_weights(config.model, family, settings, dtype, options, progress)
             if stored_quantization(settings) is not None and not config.dequantize:
                 require_as_stored(model)
     except torch.OutOfMemoryError as error:
@@ -167,6 +171,7 @@ def eos_token_ids(model: str) -> frozenset[int]:
 
 def _with_stored_weights(
     model: str,
+    family: Any,
     settings: PretrainedConfig,
     dtype: torch.dtype,
     options: Mapping[str, Any],
@@ -174,7 +179,7 @@ def _with_stored_weights(
 ) -> PreTrainedModel:
     loaded: PreTrainedModel
     with _telling(progress), telling_downloads(progress) as downloads:
-        loaded, report = auto_class(settings).from_pretrained(
+        loaded, report = family.from_pretrained(
             model,
             config=settings,
             dtype=dtype,
@@ -241,7 +246,7 @@ def _telling(progress: Progress) -> Iterator[None]:
 
 
 def _with_random_weights(
-    settings: PretrainedConfig, dtype: torch.dtype, device: torch.device
+    family: Any, settings: PretrainedConfig, dtype: torch.dtype, device: torch.device
 ) -> PreTrainedModel:
     if stored_quantization(settings) is not None:
         raise UnsupportedModel(
@@ -251,7 +256,7 @@ def _with_random_weights(
     devices = [] if device.type == "cpu" else [torch.cuda.current_device()]
     with torch.random.fork_rng(devices=devices), device:
         torch.manual_seed(_RANDOM_SEED)
-        model: PreTrainedModel = auto_class(settings).from_config(
+        model: PreTrainedModel = family.from_config(
             settings, dtype=dtype, attn_implementation="eager", trust_remote_code=False
         )
     return model

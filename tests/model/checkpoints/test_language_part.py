@@ -32,8 +32,9 @@ def stored(folder: Path, kind: str) -> PreTrainedModel:
     return model
 
 
-def loaded(folder: Path) -> PreTrainedModel:
-    return load_model(runner_config(str(folder), random_weights=False), CPU, torch.float32)
+def loaded(folder: Path, *, images: bool = False) -> PreTrainedModel:
+    config = runner_config(str(folder), random_weights=False, images=images)
+    return load_model(config, CPU, torch.float32)
 
 
 @torch.inference_mode()
@@ -67,6 +68,14 @@ def test_the_language_part_of_a_checkpoint_says_what_the_whole_model_says(
     if type(part) is type(whole):
         assert "served as text" in caplog.text
     assert not any("vis" in name for name, _ in part.named_parameters())
+
+
+@pytest.mark.parametrize("kind", ["llama4", "qwen3_5"])
+def test_where_images_are_wanted_the_whole_model_is_made(kind: str, tmp_path: Path) -> None:
+    whole = stored(tmp_path, kind)
+    part = loaded(tmp_path, images=True)
+    assert type(part) is type(whole)
+    torch.testing.assert_close(logits(part), logits(whole), atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("kind", ["blip-2", "kosmos-2", "nemotron_h_omni"])

@@ -39,13 +39,13 @@ another is computed in one step ([decision 61](decisions/0061-images-seen-in-bot
 | kinds | positions | tried how (`tests/model/vision`) |
 |---|---|---|
 | `llava`, `llava_onevision`, `idefics3`, `mistral3` | one for each token | whole answers, in both orders of steps, against the whole model |
-| `qwen2_5_vl`, `qwen3_vl` | by axis | the same |
+| `qwen2_5_vl`, `qwen3_vl`, `qwen3_5` (three of four layers recurrent) | by axis | the same |
 | `gemma3`, `gemma4` | one for each token; those of an image see one another | the same |
 | `llava_next`, `internvl`, `smolvlm`, `gemma4` with inputs of layers | one for each token | the trial, and prompts expanded as by transformers |
-| `qwen2_vl`, `qwen3_vl_moe`, `glm4v` | by axis | the same |
+| `qwen2_vl`, `qwen3_vl_moe`, `qwen3_5_moe`, `glm4v` | by axis | the same |
 
 Others with `get_image_features` are tried when they are loaded. Served as text
-are kinds that are loaded by a class for text alone (`qwen3_5`), GGUF files, and models that several devices share.
+are GGUF files, GPTQ and AWQ on a CPU, and models that several devices share.
 
 ## They run
 

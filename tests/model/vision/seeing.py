@@ -289,6 +289,30 @@ KINDS: dict[str, Kind] = {
     ),
 }
 
+KINDS["qwen3_5"] = Kind(
+    "qwen3_5",
+    {
+        "vision_config": {
+            name: size
+            for name, size in KINDS["qwen3_vl"].settings["vision_config"].items()
+            if name != "deepstack_visual_indexes"
+        },
+        "text_config": {
+            **_TEXT,
+            "rope_parameters": {**_axes(2, 1, 1)["rope_parameters"], "partial_rotary_factor": 1.0},
+            "layer_types": ["linear_attention", "full_attention", "linear_attention"],
+            "linear_num_key_heads": 2,
+            "linear_num_value_heads": 4,
+            "linear_key_head_dim": 8,
+            "linear_value_head_dim": 8,
+        },
+        **_QWEN_MARKS,
+    },
+    "<|image_pad|>",
+    _qwen("qwen3_5", 8),
+    _AROUND,
+)
+
 KINDS["gemma3"] = Kind(
     "gemma3",
     {
@@ -353,7 +377,7 @@ _EXPERTS = {
     "decoder_sparse_step": 1,
 }
 _WIDE = KINDS["llava_onevision"].settings | {"image_grid_pinpoints": [[28, 56], [56, 28], [56, 56]]}
-_THIRD = KINDS["qwen3_vl"].settings
+_THIRD, _FIFTH = KINDS["qwen3_vl"].settings, KINDS["qwen3_5"].settings
 _EYES_OF_QWEN = KINDS["qwen2_5_vl"].settings["vision_config"]
 
 MORE_KINDS: dict[str, Kind] = {
@@ -400,6 +424,18 @@ MORE_KINDS: dict[str, Kind] = {
         _THIRD | {"text_config": _THIRD["text_config"] | _EXPERTS},
         "<|image_pad|>",
         _qwen("qwen3_vl_moe", 8),
+        _AROUND,
+    ),
+    "qwen3_5_moe": Kind(
+        "qwen3_5_moe",
+        _FIFTH
+        | {
+            "text_config": _FIFTH["text_config"]
+            | _EXPERTS
+            | {"shared_expert_intermediate_size": 32}
+        },
+        "<|image_pad|>",
+        _qwen("qwen3_5_moe", 8),
         _AROUND,
     ),
     "gemma4 with inputs of layers": Kind(

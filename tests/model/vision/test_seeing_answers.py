@@ -116,7 +116,8 @@ def test_images_cut_into_chunks_among_texts_give_the_text_of_the_whole_model(
 
 @pytest.mark.parametrize("overlap", [False, True])
 @pytest.mark.parametrize(
-    ("kind", "room"), [("llava", 1 << 16), ("qwen3_vl", 1 << 16), ("gemma3", 1 << 17)]
+    ("kind", "room"),
+    [("llava", 1 << 16), ("qwen3_vl", 1 << 16), ("gemma3", 1 << 17), ("qwen3_5", 1 << 16)],
 )
 def test_a_sequence_that_lost_its_blocks_sees_again_what_it_saw(
     kind: str, room: int, overlap: bool, tmp_path: Path
