@@ -39,7 +39,7 @@ class _CachedMethod(Generic[P, R]):
 
         def remembered(*args: P.args, **named: P.kwargs) -> R:
             key = (args, *named.items()) if named else args
-            result = known.get(key, _UNKNOWN)
+            result: R = known.get(key, _UNKNOWN)
             if result is _UNKNOWN:
                 result = known[key] = method(*args, **named)
             return result

@@ -138,7 +138,7 @@ class Document:
     """The whole schema. Raises ``ConstraintTooComplex`` if it passes ``limits``."""
 
     def __init__(self, schema: Any, limits: Limits) -> None:
-        self._keys = _checked_keys(schema, limits)
+        self._keys, self.num_values = _checked_keys(schema, limits)
         self.dialect = _dialect(schema)
         self.root = Node("", _without(self.dialect.foreign, schema))
 
@@ -332,8 +332,11 @@ def _without(foreign: frozenset[str], schema: Any) -> Any:
     return kept
 
 
-def _checked_keys(schema: Any, limits: Limits) -> set[str]:
-    """All keys in a schema, keywords and names. Counts before anything else looks; no recursion."""
+def _checked_keys(schema: Any, limits: Limits) -> tuple[set[str], int]:
+    """All keys in a schema, keywords and names, and how many values it has.
+
+    Counts before anything else looks; no recursion.
+    """
     keys: set[Any] = set()
     values, size = 0, 0
     level = [schema]
@@ -365,4 +368,4 @@ def _checked_keys(schema: Any, limits: Limits) -> set[str]:
         level, depth = below, depth + 1
     if not all(isinstance(key, str) for key in keys):
         raise InvalidSchema("the keys of a schema must be strings")
-    return keys
+    return keys, values

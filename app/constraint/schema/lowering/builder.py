@@ -9,6 +9,7 @@ from typing import Any
 from app.constraint.cached_method import cached_method
 from app.constraint.json.text import JsonText, json_text
 from app.constraint.language.expressions import Expression
+from app.constraint.roomy_stack import with_room
 from app.constraint.schema.arrays import array_shape
 from app.constraint.schema.document import Document, Goal, Node
 from app.constraint.schema.keywords import (
@@ -41,6 +42,9 @@ from app.core.errors import ConstraintTooComplex, InvalidSchema, UnsupportedSche
 
 _DEEPEST = 24
 """Goals inside goals built on one stack; deeper ones become rules and are built after."""
+
+_MANY_VALUES = 200
+"""Values of a schema that is large enough for room on the stack to pay."""
 
 _ASKING = OWN_ASSERTIONS - {"type", "enum", "const"}
 """Keywords that ask something of a value's content."""
@@ -103,6 +107,10 @@ class SchemaBuilder:
 
     def build(self) -> Expression:
         """The values of the whole schema. Call once."""
+        large = self._document.num_values > _MANY_VALUES
+        return with_room(self._build) if large else self._build()
+
+    def _build(self) -> Expression:
         try:
             root = self._root()
             while self._waiting:
