@@ -80,7 +80,7 @@ class SchemaBuilder:
         self._branches = self._evaluation.branches
         self._free_names = FreeNames(text, self._strings, self._evaluation, self._contents)
         self._known: dict[_Unit, Expression] = {}
-        self._alike: dict[tuple[int, int, Form], Expression] = {}
+        self._alike: dict[tuple[int | None, int, Form], Expression] = {}
         """What subschemas of one meaning are, at a depth of the text, in a form."""
         placed = text.pointers or self._document.places_count
         self._meanings = None if placed else Meanings()
@@ -153,27 +153,23 @@ class SchemaBuilder:
 
     def _value(self, goal: Goal, depth: int, form: Form = Form.ANY) -> Expression:
         """The values that satisfy ``goal``, written at ``depth``, in ``form``."""
-        try:
-            value = self._value_of(goal, depth, form)
-        except ConstraintTooComplex as error:
-            if error.pointer is None and goal:
-                error.pointer = goal[0].pointer
-            raise
-        return self._pointed(value, goal[0]) if goal else value
+        meaning = self._meaning(goal)
+        alike = meaning, depth, form
+        value = None if meaning is None else self._alike.get(alike)
+        if value is None:
+            try:
+                value = self._built(goal, depth, form)
+            except ConstraintTooComplex as error:
+                if error.pointer is None and goal:
+                    error.pointer = goal[0].pointer
+                raise
+            if meaning is not None:
+                self._alike[alike] = value
+        return self._pointed(value, goal[0]) if goal and self._text.pointers else value
 
     def _pointed(self, value: Expression, node: Node) -> Expression:
-        """``value``, marked as that of ``node`` where values are."""
-        return self._pool.pointed(value, node.pointer) if self._text.pointers else value
-
-    def _value_of(self, goal: Goal, depth: int, form: Form) -> Expression:
-        meaning = self._meaning(goal)
-        if meaning is None:
-            return self._built(goal, depth, form)
-        alike = meaning, depth, form
-        known = self._alike.get(alike)
-        if known is None:
-            known = self._alike[alike] = self._built(goal, depth, form)
-        return known
+        """``value``, marked as that of ``node``."""
+        return self._pool.pointed(value, node.pointer)
 
     def _meaning(self, goal: Goal) -> int | None:
         """The same for goals that are the same but for their place; None where that counts."""
@@ -202,11 +198,11 @@ class SchemaBuilder:
 
     def _any_of(self, unit: _Unit) -> Expression:
         branches, depth, form = unit
-        if form == Form.ONCE and len(branches) > 1:
+        if len(branches) == 1:
+            return self._branch(branches[0], depth, form)
+        if form == Form.ONCE:
             form = Form.SORTED
         built = [self._branch(branch, depth, form) for branch in branches]
-        if len(built) == 1:
-            return built[0]
         if self._text.pointers:
             everywhere = set(branches[0]).intersection(*branches)
             own = [next((n for n in branch if n not in everywhere), None) for branch in branches]
@@ -226,8 +222,10 @@ class SchemaBuilder:
         values = self._listed(branch)
         if values is not None:
             return self._written(branch, values, depth, form)
-        built = [self._kind(branch, kind, depth, form) for kind in kinds_of(branch)]
-        return built[0] if len(built) == 1 else self._pool.union(built)
+        kinds = kinds_of(branch)
+        if len(kinds) == 1:
+            return self._kind(branch, kinds[0], depth, form)
+        return self._pool.union([self._kind(branch, kind, depth, form) for kind in kinds])
 
     def _text_in(self, form: Form) -> JsonText:
         return self._text if form == Form.ANY else self._one_form
@@ -282,10 +280,13 @@ class SchemaBuilder:
         if kind == "number":
             return self._numbers(nodes, any(map(integers_only, branch)), once)
         if kind == "string":
-            return text.quoted(self._strings.content(nodes)) if once else self._strings.build(nodes)
-        value = partial(self._value, depth=text.inside(depth))
+            if once:
+                return text.quoted(self._strings.content(nodes))
+            return self._strings.build(nodes) if nodes else text.string()
+        inside = text.inside(depth)
         if kind == "array":
-            finite = partial(self._finite, depth=text.inside(depth))
+            value = partial(self._value, depth=inside)
+            finite = partial(self._finite, depth=inside)
             return ArrayWriter(text, value, finite, self._plenty, depth, form).write(
                 array_shape(nodes)
             )
@@ -298,7 +299,7 @@ class SchemaBuilder:
             text,
             self._strings,
             self._free_names,
-            lambda goal, _: value(goal, form=form),
+            lambda goal, _: self._value(goal, inside, form),
             self._plenty,
             depth,
             once=once,
