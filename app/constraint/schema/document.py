@@ -337,7 +337,7 @@ def _checked_keys(schema: Any, limits: Limits) -> tuple[set[str], int]:
 
     Counts before anything else looks; no recursion.
     """
-    keys: set[Any] = set()
+    keys: set[str] = set()
     values, size = 0, 0
     level = [schema]
     depth = 0
@@ -346,26 +346,27 @@ def _checked_keys(schema: Any, limits: Limits) -> tuple[set[str], int]:
             raise ConstraintTooComplex(f"a schema nested deeper than {limits.schema_nesting}")
         below: list[Any] = []
         for value in level:
-            size += 1
-            if isinstance(value, dict):
+            if isinstance(value, str):
+                size += len(value)
+            elif isinstance(value, dict):
                 below.extend(value.values())
                 keys.update(value)
-                size += sum([len(key) if isinstance(key, str) else 0 for key in value])
+                try:
+                    size += len("".join(value))
+                except TypeError:
+                    raise InvalidSchema("the keys of a schema must be strings") from None
             elif isinstance(value, list):
                 below.extend(value)
-            elif isinstance(value, str):
-                size += len(value)
             elif isinstance(value, float):
                 if not math.isfinite(value):
                     raise InvalidSchema("a schema holds a number that is not finite")
             elif value is not None and not isinstance(value, bool | int):
                 raise InvalidSchema(f"a schema is JSON, and {type(value).__name__} is not")
         values += len(level)
+        size += len(level)
         if values > limits.schema_values:
             raise ConstraintTooComplex(f"a schema of more than {limits.schema_values} values")
         if size > limits.schema_bytes:
             raise ConstraintTooComplex(f"a schema of more than {limits.schema_bytes} bytes")
         level, depth = below, depth + 1
-    if not all(isinstance(key, str) for key in keys):
-        raise InvalidSchema("the keys of a schema must be strings")
     return keys, values
