@@ -251,6 +251,8 @@ class _Tails:
         pool = self._pool
         if self._high == 0:
             return pool.empty
+        if self._high is None and self._cap == 1 and not everything:
+            return self._uncounted()
         tails = {
             (count, missing): self._ending(count, missing)
             for count in range(1, self._cap + 1)
@@ -267,6 +269,24 @@ class _Tails:
                     (count, missing): self._after(member, count, missing, tails)
                     for count, missing in tails
                 }
+        return pool.union(starts)
+
+    def _uncounted(self) -> Expression:
+        """The same where nothing is counted and nothing is missing, as in nearly all objects."""
+        pool, between = self._pool, self._writer.between
+        required = [index for index, member in enumerate(self._members) if member.required]
+        starts = [] if required else [self._first_free(0)]
+        tail = self._ending(1, 0)
+        for index in range(len(self._members) - 1, -1, -1):
+            member = self._members[index]
+            if not required or index <= required[0]:  # there is a way past all before it
+                starts.append(pool.concatenate(member.plain, tail))
+            if index > 0:
+                if member.required:
+                    tail = pool.concatenate(between, member.plain, tail)
+                else:
+                    there = pool.optional(pool.concatenate(between, member.plain))
+                    tail = pool.concatenate(there, tail)
         return pool.union(starts)
 
     def _after(self, member: _Written, count: int, missing: Missing, tails: _Rests) -> Expression:
