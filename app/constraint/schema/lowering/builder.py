@@ -43,6 +43,9 @@ from app.core.errors import ConstraintTooComplex, InvalidSchema, UnsupportedSche
 _DEEPEST = 24
 """Goals inside goals built on one stack; deeper ones become rules and are built after."""
 
+_ANY = Form.ANY
+"""Looked up once: in Python 3.11 members of enumerations take long."""
+
 _MANY_VALUES = 200
 """Values of a schema that is large enough for room on the stack to pay."""
 
@@ -151,7 +154,7 @@ class SchemaBuilder:
         yield texts
         yield frozenset(json_text(_in_one_form(value)) for value in values)
 
-    def _value(self, goal: Goal, depth: int, form: Form = Form.ANY) -> Expression:
+    def _value(self, goal: Goal, depth: int, form: Form = _ANY) -> Expression:
         """The values that satisfy ``goal``, written at ``depth``, in ``form``."""
         meaning = self._meaning(goal)
         alike = meaning, depth, form
@@ -214,11 +217,10 @@ class SchemaBuilder:
 
     @cached_method
     def _branch(self, branch: Branch, depth: int, form: Form) -> Expression:
-        text = self._text_in(form)
-        if form != Form.ANY:
+        if form != _ANY:
             _check_items(branch)
         if not branch:
-            return text.any_value(depth, once=form != Form.ANY)
+            return self._text_in(form).any_value(depth, once=form != _ANY)
         values = self._listed(branch)
         if values is not None:
             return self._written(branch, values, depth, form)
@@ -228,7 +230,7 @@ class SchemaBuilder:
         return self._pool.union([self._kind(branch, kind, depth, form) for kind in kinds])
 
     def _text_in(self, form: Form) -> JsonText:
-        return self._text if form == Form.ANY else self._one_form
+        return self._text if form == _ANY else self._one_form
 
     def _written(self, branch: Branch, values: list[Any], depth: int, form: Form) -> Expression:
         """One of ``values``; of strings those that stand in the prompt, if that is asked for."""
@@ -241,10 +243,10 @@ class SchemaBuilder:
 
     def _listed(self, branch: Branch) -> list[Any] | None:
         """The values that ``const`` or ``enum`` list and the whole branch admits, if there are."""
-        source = next((n for n in branch if "const" in n.schema or "enum" in n.schema), None)
-        if source is None:
+        listing = [node for node in branch if "const" in node.schema or "enum" in node.schema]
+        if not listing:
             return None
-        schema = source.schema
+        source, schema = listing[0], listing[0].schema
         values = [schema["const"]] if "const" in schema else schema["enum"]
         if len(values) > self._limits.choices:
             raise ConstraintTooComplex(f"more than {self._limits.choices} values in an enum")
@@ -273,8 +275,8 @@ class SchemaBuilder:
 
     def _kind(self, branch: Branch, kind: str, depth: int, form: Form) -> Expression:
         """The values of one type that the branch admits."""
-        text, nodes = self._text_in(form), tuple(node for node in branch if restricts(node, kind))
-        once = form != Form.ANY
+        nodes = tuple([node for node in branch if restricts(node, kind)])
+        text, once = self._text_in(form), form != _ANY
         if kind in ("null", "boolean"):
             return self._pool.union([text.constant(value) for value in words_of(kind, nodes)])
         if kind == "number":
