@@ -46,7 +46,7 @@ _DEEPEST = 24
 _ANY = Form.ANY
 """Looked up once: in Python 3.11 members of enumerations take long."""
 
-_MANY_VALUES = 200
+_MANY_VALUES = 100
 """Values of a schema that is large enough for room on the stack to pay."""
 
 _ASKING = OWN_ASSERTIONS - {"type", "enum", "const"}
