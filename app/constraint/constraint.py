@@ -11,6 +11,7 @@ from app.constraint.automaton.distances import Distances
 from app.constraint.automaton.masks import Masks
 from app.constraint.automaton.trie import DEAD
 from app.constraint.automaton.vocabulary_index import VocabularyIndex
+from app.constraint.language.expressions import Kind
 from app.constraint.language.rows import TooMuchWork
 from app.constraint.memory.memory import Memory
 from app.constraint.memory.places import Place as PlaceInMemory
@@ -44,12 +45,17 @@ class CompiledConstraint:
         self.automaton, self.distances, self.masks = _run_over(program, index)
         self.choices = Choices(self.automaton, index)
         self.index = index
-        memory = Memory(self.automaton, self.distances, self.masks)
-        self.memory = memory if memory.is_needed else None
+        self.memory = self._memory()
         is_bound = isinstance(program.derivatives, BoundDerivatives)
         self.holes = () if is_bound else tuple(holes_of(program))
         self._program = program
         self.relaxed = program.relaxed
+
+    def _memory(self) -> Memory | None:
+        if not self.automaton.pool.index[Kind.MARKED]:
+            return None
+        memory = Memory(self.automaton, self.distances, self.masks)
+        return memory if memory.is_needed else None
 
     def bind(self, documents: Mapping[Source, Document]) -> CompiledConstraint:
         bound = CompiledConstraint(bind(self._program, documents), self.index)

@@ -50,6 +50,11 @@ class Whitespace:
             f"with N up to {_MOST_INDENT}, not {name!r}"
         )
 
+    @property
+    def on_one_line(self) -> bool:
+        """Whether that is all that there is between brackets, commas and colons."""
+        return self.indent is None and not self.flexible
+
     def inside(self, depth: int) -> int:
         """The depth of what a container at ``depth`` holds; it matters for ``indent`` alone."""
         if self.indent is None or depth == _ON_ONE_LINE:
@@ -59,14 +64,20 @@ class Whitespace:
     def begin(self, pool: ExpressionPool, bracket: bytes, depth: int) -> Expression:
         """The opening bracket of a container with something in it, and what follows it."""
         opening = pool.literal(bracket[:1])
+        if self.on_one_line:
+            return opening
         return pool.concatenate(opening, self._line(pool, depth, self.inside(depth)))
 
     def end(self, pool: ExpressionPool, bracket: bytes, depth: int) -> Expression:
         """What comes before the closing bracket of a container with something in it, and it."""
+        if self.on_one_line:
+            return pool.literal(bracket[1:])
         return pool.concatenate(self._line(pool, depth, depth), pool.literal(bracket[1:]))
 
     def empty(self, pool: ExpressionPool, bracket: bytes) -> Expression:
         """A container with nothing in it."""
+        if not self.flexible:
+            return pool.literal(bracket)
         return pool.concatenate(
             pool.literal(bracket[:1]), self._space(pool), pool.literal(bracket[1:])
         )

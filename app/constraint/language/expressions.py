@@ -127,15 +127,12 @@ class ExpressionPool(Nodes):
         other.index = [index.copy() for index in self.index]
         return other
 
-    def _prepend(self, head: Expression, tail: Expression) -> Expression:
-        """As ``Nodes._prepend``. Any text behind what it may begin with is any text."""
-        if self.nullable[head]:
-            star = tail
-            if self.kinds[tail] == Kind.CONCATENATION:
-                star = self.operands[tail][0]
-            if self._inclusion.letters(star) and self._inclusion.is_within(head, star):
-                return tail
-        return super()._prepend(head, tail)
+    def _absorbs(self, tail: Expression, head: Expression) -> bool:
+        """Any text behind what it may begin with is any text."""
+        star = tail
+        if self.kinds[tail] == Kind.CONCATENATION:
+            star = self.operands[tail][0]
+        return bool(self._inclusion.letters(star)) and self._inclusion.is_within(head, star)
 
     @property
     def num_notes(self) -> int:
@@ -239,9 +236,26 @@ class ExpressionPool(Nodes):
                 options.append(self.after_text(text[start:end], rest) if start < end else rest)
                 if start == shared:
                     break
-                end, rest = start, self.union(options)
+                end, rest = start, self._branching(options)
                 open_nodes.pop()
-        return self.union(open_nodes[0][1])
+        return self._branching(open_nodes[0][1])
+
+    def _branching(self, options: list[Expression]) -> Expression:
+        """The union of texts and what follows them, of which no two begin with the same byte."""
+        kinds, operands = self.kinds, self.operands
+        single_bytes: ByteSet = 0
+        longer = []
+        for option in options:
+            if kinds[option] == Kind.LITERAL and len(operands[option]) == 1:
+                single_bytes |= 1 << operands[option][0]
+            else:
+                longer.append(option)
+        if single_bytes:
+            longer.append(self.byte(single_bytes))
+        if len(longer) < 2:
+            return longer[0] if longer else self.empty
+        nullable = self.epsilon in longer
+        return self.node(Kind.UNION, tuple(sorted(longer)), nullable=nullable, regular=True)
 
     def optional(self, expression: Expression) -> Expression:
         if self.nullable[expression]:
@@ -438,7 +452,7 @@ class ExpressionPool(Nodes):
         combine = any if kind == Kind.UNION else all
         nullable = combine([self.nullable[m] for m in operand])
         regular = all(self.regular[m] for m in operand)
-        return self._new(kind, operand, nullable=nullable, regular=regular)
+        return self._new(kind, operand, nullable, regular)
 
 
 def _restored(

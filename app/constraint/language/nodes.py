@@ -144,7 +144,7 @@ class Nodes:
             return self.epsilon
         size = LONGEST_LITERAL
         if len(text) <= size:
-            return self._new(Kind.LITERAL, text, nullable=False, regular=True)
+            return self._new(Kind.LITERAL, text, False, True)
         result = self.literal(text[(len(text) - 1) // size * size :])
         for start in range((len(text) - 1) // size * size - size, -1, -size):
             result = self._pair(self.literal(text[start : start + size]), result)
@@ -289,9 +289,9 @@ class Nodes:
         found = index.get(operand)
         if found is not None:
             return found
-        return self._new(kind, operand, nullable=nullable, regular=regular)
+        return self._new(kind, operand, nullable, regular)
 
-    def _new(self, kind: int, operand: Any, *, nullable: bool, regular: bool) -> Expression:
+    def _new(self, kind: int, operand: Any, nullable: bool, regular: bool) -> Expression:
         """The same where it is known that it is new."""
         number = len(self.kinds)
         if number >= self.max_nodes:
@@ -311,7 +311,13 @@ class Nodes:
             return tail
         if head == self.empty or tail == self.empty:
             return self.empty
+        if self.nullable[head] and self._absorbs(tail, head):
+            return tail
         return self._pair(head, tail)
+
+    def _absorbs(self, tail: Expression, head: Expression) -> bool:
+        """Whether ``head``, which may be empty, plainly adds nothing in front of ``tail``."""
+        return False
 
     def _pair(self, head: Expression, tail: Expression) -> Expression:
         pair = head, tail
@@ -320,4 +326,4 @@ class Nodes:
             return found
         nullable = self.nullable[head] and self.nullable[tail]
         regular = self.regular[head] and self.regular[tail]
-        return self._new(Kind.CONCATENATION, pair, nullable=nullable, regular=regular)
+        return self._new(Kind.CONCATENATION, pair, nullable, regular)

@@ -24,19 +24,20 @@ def pruned(pool: ExpressionPool, root: Expression) -> tuple[ExpressionPool, Expr
     result.kinds += [kinds[expression] for expression in kept]
     result.nullable += [pool.nullable[expression] for expression in kept]
     result.regular += [pool.regular[expression] for expression in kept]
+    index, add = result.index, result.operands.append
     for number, expression in enumerate(kept, first):
         kind, operand = kinds[expression], operands[expression]
-        if kind == Kind.RULE:
+        if kind == Kind.CONCATENATION:
+            operand = moved[operand[0]], moved[operand[1]]
+        elif kind == Kind.RULE:
             body = rules[operand]
             assert body is not None, "a declared rule has no body"
             operand = len(result.bodies)
             result.bodies.append(moved[body])
-        elif kind == Kind.CONCATENATION:
-            operand = moved[operand[0]], moved[operand[1]]
         elif kind > Kind.CONCATENATION:
             operand = _moved(kind, operand, moved)
-        result.operands.append(operand)
-        result.index[kind][operand] = number
+        add(operand)
+        index[kind][operand] = number
     landmarks = pool.landmarks.items()
     result.landmarks = {
         name: moved[expression]
@@ -61,11 +62,11 @@ def _parts(pool: ExpressionPool, root: Expression, first: Expression) -> list[Ex
     while waiting:
         expression = waiting.pop()
         kind = kinds[expression]
-        if kind > Kind.LITERAL:
-            whole = kind == Kind.CONCATENATION or kind == Kind.UNION
-            for part in operands[expression] if whole else pool.parts(expression):
-                if not found[part]:
-                    found[part] = 1
+        whole = kind == Kind.CONCATENATION or kind == Kind.UNION
+        for part in operands[expression] if whole else pool.parts(expression):
+            if not found[part]:
+                found[part] = 1
+                if kinds[part] > Kind.LITERAL:
                     waiting.append(part)
     return [expression for expression in range(first, len(pool)) if found[expression]]
 

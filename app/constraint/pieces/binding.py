@@ -107,12 +107,7 @@ class BoundDerivatives(Derivatives):
 
 def holes_of(program: Program) -> list[Hole]:
     """The holes of a program, in the order in which they were made."""
-    pool = program.derivatives.pool
-    return [
-        pool.operands[expression][0]
-        for expression, kind in enumerate(pool.kinds)
-        if kind == Kind.HOLE
-    ]
+    return [operand[0] for operand in program.derivatives.pool.index[Kind.HOLE]]
 
 
 def bind(program: Program, documents: Mapping[Source, Document]) -> Program:

@@ -138,7 +138,7 @@ class Document:
     """The whole schema. Raises ``ConstraintTooComplex`` if it passes ``limits``."""
 
     def __init__(self, schema: Any, limits: Limits) -> None:
-        self._keys = _checked_keys(schema, limits)
+        self._keys, self.num_values = _checked_keys(schema, limits)
         self.dialect = _dialect(schema)
         self.root = Node("", _without(self.dialect.foreign, schema))
 
@@ -332,9 +332,12 @@ def _without(foreign: frozenset[str], schema: Any) -> Any:
     return kept
 
 
-def _checked_keys(schema: Any, limits: Limits) -> set[str]:
-    """All keys in a schema, keywords and names. Counts before anything else looks; no recursion."""
-    keys: set[Any] = set()
+def _checked_keys(schema: Any, limits: Limits) -> tuple[set[str], int]:
+    """All keys in a schema, keywords and names, and how many values it has.
+
+    Counts before anything else looks; no recursion.
+    """
+    keys: set[str] = set()
     values, size = 0, 0
     level = [schema]
     depth = 0
@@ -343,26 +346,27 @@ def _checked_keys(schema: Any, limits: Limits) -> set[str]:
             raise ConstraintTooComplex(f"a schema nested deeper than {limits.schema_nesting}")
         below: list[Any] = []
         for value in level:
-            size += 1
-            if isinstance(value, dict):
+            if isinstance(value, str):
+                size += len(value)
+            elif isinstance(value, dict):
                 below.extend(value.values())
                 keys.update(value)
-                size += sum([len(key) if isinstance(key, str) else 0 for key in value])
+                try:
+                    size += len("".join(value))
+                except TypeError:
+                    raise InvalidSchema("the keys of a schema must be strings") from None
             elif isinstance(value, list):
                 below.extend(value)
-            elif isinstance(value, str):
-                size += len(value)
             elif isinstance(value, float):
                 if not math.isfinite(value):
                     raise InvalidSchema("a schema holds a number that is not finite")
             elif value is not None and not isinstance(value, bool | int):
                 raise InvalidSchema(f"a schema is JSON, and {type(value).__name__} is not")
         values += len(level)
+        size += len(level)
         if values > limits.schema_values:
             raise ConstraintTooComplex(f"a schema of more than {limits.schema_values} values")
         if size > limits.schema_bytes:
             raise ConstraintTooComplex(f"a schema of more than {limits.schema_bytes} bytes")
         level, depth = below, depth + 1
-    if not all(isinstance(key, str) for key in keys):
-        raise InvalidSchema("the keys of a schema must be strings")
-    return keys
+    return keys, values

@@ -50,6 +50,9 @@ def build_numbers(
     Raises ``UnsupportedSchema`` for multiples that need too many states and for bounds that the
     digits do not reach.
     """
+    if not nodes and not once:
+        anything = Interval()
+        return integer(pool, anything, limits) if integers_only else number(pool, anything, limits)
     built = _Numbers(pool, nodes, limits, integers_only=integers_only, plain=once).build()
     return plain_number(pool, built) if once else built
 

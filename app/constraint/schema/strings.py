@@ -111,9 +111,12 @@ class Strings:
         self._once = _Dialects(pool, text.spell)
         self._raw = _Dialects(pool, lambda members: utf8(pool, members))
         self._grammars = StringGrammars(text)
-        self._derivatives = Derivatives(pool)
         self._parsed: dict[str, syntax.Node] = {}
         self._met: Node | None = None
+
+    @cached_property
+    def _derivatives(self) -> Derivatives:
+        return Derivatives(self._pool)
 
     @cached_method
     def build(self, nodes: Goal) -> Expression:

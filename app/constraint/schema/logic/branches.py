@@ -80,8 +80,9 @@ class Branches:
 
         No branch at all means that nothing satisfies the goal.
         """
-        plain = len(goal) == 1 and _is_plain(goal[0])
-        target = goal if plain else self._target(goal)
+        if len(goal) == 1 and _is_plain(goal[0]):
+            return self._plain(goal)
+        target = self._target(goal)
         return self._expand(goal, self._limits.branches) if target == goal else self.of(target)
 
     def may_be_any(self, goal: Goal) -> bool:
@@ -112,8 +113,7 @@ class Branches:
 
     def _expand(self, goal: Goal, most: int) -> tuple[Branch, ...]:
         if len(goal) == 1 and _is_plain(goal[0]):
-            self._check(goal[0])
-            return (() if OWN_ASSERTIONS.isdisjoint(goal[0].schema) else goal,)
+            return self._plain(goal)
         finished: dict[Branch, None] = {}
         stack = [PartialBranch(tuple(map(Reached, goal)))]
         seen: set[Hashable] = set()
@@ -142,6 +142,11 @@ class Branches:
             if self._steps > self._limits.branch_steps:
                 raise ConstraintTooComplex("too many combinations of alternatives in the schema")
         return tuple(finished)
+
+    def _plain(self, goal: Goal) -> tuple[Branch, ...]:
+        """The only branch of a goal that is one, of a plain node."""
+        self._check(goal[0])
+        return (() if OWN_ASSERTIONS.isdisjoint(goal[0].schema) else goal,)
 
     def _is_watched(self, branch: PartialBranch) -> bool:
         """Whether it matters on which way a node was reached."""

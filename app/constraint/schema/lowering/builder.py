@@ -9,6 +9,7 @@ from typing import Any
 from app.constraint.cached_method import cached_method
 from app.constraint.json.text import JsonText, json_text
 from app.constraint.language.expressions import Expression
+from app.constraint.roomy_stack import with_room
 from app.constraint.schema.arrays import array_shape
 from app.constraint.schema.document import Document, Goal, Node
 from app.constraint.schema.keywords import (
@@ -41,6 +42,12 @@ from app.core.errors import ConstraintTooComplex, InvalidSchema, UnsupportedSche
 
 _DEEPEST = 24
 """Goals inside goals built on one stack; deeper ones become rules and are built after."""
+
+_ANY = Form.ANY
+"""Looked up once: in Python 3.11 members of enumerations take long."""
+
+_MANY_VALUES = 100
+"""Values of a schema that is large enough for room on the stack to pay."""
 
 _ASKING = OWN_ASSERTIONS - {"type", "enum", "const"}
 """Keywords that ask something of a value's content."""
@@ -76,7 +83,7 @@ class SchemaBuilder:
         self._branches = self._evaluation.branches
         self._free_names = FreeNames(text, self._strings, self._evaluation, self._contents)
         self._known: dict[_Unit, Expression] = {}
-        self._alike: dict[tuple[int, int, Form], Expression] = {}
+        self._alike: dict[tuple[int | None, int, Form], Expression] = {}
         """What subschemas of one meaning are, at a depth of the text, in a form."""
         placed = text.pointers or self._document.places_count
         self._meanings = None if placed else Meanings()
@@ -103,6 +110,10 @@ class SchemaBuilder:
 
     def build(self) -> Expression:
         """The values of the whole schema. Call once."""
+        large = self._document.num_values > _MANY_VALUES
+        return with_room(self._build) if large else self._build()
+
+    def _build(self) -> Expression:
         try:
             root = self._root()
             while self._waiting:
@@ -143,29 +154,25 @@ class SchemaBuilder:
         yield texts
         yield frozenset(json_text(_in_one_form(value)) for value in values)
 
-    def _value(self, goal: Goal, depth: int, form: Form = Form.ANY) -> Expression:
+    def _value(self, goal: Goal, depth: int, form: Form = _ANY) -> Expression:
         """The values that satisfy ``goal``, written at ``depth``, in ``form``."""
-        try:
-            value = self._value_of(goal, depth, form)
-        except ConstraintTooComplex as error:
-            if error.pointer is None and goal:
-                error.pointer = goal[0].pointer
-            raise
-        return self._pointed(value, goal[0]) if goal else value
+        meaning = self._meaning(goal)
+        alike = meaning, depth, form
+        value = None if meaning is None else self._alike.get(alike)
+        if value is None:
+            try:
+                value = self._built(goal, depth, form)
+            except ConstraintTooComplex as error:
+                if error.pointer is None and goal:
+                    error.pointer = goal[0].pointer
+                raise
+            if meaning is not None:
+                self._alike[alike] = value
+        return self._pointed(value, goal[0]) if goal and self._text.pointers else value
 
     def _pointed(self, value: Expression, node: Node) -> Expression:
-        """``value``, marked as that of ``node`` where values are."""
-        return self._pool.pointed(value, node.pointer) if self._text.pointers else value
-
-    def _value_of(self, goal: Goal, depth: int, form: Form) -> Expression:
-        meaning = self._meaning(goal)
-        if meaning is None:
-            return self._built(goal, depth, form)
-        alike = meaning, depth, form
-        known = self._alike.get(alike)
-        if known is None:
-            known = self._alike[alike] = self._built(goal, depth, form)
-        return known
+        """``value``, marked as that of ``node``."""
+        return self._pool.pointed(value, node.pointer)
 
     def _meaning(self, goal: Goal) -> int | None:
         """The same for goals that are the same but for their place; None where that counts."""
@@ -194,11 +201,11 @@ class SchemaBuilder:
 
     def _any_of(self, unit: _Unit) -> Expression:
         branches, depth, form = unit
-        if form == Form.ONCE and len(branches) > 1:
+        if len(branches) == 1:
+            return self._branch(branches[0], depth, form)
+        if form == Form.ONCE:
             form = Form.SORTED
         built = [self._branch(branch, depth, form) for branch in branches]
-        if len(built) == 1:
-            return built[0]
         if self._text.pointers:
             everywhere = set(branches[0]).intersection(*branches)
             own = [next((n for n in branch if n not in everywhere), None) for branch in branches]
@@ -210,19 +217,20 @@ class SchemaBuilder:
 
     @cached_method
     def _branch(self, branch: Branch, depth: int, form: Form) -> Expression:
-        text = self._text_in(form)
-        if form != Form.ANY:
+        if form != _ANY:
             _check_items(branch)
         if not branch:
-            return text.any_value(depth, once=form != Form.ANY)
+            return self._text_in(form).any_value(depth, once=form != _ANY)
         values = self._listed(branch)
         if values is not None:
             return self._written(branch, values, depth, form)
-        built = [self._kind(branch, kind, depth, form) for kind in kinds_of(branch)]
-        return built[0] if len(built) == 1 else self._pool.union(built)
+        kinds = kinds_of(branch)
+        if len(kinds) == 1:
+            return self._kind(branch, kinds[0], depth, form)
+        return self._pool.union([self._kind(branch, kind, depth, form) for kind in kinds])
 
     def _text_in(self, form: Form) -> JsonText:
-        return self._text if form == Form.ANY else self._one_form
+        return self._text if form == _ANY else self._one_form
 
     def _written(self, branch: Branch, values: list[Any], depth: int, form: Form) -> Expression:
         """One of ``values``; of strings those that stand in the prompt, if that is asked for."""
@@ -235,10 +243,10 @@ class SchemaBuilder:
 
     def _listed(self, branch: Branch) -> list[Any] | None:
         """The values that ``const`` or ``enum`` list and the whole branch admits, if there are."""
-        source = next((n for n in branch if "const" in n.schema or "enum" in n.schema), None)
-        if source is None:
+        listing = [node for node in branch if "const" in node.schema or "enum" in node.schema]
+        if not listing:
             return None
-        schema = source.schema
+        source, schema = listing[0], listing[0].schema
         values = [schema["const"]] if "const" in schema else schema["enum"]
         if len(values) > self._limits.choices:
             raise ConstraintTooComplex(f"more than {self._limits.choices} values in an enum")
@@ -267,17 +275,20 @@ class SchemaBuilder:
 
     def _kind(self, branch: Branch, kind: str, depth: int, form: Form) -> Expression:
         """The values of one type that the branch admits."""
-        text, nodes = self._text_in(form), tuple(node for node in branch if restricts(node, kind))
-        once = form != Form.ANY
+        nodes = tuple([node for node in branch if restricts(node, kind)])
+        text, once = self._text_in(form), form != _ANY
         if kind in ("null", "boolean"):
             return self._pool.union([text.constant(value) for value in words_of(kind, nodes)])
         if kind == "number":
             return self._numbers(nodes, any(map(integers_only, branch)), once)
         if kind == "string":
-            return text.quoted(self._strings.content(nodes)) if once else self._strings.build(nodes)
-        value = partial(self._value, depth=text.inside(depth))
+            if once:
+                return text.quoted(self._strings.content(nodes))
+            return self._strings.build(nodes) if nodes else text.string()
+        inside = text.inside(depth)
         if kind == "array":
-            finite = partial(self._finite, depth=text.inside(depth))
+            value = partial(self._value, depth=inside)
+            finite = partial(self._finite, depth=inside)
             return ArrayWriter(text, value, finite, self._plenty, depth, form).write(
                 array_shape(nodes)
             )
@@ -290,7 +301,7 @@ class SchemaBuilder:
             text,
             self._strings,
             self._free_names,
-            lambda goal, _: value(goal, form=form),
+            lambda goal, _: self._value(goal, inside, form),
             self._plenty,
             depth,
             once=once,

@@ -8,6 +8,7 @@ have the same goal. A class is a regular language, so ``additionalProperties`` b
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 
 from app.constraint.json.text import JsonText
 from app.constraint.language.derivatives import Derivatives
@@ -39,7 +40,10 @@ class FreeNames:
         self._strings = strings
         self._evaluation = evaluation
         self._contents = contents
-        self._derivatives = Derivatives(text.pool)
+
+    @cached_property
+    def _derivatives(self) -> Derivatives:
+        return Derivatives(self._pool)
 
     def admits(self, node: Node, name: str) -> bool:
         """Whether ``name``, as a string, satisfies ``node``."""

@@ -92,8 +92,11 @@ class ObjectWriter:
         if len(wanted) > _MOST_WANTED or (wanted and self.once and shape.open):
             raise ConstraintTooComplex("too many negations of what members may be, in one object")
         names = property_names(nodes)
-        members = [self._member(names, member, wanted) for member in shape.members]
-        members = [m for m in members if m.required or m.plain != self.pool.empty or m.claims]
+        members: list[_Written] = []
+        for member in shape.members:
+            written = self._member(names, member, wanted)
+            if written.required or written.plain != self.pool.empty or written.claims:
+                members.append(written)
         counted = self._counts_free(nodes, shape, members)
         everything = (1 << len(wanted)) - 1
         self.told_apart = counted or self._is_map(nodes, shape)
@@ -116,14 +119,19 @@ class ObjectWriter:
         return self._text.begun(b"{}", items, may_be_empty=may_be_empty, depth=self._depth)
 
     def _member(self, names: Goal, member: Member, wanted: tuple[Node, ...]) -> _Written:
-        text, pool = self._text, self.pool
-        if not all(self._free_names.admits(node, member.name) for node in names):
+        pool = self.pool
+        if names and not all(self._free_names.admits(node, member.name) for node in names):
             return _Written(member.required, pool.empty, {})
+        claims = self._claims(member, wanted) if wanted else {}
+        return _Written(member.required, self._with_value(member, member.goal), claims)
 
-        def written(goal: Goal) -> Expression:
-            value = self._value(goal, member.name)
-            return value if value == pool.empty else text.member(member.name, value)
+    def _with_value(self, member: Member, goal: Goal) -> Expression:
+        """The member with the values of ``goal``."""
+        value = self._value(goal, member.name)
+        return value if value == self.pool.empty else self._text.member(member.name, value)
 
+    def _claims(self, member: Member, wanted: tuple[Node, ...]) -> dict[Missing, Expression]:
+        """The member, by the set of wanted ones that it is at once."""
         possible = 0
         for bit, node in enumerate(wanted):
             some: SomeMember = node.schema[SOME_MEMBER]
@@ -131,12 +139,12 @@ class ObjectWriter:
                 some.name is None or self._free_names.admits(some.name, member.name)
             ):
                 possible |= 1 << bit
-        claims = {
+        return {
             claimed: there
             for claimed in _parts(possible)
-            if (there := written((*member.goal, *_values(wanted, claimed)))) != pool.empty
+            if (there := self._with_value(member, (*member.goal, *_values(wanted, claimed))))
+            != self.pool.empty
         }
-        return _Written(member.required, written(member.goal), claims)
 
     def _free(self, nodes: Goal, shape: ObjectShape, block: Missing, others: Missing) -> Expression:
         """A member without a name of its own that is all wanted members of ``block`` at once.
@@ -243,6 +251,8 @@ class _Tails:
         pool = self._pool
         if self._high == 0:
             return pool.empty
+        if self._high is None and self._cap == 1 and not everything:
+            return self._uncounted()
         tails = {
             (count, missing): self._ending(count, missing)
             for count in range(1, self._cap + 1)
@@ -259,6 +269,24 @@ class _Tails:
                     (count, missing): self._after(member, count, missing, tails)
                     for count, missing in tails
                 }
+        return pool.union(starts)
+
+    def _uncounted(self) -> Expression:
+        """The same where nothing is counted and nothing is missing, as in nearly all objects."""
+        pool, between = self._pool, self._writer.between
+        required = [index for index, member in enumerate(self._members) if member.required]
+        starts = [] if required else [self._first_free(0)]
+        tail = self._ending(1, 0)
+        for index in range(len(self._members) - 1, -1, -1):
+            member = self._members[index]
+            if not required or index <= required[0]:  # there is a way past all before it
+                starts.append(pool.concatenate(member.plain, tail))
+            if index > 0:
+                if member.required:
+                    tail = pool.concatenate(between, member.plain, tail)
+                else:
+                    there = pool.optional(pool.concatenate(between, member.plain))
+                    tail = pool.concatenate(there, tail)
         return pool.union(starts)
 
     def _after(self, member: _Written, count: int, missing: Missing, tails: _Rests) -> Expression:

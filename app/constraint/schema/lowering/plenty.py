@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cached_property
 
 from app.constraint.language.counting import ENDLESS, Counting
 from app.constraint.language.derivatives import Derivatives
@@ -29,8 +30,11 @@ class Plenty:
 
     def __init__(self, pool: ExpressionPool) -> None:
         self._pool = pool
-        self._counting = Counting(Derivatives(pool))
         self._later: list[tuple[Expression, int, Node]] = []
+
+    @cached_property
+    def _counting(self) -> Counting:
+        return Counting(Derivatives(self._pool))
 
     def count(self, values: Expression, most: int, asks: Node) -> int:
         """How many ``values`` there are, at most ``most``. ``asks`` wants them to differ.
