@@ -37,8 +37,8 @@ class Beginnings:
         self._automaton = automaton
         self._index = index
         self._found = np.empty(index.longest + 1, np.int32)
-        self._literals: dict[Part, tuple[Int32s, int, list[Part]]] = {}
-        """What ``literal`` has found: tokens, how far they are, and what is behind."""
+        self._literals: dict[tuple[bytes, bytes], tuple[Int32s, int, bool]] = {}
+        """What ``_new_literal`` has found, by the literal and the text before it."""
         self._words: dict[Expression, tuple[UInt8s, NDArray[np.int64], list[bytes]] | None] = {}
         """The words of a union, one behind the other, and where they end."""
         self._words_bytes = 0
@@ -56,32 +56,27 @@ class Beginnings:
         ``tail`` is behind ``here``. Returns how many bytes a completion has at most after any of
         them, and what is behind all of the literal, if some token goes on there.
         """
-        known = self._literals.get((here, tail, text))
+        known = self._literals.get((literal, text))
         if known is None:
-            known = self._new_literal(here, literal, tail, text)
-            self._literals[here, tail, text] = known
-        tokens, far, behind = known
+            known = self._literals[literal, text] = self._new_literal(literal, text)
+        tokens, left, is_through = known
+        far = 0
         if len(tokens):
             set_bits(mask, tokens)
-        return far, behind
+            length = self._automaton.derivatives.length
+            far = left + length(here) - len(literal) + length(tail)
+        if not is_through:
+            return far, []
+        rest = self._automaton.skip_literal(here, len(literal))
+        return far, [(rest, tail, text + literal)]
 
-    def _new_literal(
-        self, here: Expression, literal: bytes, tail: Expression, text: bytes
-    ) -> tuple[Int32s, int, list[Part]]:
-        trie, found = self._index.trie, self._found
-        whole = text + literal
+    def _new_literal(self, literal: bytes, text: bytes) -> tuple[Int32s, int, bool]:
+        """The tokens, how much of ``literal`` is left at most after one, and whether some token
+        goes on behind it."""
+        trie, found, whole = self._index.trie, self._found, text + literal
         raw = np.frombuffer(whole, np.uint8)
         count, least, node = begun(trie.byte, trie.skip, trie.token, raw, len(text), found)
-        far, length = 0, self._automaton.derivatives.length
-        if count:
-            far = len(whole) - least + length(here) - len(literal) + length(tail)
-        if node < 0:
-            return found[:count].copy(), far, []
-        return (
-            found[:count].copy(),
-            far,
-            [(self._automaton.skip_literal(here, len(literal)), tail, whole)],
-        )
+        return found[:count].copy(), len(whole) - least, node >= 0
 
     def words(
         self, head: Expression, tail: Expression, text: bytes, mask: Mask
