@@ -26,8 +26,8 @@ _MOST_BYTES = 1 << 16
 _WORDS_PER_STEP = 2
 """Words that are looked up in the time of one step of work."""
 
-Behind = tuple[Expression, bytes]
-"""What may follow behind a text that a token has begun with."""
+Part = tuple[Expression, Expression, bytes]
+"""An expression, what is behind it, and the text before both that a token has begun with."""
 
 
 class Beginnings:
@@ -37,8 +37,8 @@ class Beginnings:
         self._automaton = automaton
         self._index = index
         self._found = np.empty(index.longest + 1, np.int32)
-        self._literals: dict[Behind, tuple[Int32s, int, list[Behind]]] = {}
-        """What ``literal`` has found: tokens, how far they are, and what is behind."""
+        self._literals: dict[tuple[bytes, bytes], tuple[Int32s, int, bool]] = {}
+        """What ``_new_literal`` has found, by the literal and the text before it."""
         self._words: dict[Expression, tuple[UInt8s, NDArray[np.int64], list[bytes]] | None] = {}
         """The words of a union, one behind the other, and where they end."""
         self._words_bytes = 0
@@ -49,37 +49,38 @@ class Beginnings:
         return 400 * len(self._literals) + 150 * len(self._words) + self._words_bytes
 
     def literal(
-        self, here: Expression, literal: bytes, text: bytes, mask: Mask
-    ) -> tuple[int, list[Behind]]:
+        self, here: Expression, literal: bytes, tail: Expression, text: bytes, mask: Mask
+    ) -> tuple[int, list[Part]]:
         """Set the tokens that are ``text`` and a part of ``literal``, which ``here`` begins with.
 
-        Returns how many bytes a completion has at most after any of them, and what is behind all of
-        the literal, if some token goes on there.
+        ``tail`` is behind ``here``. Returns how many bytes a completion has at most after any of
+        them, and what is behind all of the literal, if some token goes on there.
         """
-        known = self._literals.get((here, text))
+        known = self._literals.get((literal, text))
         if known is None:
-            known = self._literals[here, text] = self._new_literal(here, literal, text)
-        tokens, far, behind = known
+            known = self._literals[literal, text] = self._new_literal(literal, text)
+        tokens, left, is_through = known
+        far = 0
         if len(tokens):
             set_bits(mask, tokens)
-        return far, behind
+            length = self._automaton.derivatives.length
+            far = left + length(here) - len(literal) + length(tail)
+        if not is_through:
+            return far, []
+        rest = self._automaton.skip_literal(here, len(literal))
+        return far, [(rest, tail, text + literal)]
 
-    def _new_literal(
-        self, here: Expression, literal: bytes, text: bytes
-    ) -> tuple[Int32s, int, list[Behind]]:
-        trie, found = self._index.trie, self._found
-        tail = self._automaton.skip_literal(here, len(literal))
-        whole = text + literal
+    def _new_literal(self, literal: bytes, text: bytes) -> tuple[Int32s, int, bool]:
+        """The tokens, how much of ``literal`` is left at most after one, and whether some token
+        goes on behind it."""
+        trie, found, whole = self._index.trie, self._found, text + literal
         raw = np.frombuffer(whole, np.uint8)
         count, least, node = begun(trie.byte, trie.skip, trie.token, raw, len(text), found)
-        far = 0
-        if count:
-            far = len(whole) - least + self._automaton.derivatives.length(tail)
-        return found[:count].copy(), far, [(tail, whole)] if node >= 0 else []
+        return found[:count].copy(), len(whole) - least, node >= 0
 
     def words(
         self, head: Expression, tail: Expression, text: bytes, mask: Mask
-    ) -> tuple[int, list[Behind]] | None:
+    ) -> tuple[int, list[Part]] | None:
         """The same of a union of words and what follows it; None where ``head`` is none such."""
         known = self._words_of(head)
         if known is None:
@@ -90,7 +91,8 @@ class Beginnings:
         start = trie.find(text) if text else -1
         nodes = np.empty(len(words), np.int32)
         far = begun_by_words(trie.byte, trie.skip, trie.token, start, flat, ends, nodes, mask)
-        through = [(tail, text + words[place]) for place in np.flatnonzero(nodes >= 0).tolist()]
+        places = np.flatnonzero(nodes >= 0).tolist()
+        through = [(tail, self._automaton.pool.epsilon, text + words[place]) for place in places]
         return (far + self._automaton.derivatives.length(tail) if far >= 0 else 0), through
 
     def _words_of(self, head: Expression) -> tuple[UInt8s, NDArray[np.int64], list[bytes]] | None:

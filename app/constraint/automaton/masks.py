@@ -168,8 +168,10 @@ class Masks:
             return all(self._ends_with_quote(member, behind) for member in operand)
         if kind == Kind.CONCATENATION and pool.kinds[operand[0]] in (Kind.MARKED, Kind.UNION):
             return self._ends_with_quote(operand[0], pool.concatenate(operand[1], behind))
-        whole = pool.concatenate(expression, behind)
-        literal = self.automaton.leading_literal(whole)
+        whole, literal = expression, self.automaton.leading_literal(expression)
+        if b'"' not in literal:
+            whole = pool.concatenate(expression, behind)
+            literal = self.automaton.leading_literal(whole)
         if b'"' in literal:
             return not any(byte in b"[{," for byte in literal[: literal.index(b'"')])
         split = self._parts.split(whole)

@@ -8,12 +8,12 @@ characters far from a bound share what they allow within it, and so the rows of 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 
 from app.constraint.automaton.automaton import Automaton, State
-from app.constraint.automaton.beginnings import Beginnings
+from app.constraint.automaton.beginnings import Beginnings, Part
 from app.constraint.automaton.bits import meets, set_bits, set_found
 from app.constraint.automaton.counted import Counted
 from app.constraint.automaton.heads import Head, Numbering, new_head
@@ -81,63 +81,81 @@ class Parts:
         be too many parts, and ``mask`` is to be thrown away.
         """
         pool, derivatives = self._automaton.pool, self._automaton.derivatives
-        start = derivatives.without_marks(self._automaton.expression(state))
-        waiting: list[tuple[Expression, bytes]] = [(start, b"")]
+        start = self._automaton.expression(state)
+        waiting: list[Part] = [(start, pool.epsilon, b"")]
         seen = set(waiting)
         far = 0
         while waiting:
-            here, text = waiting.pop()
+            here, tail, text = waiting.pop()
             derivatives.spend(_WORK_PER_PART)
             if len(seen) > _MOST_PARTS:
                 return None
-            if here == pool.epsilon or not derivatives.is_alive(here):
+            if not derivatives.is_alive(here) or not derivatives.is_alive(tail):
                 continue
-            if literal := self._automaton.leading_literal(here):
-                least, others = self._beginnings.literal(here, literal, text, mask)
+            others: list[Part]
+            if here == pool.epsilon:
+                others = [] if tail == pool.epsilon else [(tail, pool.epsilon, text)]
+            elif literal := self._automaton.leading_literal(here):
+                least, others = self._beginnings.literal(here, literal, tail, text, mask)
                 far = max(far, least)
-            elif (words := self._words(here, text, mask)) is not None:
-                far, others = max(far, words[0]), words[1]
             else:
-                members = self._members(here)
-                if not members:
-                    far = max(far, self._split(here, text, mask))
-                others = [(member, text) for member in members]
-            for expression, begun in others:
-                other = derivatives.without_marks(expression), begun
+                head = here
+                if pool.kinds[here] == Kind.CONCATENATION:
+                    head, behind = pool.operands[here]
+                    tail = derivatives.join(behind, tail)
+                words = self._beginnings.words(head, tail, text, mask)
+                if words is not None:
+                    far, others = max(far, words[0]), words[1]
+                else:
+                    members = self._members(head, tail)
+                    if not members:
+                        far = max(far, self._split(pool.concatenate(head, tail), text, mask))
+                    others = [(member, behind, text) for member, behind in members]
+            for other in others:
                 if other not in seen:
                     seen.add(other)
                     waiting.append(other)
         return far
 
-    def _members(self, expression: Expression) -> list[Expression]:
-        """Expressions of which ``expression`` is the union; none where it is one part."""
+    def _members(self, head: Expression, tail: Expression) -> list[tuple[Expression, Expression]]:
+        """What ``head`` and then ``tail`` is the union of, each with what is behind it; none where
+        it is one part."""
         pool = self._automaton.pool
-        head, tail = expression, pool.epsilon
-        if pool.kinds[expression] == Kind.CONCATENATION:
-            head, tail = pool.operands[expression]
         kind, operand = pool.kinds[head], pool.operands[head]
         if kind == Kind.RULE:
-            return [pool.concatenate(pool.body(head), tail)]
+            return [(pool.body(head), tail)]
+        if kind == Kind.MARKED:
+            return [(operand[0], tail)]  # marks allow no other tokens
         if kind == Kind.DISTINCT:
-            return [pool.concatenate(pool.expand_distinct(head), tail)]
+            return [(pool.expand_distinct(head), tail)]
         if tail != pool.epsilon and self._plainness.is_plain(head):
             return []
         if kind == Kind.UNION:
-            return [pool.concatenate(member, tail) for member in operand]
+            return [(member, tail) for member in self._together(operand)]
         if kind == Kind.REPETITION and not self._plainness.is_plain(operand[0]):
-            more = pool.concatenate(operand[0], pool.repeat_after_one(*operand), tail)
-            return [more, tail] if pool.nullable[head] else [more]
+            more = pool.concatenate(pool.repeat_after_one(*operand), tail)
+            found = [(operand[0], more)]
+            return [*found, (tail, pool.epsilon)] if pool.nullable[head] else found
         return []
 
-    def _words(
-        self, here: Expression, text: bytes, mask: Mask
-    ) -> tuple[int, list[tuple[Expression, bytes]]] | None:
-        """``Beginnings.words`` of what ``here`` begins with."""
+    def _together(self, members: tuple[Expression, ...]) -> Iterable[Expression]:
+        """The members of a union, of which intersections before the same end are one.
+
+        Those of one ``oneOf`` are of the same patterns: walked together, they have the states
+        that each of them has.
+        """
         pool = self._automaton.pool
-        head, tail = here, pool.epsilon
-        if pool.kinds[here] == Kind.CONCATENATION:
-            head, tail = pool.operands[here]
-        return self._beginnings.words(head, tail, text, mask)
+        heads: dict[Expression, list[Expression]] = {}
+        for member in members:
+            if pool.kinds[member] == Kind.CONCATENATION:
+                head, end = pool.operands[member]
+                if pool.kinds[head] == Kind.INTERSECTION and self._plainness.is_plain(head):
+                    heads.setdefault(end, []).append(member)
+        for end, several in heads.items():
+            if len(several) > 1:
+                union = self._automaton.derivatives.unite([pool.operands[m][0] for m in several])
+                members = (*(m for m in members if m not in several), pool.concatenate(union, end))
+        return members
 
     def _split(self, here: Expression, text: bytes, mask: Mask) -> int:
         """Tokens of an expression that is a head and something behind it; returns ``far``."""

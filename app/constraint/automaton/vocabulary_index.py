@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -81,9 +80,12 @@ class StringTokens:
         return self.within[row] if row >= 0 else None
 
 
-def _found(texts: Sequence[bytes | None], pattern: re.Pattern[bytes]) -> list[int]:
-    """The numbers of those in which a pattern is found."""
-    return [number for number, text in enumerate(texts) if text and pattern.search(text)]
+def _found(
+    texts: Sequence[bytes | None], pattern: re.Pattern[bytes], numbers: Iterable[int] | None = None
+) -> list[int]:
+    """The numbers of those in which a pattern is found, perhaps only some of ``numbers``."""
+    numbers = range(len(texts)) if numbers is None else numbers
+    return [number for number in numbers if pattern.search(texts[number] or b"")]
 
 
 class VocabularyIndex:
@@ -105,6 +107,22 @@ class VocabularyIndex:
         """For each of the ``SPELLINGS`` of a character: its transitions and accepting states."""
         self.strings = tuple(self._sort_string_tokens(*each) for each in self.characters)
         """For each of the ``SPELLINGS`` of a character: what tokens do in strings of it."""
+        lengths = [len(text or b"") for text in self.token_bytes]
+        self.lengths = np.array(lengths, np.int32)
+        """Bytes of each token. Shape [V]."""
+        into = _found(self.token_bytes, _INTO_ITEM)
+        self.tokens_into_items = np.array(into, np.int32)
+        """Tokens in which a container or a comma is followed by something more."""
+        out = _found(self.token_bytes, _OUT_INTO_ITEM, into)
+        self.tokens_out_into_items = np.array(out, np.int32)
+        """Those of them in which there is a quote before."""
+        two = _found(self.token_bytes, _INTO_TWO_ITEMS, into)
+        self.tokens_into_two_items = np.array(two, np.int32)
+        """Those of them in which that is so twice."""
+        self.endings_into_items = tuple(
+            TextTree.of(each.texts, _found(each.texts, _INTO_ITEM)) for each in self.strings
+        )
+        """The same of the endings of each of ``strings``, by their indices."""
         self.heads = SharedHeads()
         self._endings: dict[int, Int32s] = {}
 
@@ -117,33 +135,6 @@ class VocabularyIndex:
             known[strings.token] = strings.ending
             self._endings[spelling] = known
         return known
-
-    @cached_property
-    def lengths(self) -> Int32s:
-        """Bytes of each token. Shape [V]."""
-        return np.array([len(text or b"") for text in self.token_bytes], np.int32)
-
-    @cached_property
-    def tokens_into_items(self) -> Int32s:
-        """Tokens in which a container or a comma is followed by something more."""
-        return np.array(_found(self.token_bytes, _INTO_ITEM), np.int32)
-
-    @cached_property
-    def tokens_out_into_items(self) -> Int32s:
-        """Those of them in which there is a quote before."""
-        return np.array(_found(self.token_bytes, _OUT_INTO_ITEM), np.int32)
-
-    @cached_property
-    def tokens_into_two_items(self) -> Int32s:
-        """Those of them in which that is so twice."""
-        return np.array(_found(self.token_bytes, _INTO_TWO_ITEMS), np.int32)
-
-    @cached_property
-    def endings_into_items(self) -> tuple[TextTree, ...]:
-        """The same of the endings of each of ``strings``, by their indices."""
-        return tuple(
-            TextTree.of(each.texts, _found(each.texts, _INTO_ITEM)) for each in self.strings
-        )
 
     def new_mask(self) -> Mask:
         return np.zeros(self.words, np.uint32)

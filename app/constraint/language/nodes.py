@@ -152,8 +152,12 @@ class Nodes:
 
     def concatenate(self, *parts: Expression) -> Expression:
         """The parts one after the other. Adjacent literals become one."""
-        if len(parts) == 2 and self.kinds[parts[0]] != Kind.CONCATENATION:
-            return self._joined(*parts)
+        if len(parts) == 2:
+            known = self.index[Kind.CONCATENATION].get(parts)
+            if known is not None:  # two parts that are kept as they are
+                return known
+            if self.kinds[parts[0]] != Kind.CONCATENATION:
+                return self._joined(*parts)
         kinds, operands = self.kinds, self.operands
         result, text = self.epsilon, b""
         for part in reversed(parts):

@@ -156,13 +156,24 @@ class Rows:
         pool, targets = self.pool, []
         while expression not in self._rows and pool.kinds[expression] == Kind.CONCATENATION:
             head, tail = pool.operands[expression]
-            targets.append(self.join(self.derivative_of(head, byte), tail))
+            if pool.kinds[head] == Kind.LITERAL:
+                self._left -= 1
+                after = self._after_first(pool.operands[head], byte, tail)
+            else:
+                after = self.join(self.derivative_of(head, byte), tail)
+            targets.append(after)
             if not pool.nullable[head]:
                 return self.unite(targets) if len(targets) > 1 else targets[0]
             expression = tail
             self.spend(1)
         after = self._derivative_of_part(expression, byte)
         return self.unite([*targets, after]) if targets else after
+
+    def _after_first(self, text: bytes, byte: int, tail: Expression) -> Expression:
+        """What may follow ``byte`` in a literal and what is behind it."""
+        if text[0] != byte:
+            return self.pool.empty
+        return self.pool.after_text(text[1:], tail) if len(text) > 1 else tail
 
     def _derivative_of_part(self, expression: Expression, byte: int) -> Expression:
         """``derivative_of`` an expression that is no concatenation, or has its row already."""
@@ -182,7 +193,11 @@ class Rows:
                 return pool.complement(self.derivative_of(operand, byte))
             if kind == Kind.UNION or kind == Kind.INTERSECTION:
                 members = [self.derivative_of(member, byte) for member in operand]
-                return self.unite(members) if kind == Kind.UNION else self.intersect(members)
+                if kind == Kind.INTERSECTION:
+                    return self.intersect(members)
+                self._left -= len(members) // 4
+                members = [member for member in members if member != pool.empty]
+                return self.unite(members) if len(members) > 1 else (*members, pool.empty)[0]
         row = self.row(expression)
         return next((target for members, target in row if members >> byte & 1), pool.empty)
 
