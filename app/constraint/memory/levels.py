@@ -38,11 +38,8 @@ class Levels:
         self._endless: dict[tuple[State, int], bool] = {}
         self._extra: dict[tuple[Expression, int], int] = {}
         self._extra_at: dict[tuple[State, int, int], int] = {}
-        self._items = [
-            operand[0]
-            for kind, operand in zip(self._pool.kinds, self._pool.operands, strict=True)
-            if kind == Kind.MARKED and operand[1] == Mark.ITEM
-        ]
+        marked = self._pool.index[Kind.MARKED]
+        self._items = [inner for inner, mark in marked if mark == Mark.ITEM]
 
     @property
     def any(self) -> bool:
