@@ -61,6 +61,18 @@ LISTS: dict[str, Any] = {
 }
 """Enough values that they are looked up together; many begin others."""
 
+ONE_OF: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "one": {"type": "string", "oneOf": [{"pattern": word} for word in ("na", "al", "A-")]},
+        "two": {"type": "string", "oneOf": [{"pattern": word} for word in ("^a", "b$")]},
+        "some": {"type": "integer"},
+    },
+    "required": ["one"],
+    "additionalProperties": False,
+}
+"""Texts of which exactly one pattern holds, with something behind them."""
+
 PIECES = [
     b'{"', b'": ', b'", "', b'"}', b'": "', b"na", b"name", b"kind", b"al", b"alpha", b"bet",
     b"12", b"130", b"[]", b'["', b'"]', b", ", b"null", b"}}", b'"a', b'a"', b'ab", "', b"\\u",
@@ -129,6 +141,7 @@ SPECS: Sequence[ConstraintSpec] = [
     JsonSchema(PERSON),
     JsonSchema(PERSON, whitespace="compact"),
     JsonSchema(LISTS),
+    JsonSchema(ONE_OF),
     JsonObject(),
     Regex("(ab|[a-z]{2,5}|é+)x?"),
     Choice(["name", "names", "é", "null"]),
