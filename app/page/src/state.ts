@@ -2,7 +2,7 @@
 
 import { batch, computed, effect, signal, type ReadonlySignal, type Signal } from "@preact/signals";
 
-export { apiFetch, apiKey, errorOf, keyWanted, serverUrl, type ServerError } from "./server/access";
+export { apiFetch, apiKey, askForKey, declineKey, errorOf, keyWanted, serverUrl, takeKey, type ServerError } from "./server/access";
 
 // --- What is on screen ---
 

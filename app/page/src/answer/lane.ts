@@ -2,7 +2,7 @@
 
 import { signal } from "@preact/signals";
 
-import { apiFetch, errorOf, type ServerError } from "../server/access";
+import { apiFetch, askForKey, errorOf, type ServerError } from "../server/access";
 import { eventsOf, StreamBroken } from "../server/events";
 import { countsOf, NO_COUNTS, replaceTail, type Counts, type Token, type WireToken } from "./tokens";
 
@@ -80,6 +80,7 @@ export class Lane {
     const abort = this.#begin();
     try {
       const response = await apiFetch("v1/chat/completions", { method: "POST", body, signal: abort.signal });
+      if (response.status === 401) askForKey();
       if (!response.ok) return this.#end("failed", await errorOf(response));
       for await (const event of eventsOf(response)) {
         const chunk = event as Chunk;

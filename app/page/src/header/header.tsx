@@ -2,7 +2,7 @@
 
 import { useSignal } from "@preact/signals";
 
-import { apiKey, keyWanted, tab, themeChoice, type Tab } from "../state";
+import { apiKey, askForKey, tab, themeChoice, type Tab } from "../state";
 import { linkToPage } from "../link";
 import { Tabs } from "../ui/tabs";
 
@@ -22,7 +22,7 @@ export function Header() {
       <Tabs label="Page" prefix="page" tabs={TABS} chosen={tab} />
       <div class="right">
         <LinkButton />
-        <button type="button" class="plain" onClick={() => (keyWanted.value = true)}>
+        <button type="button" class="plain" onClick={askForKey}>
           {apiKey.value ? "Key ✓" : "Key"}
         </button>
         <ThemeButton />

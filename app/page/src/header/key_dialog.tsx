@@ -2,7 +2,7 @@
 
 import { useEffect, useRef } from "preact/hooks";
 
-import { apiKey, keyWanted } from "../state";
+import { apiKey, declineKey, keyWanted, takeKey } from "../state";
 
 export function KeyDialog() {
   const dialog = useRef<HTMLDialogElement>(null);
@@ -13,12 +13,11 @@ export function KeyDialog() {
   }, [keyWanted.value]);
   const take = (event: Event) => {
     event.preventDefault();
-    keyWanted.value = false;
-    apiKey.value = field.current!.value.trim();
+    takeKey(field.current!.value.trim());
     field.current!.value = "";
   };
   return (
-    <dialog ref={dialog} aria-labelledby="key-title" onClose={() => (keyWanted.value = false)}>
+    <dialog ref={dialog} aria-labelledby="key-title" onCancel={declineKey} onClose={() => (keyWanted.value = false)}>
       <form onSubmit={take}>
         <h2 id="key-title">API key</h2>
         <p class="quiet">{apiKey.value ? "The server does not take this key, or you wish to give another." : "Where the server wants a key, give it here."} It stays in the memory of this tab, and is gone when you close it.</p>
@@ -27,7 +26,7 @@ export function KeyDialog() {
           <button type="submit" class="primary">
             Use
           </button>
-          <button type="button" onClick={() => (keyWanted.value = false)}>
+          <button type="button" onClick={declineKey}>
             Cancel
           </button>
         </div>

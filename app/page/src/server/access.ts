@@ -8,6 +8,27 @@ export const apiKey = signal("");
 /** True while the server wants a key: no key was sent yet, or it was not taken. */
 export const keyWanted = signal(false);
 
+let isDeclined = false;
+
+/** Opens the dialog for a key: somebody pressed a button. */
+export function askForKey(): void {
+  isDeclined = false;
+  keyWanted.value = true;
+}
+
+/** Without a key, for now: what nobody pressed a button for does not ask again. */
+export function declineKey(): void {
+  isDeclined = true;
+  keyWanted.value = false;
+}
+
+/** Has what follows carry `key`. */
+export function takeKey(key: string): void {
+  isDeclined = false;
+  keyWanted.value = false;
+  apiKey.value = key;
+}
+
 /** What the server says was wrong with a request. `pointer` leads to a place in the schema. */
 export interface ServerError {
   message: string;
@@ -24,11 +45,12 @@ export function serverUrl(path: string): string {
 
 /**
  * `fetch` to the server this page came from, with the key if there is one. A 401 asks for a key (once for
- * all that fail) and comes back as it is. Rejects as `fetch` does: no connection, or aborted.
+ * all that fail, and not where none was given) and comes back as it is. Rejects as `fetch` does: no
+ * connection, or aborted.
  */
 export async function apiFetch(path: string, init: RequestInit = {}): Promise<Response> {
   const response = await requestWithKey(path, init);
-  if (response.status === 401) keyWanted.value = true;
+  if (response.status === 401 && !isDeclined) keyWanted.value = true;
   return response;
 }
 
