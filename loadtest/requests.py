@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from loadtest.checks import Content
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +34,13 @@ class Tools:
 Constraint = Schema | Pattern | Tools
 
 
+class Expected(Protocol):
+    """The right answer, where there is one."""
+
+    def right(self, content: Content) -> tuple[int, int]:
+        """How many parts of ``content`` are right, and of how many."""
+
+
 @dataclass(frozen=True, slots=True)
 class Request:
     """One question; without a constraint any answer will do."""
@@ -41,3 +51,4 @@ class Request:
     max_tokens: int
     exact_length: bool = False
     """Generate all of ``max_tokens``, past an end of sequence; for servers that can."""
+    expected: Expected | None = None
