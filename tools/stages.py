@@ -132,3 +132,18 @@ def _pytest(name: str, options: Sequence[str], times: Times) -> int:
     if status == 0 and f"{name} 100%" in took:
         times.keep(took)
     return status
+
+
+def main(arguments: Sequence[str]) -> int:
+    match arguments:
+        case ["set-up", purpose] if purpose in EXTRAS:
+            set_up(purpose)
+            return 0
+        case ["test" | "test-all" | "wide" as name, *options]:
+            return test(name, options)
+    say(__doc__ or "")
+    return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
