@@ -16,9 +16,12 @@ import re
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO, Any
 
 ROOT = Path(__file__).resolve().parents[1]
 VENV = ROOT / ".venv"
@@ -32,7 +35,8 @@ LINT = {
     "lint": ["ruff", "check", "."],
     "import rules": ["lint-imports"],
 }
-TYPES = "types (mypy)"
+KERNELS = ROOT / ".cache" / "kernels"
+"""Touched when numba has compiled the kernels of the sources as they are."""
 _PERCENT = re.compile(rb"\[ *(\d+)%\]")
 
 
@@ -60,56 +64,93 @@ class Times:
         return f"{minutes:.0f} min left" if minutes >= 1 else "less than a minute left"
 
 
-def say(name: str, end: str = "\n") -> None:
-    print(name, end=end, flush=True)
+def say(text: str, end: str = "\n") -> None:
+    print(text, end=end, flush=True)
 
 
-def stage(name: str, command: Sequence[str]) -> None:
-    """Run a command behind a line with its name and time. Exits with its status if it fails."""
-    say(f"{name:<34}", end="")
-    start = time.monotonic()
-    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    say(f"{time.monotonic() - start:5.0f} s" if not done.returncode else "failed:")
-    if done.returncode:
-        say(" ".join(command))
-        say(done.stdout.decode(errors="replace"))
-        sys.exit(done.returncode)
+@dataclass
+class Stage:
+    """A command that runs from now on; what it prints is kept."""
+
+    name: str
+    command: Sequence[str]
+    _output: IO[bytes] = field(default_factory=tempfile.TemporaryFile)
+    _start: float = field(default_factory=time.monotonic)
+
+    def __post_init__(self) -> None:
+        streams: dict[str, Any] = {"stdout": self._output, "stderr": self._output}
+        self.process = subprocess.Popen(self.command, cwd=ROOT, **streams)
+        self._watch = threading.Thread(target=self._time, daemon=True)
+        self._watch.start()
+
+    def _time(self) -> None:
+        self.process.wait()
+        self._took = time.monotonic() - self._start
+
+    def end(self) -> int:
+        """The exit status; says how long it took, and where it failed what it printed."""
+        self._watch.join()
+        status = self.process.wait()
+        say(f"{self.name:<34}{self._took:5.0f} s{'  failed:' if status else ''}")
+        if status:
+            self._output.seek(0)
+            say(" ".join(self.command))
+            say(self._output.read().decode(errors="replace"))
+        return status
+
+
+def run(name: str, command: Sequence[str]) -> None:
+    """Exits with the command's status if it fails."""
+    if sys.stdout.isatty():
+        say(f"{name} ...", end="\r")
+    if status := Stage(name, command).end():
+        sys.exit(status)
 
 
 def set_up(purpose: str) -> None:
     if not Path(PYTHON).exists():
-        stage("making .venv", [sys.executable, "-m", "venv", str(VENV)])
+        run("making .venv", [sys.executable, "-m", "venv", str(VENV)])
     pinned = [*PIP, "-c", "constraints.txt"]
-    stage("installing torch", [*pinned, "torch"])
-    stage(f"installing what to {purpose} needs", [*pinned, "-e", EXTRAS[purpose]])
+    if not any((VENV / f".{each}").exists() for each in EXTRAS):
+        run("installing torch", [*pinned, "torch"])
+    run(f"installing what to {purpose} needs", [*pinned, "-e", EXTRAS[purpose]])
     for done in EXTRAS if purpose == "test" else [purpose]:
         (VENV / f".{done}").touch()
 
 
 def test(name: str, options: Sequence[str]) -> int:
-    """Lint, then types beside the tests. The exit status of the first of them that failed."""
+    """Lint; kernels; the tests, and types beside both. The first status that is not 0."""
     times = Times()
     if left := times.left(name, 0):
         say(f"{left}, by the last run")
     for check, command in LINT.items():
-        stage(check, [str(VENV / "bin" / command[0]), *command[1:]])
-    with tempfile.TemporaryFile() as output:
-        start = time.monotonic()
-        types = subprocess.Popen([str(VENV / "bin/mypy")], cwd=ROOT, stdout=output, stderr=output)
-        try:
-            say(f"{TYPES:<34}beside the tests")
-            status = _pytest(name, options, times)
-            if types.poll() is None:
-                say("waiting for mypy")
-            failed = types.wait()
-        finally:
-            types.kill()
-        say(f"{TYPES:<34}{'failed:' if failed else 'right'}")
-        if failed:
-            output.seek(0)
-            say(output.read().decode(errors="replace"))
-    say(f"{'all':<34}{time.monotonic() - start:5.0f} s")
-    return status or failed
+        run(check, [str(VENV / "bin" / command[0]), *command[1:]])
+    start = time.monotonic()
+    beside = [Stage("types", [str(VENV / "bin/mypy")])]
+    try:
+        if not _kernels_are_kept():
+            for kind in ("float32", "bfloat16"):
+                beside.append(Stage(f"kernels, {kind}", [PYTHON, "-m", "tests.warm_up", kind]))
+            say("compiling kernels, checking types beside that and the tests ...")
+            failed = [stage.end() for stage in beside[1:]]
+            if any(failed):
+                return max(failed)
+            KERNELS.parent.mkdir(exist_ok=True)
+            KERNELS.touch()
+        status = _pytest(name, options, times)
+        types = beside[0].end()
+    finally:
+        for stage in beside:
+            stage.process.kill()
+    say(f"{'types and tests':<34}{time.monotonic() - start:5.0f} s")
+    return status or types
+
+
+def _kernels_are_kept() -> bool:
+    if not KERNELS.exists():
+        return False
+    kept = KERNELS.stat().st_mtime
+    return all(source.stat().st_mtime < kept for source in (ROOT / "app").rglob("*.py"))
 
 
 def _pytest(name: str, options: Sequence[str], times: Times) -> int:

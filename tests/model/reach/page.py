@@ -87,6 +87,16 @@ def row(outcome: Outcome) -> str:
     return f"| `{outcome.kind}` | {reason} |"
 
 
+def promises(row_of_page: str, outcome: Outcome) -> bool:
+    """Whether an outcome is what a row of the page says: an error is below the one there."""
+    if outcome.refusal is None:
+        kind, model, bound = (cell.strip() for cell in row_of_page.strip("| ").split("|"))
+        return (kind, model) == (f"`{outcome.kind}`", outcome.model) and outcome.error < float(
+            bound
+        )
+    return row_of_page == row(outcome)
+
+
 def written(outcomes: Iterable[Outcome]) -> str:
     """The whole page."""
     each = sorted(outcomes, key=lambda outcome: outcome.kind)
