@@ -2,7 +2,7 @@
 
 Tests marked ``wide`` are left out unless ``-m`` names the mark or the test is named by its id. Each
 of them repeats for many inputs, or at full size, what another test proves for one of each kind, or
-proves an instrument and not the server.
+proves an instrument and not the server: see ``tests/wide.py``.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from typing import Any
 
 import hypothesis
 import pytest
+
+from tests import wide
 
 _NO_CLOCK: dict[str, Any] = {
     "deadline": None,
@@ -75,8 +77,9 @@ def is_here(name: str) -> bool:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out ``wide`` tests, and those marked ``needs(...)`` where none of that is here."""
-    left_out: dict[pytest.Item, str] = {}
     named = [each for each in config.args if "::" in each]
+    wide.mark(items, whole_files=not named)
+    left_out: dict[pytest.Item, str] = {}
     for item in items:
         if (
             item.get_closest_marker("wide")

@@ -27,8 +27,9 @@ What is refused is refused when it is loaded, with the reason in this list. Enco
 Of the refused, {not_of_text} write no text from text alone, one token after the other, with transformers either; {running} of the others'
 {of_text} run ({share_of_text:.0f}%).
 
-The error is the largest relative error of a row of logits. Weights are random: what holds here is that the numbers are those
-of transformers, not that a model is any good.
+The error is the largest relative error of a row of logits; its bound is the power of ten above twice what was measured, as another
+processor adds up in another order. Weights are random: what holds here is that the numbers are those of transformers, not that a
+model is any good.
 
 ## Which see
 
