@@ -14,23 +14,23 @@ help:
 run: $(RUN)  ## serve the embedded demo model on http://127.0.0.1:8000
 	@$(BIN)/python -m app serve
 
-# Tests of one file run in one process. WORKERS=8 on a machine of eight cores.
+# Tests of one file run in one process, short files last.
 WORKERS ?= 2
+SPREAD := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 TESTED := $(BIN)/python tools/stages.py
 test: $(TEST)  ## lint, import rules, types and tests; WORKERS=2 processes run the tests
-	@$(TESTED) test -n $(WORKERS) --dist loadfile
+	@$(TESTED) test $(SPREAD)
 
-test-all: $(TEST)  ## the same with the wide tests; tests/README.md says what they are
-	@$(TESTED) test-all -n $(WORKERS) --dist loadfile -m 'wide or not wide'
+test-all: $(TEST)  ## the same with the wide tests, which tests/wide.py lists
+	@$(TESTED) test-all $(SPREAD) -m 'wide or not wide'
 
-# The wide tests below some folders: make wide WIDE="tests/loadtest tests/tools".
 WIDE ?= tests
-wide: $(TEST)
-	@$(TESTED) wide -n $(WORKERS) --dist loadfile -m wide $(WIDE)
+wide: $(TEST)  ## the wide tests alone; WIDE="tests/loadtest tests/tools" for those of some folders
+	@$(TESTED) wide $(SPREAD) -m wide $(WIDE)
 
 HOURS ?= 1
 fuzz: $(TEST)  ## random inputs against oracles for HOURS=1; a failure is printed as a test to paste
-	@$(BIN)/python -m tests.conformance.fuzz --hours $(HOURS)
+	@$(BIN)/python -m tests.conformance.fuzz --hours $(HOURS) --workers $(WORKERS)
 
 format: $(TEST)  ## format and fix what ruff can
 	@$(BIN)/ruff format .

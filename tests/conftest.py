@@ -64,6 +64,8 @@ collect_ignore = [
 ]
 LEFT_OUT = pytest.StashKey[Counter[str]]()
 WIDE = "wide: make test-all"
+TOGETHER = ("tests/e2e/test_s", "tests/telemetry/")
+"""Beginnings of files that share the server of a session."""
 
 
 def is_here(name: str) -> bool:
@@ -94,6 +96,23 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if left_out:
         items[:] = [item for item in items if item not in left_out]
         config.hook.pytest_deselected(items=list(left_out))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Tests of one file run in one process, and so do files that share a server."""
+    if config.getoption("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    scheduler = LoadFileScheduling(config, log)
+
+    def together(nodeid: str) -> str:
+        file = nodeid.partition("::")[0]
+        return next((each for each in TOGETHER if file.startswith(each)), file)
+
+    scheduler._split_scope = together
+    return scheduler
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

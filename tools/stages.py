@@ -170,6 +170,8 @@ def _pytest(name: str, options: Sequence[str], times: Times) -> int:
         sys.stdout.buffer.write(line)
         sys.stdout.buffer.flush()
     status = running.wait()
+    if name == "wide" and status == 5:  # pytest's word for no test at all
+        status = 0
     if status == 0 and f"{name} 100%" in took:
         times.keep(took)
     return status
