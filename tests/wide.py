@@ -38,6 +38,13 @@ SWEEPS = (
     r"model/cpu/test_same_bits\.py::.*\[int[48]\]",
     r"model/cuda/test_scan\.py::test_models_with_states.*\[(?!qwen3_5_text)",
     r"model/parallel/test_crew\.py::test_two_processes.*\[(?!llama)",
+    # float16 has kernels of its own, and few serve it on a CPU.
+    r"model/cpu/test_(attention|two_way)\.py::.*\[torch\.float16",
+    r"model/cuda/test_fp8\.py::test_attention_over_8_bits.*-dtype[1-5]\]",
+    r"model/cuda/test_graphs\.py::test_a_padded_step.*\[(?!a decode)",
+    r"model/cuda/test_graphs\.py::test_a_graph_that_reads_or_saves.*\[(?!rows)",
+    r"model/cuda/test_layers\.py::test_a_token_is_the_same.*\[gemma3",
+    r"model/cuda/test_sampling\.py::test_every_way_of_drawing.*\[dtype[12]",
     r"e2e/test_demo_vision\.py::.*\[no leap\]",
     r"e2e/test_images\.py::.*\[(text|parts)\]",
     r"e2e/test_exactness\.py::test_greedy.*\[[2-5]-",
@@ -46,7 +53,6 @@ ONE_OF_EACH = (
     r"model/cpu/test_attention\.py::test_(short_and_long|a_token_has_the_same)",
     r"model/cpu/test_two_way\.py::test_tokens_of_an_image",
     r"model/cuda/test_attention\.py::test_(images_whose|the_kernels_(give|read))",
-    r"model/cuda/test_fp8\.py::test_attention_over_8_bits",
     r"model/vision/test_seeing_answers\.py::test_(images_cut|a_sequence_that_lost)",
 )
 """Of these each value of a parameter is tried once; all of them with all others are wide."""
@@ -64,6 +70,8 @@ def mark(items: Sequence[pytest.Item], *, whole_files: bool) -> None:
     for pattern in ONE_OF_EACH:
         seen: dict[str, set[tuple[int, str]]] = defaultdict(set)
         for name in _fitting(pattern, by_id, whole_files):
+            if by_id[name].get_closest_marker("wide"):
+                continue
             test, _, values = name.removesuffix("]").partition("[")
             values_of_it = set(enumerate(values.split("-")))
             if values_of_it <= seen[test]:
