@@ -18,9 +18,17 @@ from app.constraint.json.text import SPELLINGS, JsonText, json_pool
 from app.constraint.json.whitespace import Whitespace
 from app.constraint.language.codepoints import utf8
 from app.constraint.language.derivatives import Derivatives
-from app.constraint.language.expressions import INFINITE, Expression, ExpressionPool, Kind, Mark
+from app.constraint.language.expressions import (
+    INFINITE,
+    ByteSet,
+    Expression,
+    ExpressionPool,
+    Kind,
+    Mark,
+)
 from app.constraint.language.pruning import pruned
 from app.constraint.language.rows import UNBOUNDED
+from app.constraint.language.spelling import spelled, unspelled
 from app.constraint.limits import Limits
 from app.constraint.regex.errors import PatternError, PatternNotSupported
 from app.constraint.regex.lowering import Lowering
@@ -45,6 +53,9 @@ from app.core.specs import Choice, Grammar, JsonObject, JsonSchema, Regex
 
 _COMPILE_WORK = 1_000_000
 """Steps of work that lengths and emptiness may cost: a fraction of a second."""
+
+_SHOWN_BYTES = 80
+"""Of an answer that cannot be given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,16 +107,22 @@ def compile_program(
 def _compile(
     spec: ConstraintSpec | Arguments, limits: Limits | None, *, pointers: bool = False
 ) -> Program:
+    limits = limits or Limits()
     pool, root = build(spec, limits, pointers=pointers, maps=not pointers)
     try:
-        return _program(*pruned(pool, root))
+        return _program(pool, root, limits.missing)
     except ConstraintError:
         if not pool.names_differ:
             raise
-    return _program(*pruned(*build(spec, limits, maps=False)))
+    return _program(*build(spec, limits, maps=False), limits.missing)
 
 
-def _program(pool: ExpressionPool, root: Expression) -> Program:
+def _program(built: ExpressionPool, whole: Expression, missing: ByteSet) -> Program:
+    """The program of what can be spelled of ``whole``."""
+    for name in SPELLINGS if missing else ():
+        if name in built.landmarks:
+            built.landmarks[name] = spelled(built, built.landmarks[name], missing)
+    pool, root = pruned(built, spelled(built, whole, missing))
     if Kind.HOLE in pool.kinds and _tells_items_apart(pool):
         reason = "items that have no list are not told apart beside x-verbatim"
         raise UnsupportedSchema("uniqueItems", "", reason)
@@ -115,9 +132,28 @@ def _program(pool: ExpressionPool, root: Expression) -> Program:
     empty = derivatives.length(root) >= INFINITE
     derivatives.allow(UNBOUNDED)
     if empty:
-        raise UnsatisfiableSchema
+        raise _unsatisfiable(built, whole, missing)
     characters = tuple([pool.landmarks.get(name) for name in SPELLINGS])
     return Program(root, derivatives, characters, may_repeat=tuple(sorted(pool.may_repeat)))
+
+
+def _unsatisfiable(
+    pool: ExpressionPool, whole: Expression, missing: ByteSet
+) -> UnsatisfiableSchema:
+    """Why nothing is left of ``whole``: by the shortest answer, if there are any."""
+    if not missing:
+        return UnsatisfiableSchema()
+    derivatives = Derivatives(pool)
+    derivatives.allow(_COMPILE_WORK)
+    derivatives.measure()
+    if derivatives.length(whole) >= INFINITE:
+        return UnsatisfiableSchema()
+    text = derivatives.shortest(whole)
+    shown = text[:_SHOWN_BYTES].decode(errors="ignore")
+    return UnsatisfiableSchema(
+        f"no answer can be spelled: the tokenizer has no token for {unspelled(text, missing)}, "
+        f"which the shortest one holds: {shown!r}{'...' if len(text) > _SHOWN_BYTES else ''}"
+    )
 
 
 def _tells_items_apart(pool: ExpressionPool) -> bool:
@@ -184,7 +220,7 @@ def _lower(
     match spec:
         case Composite(root):
             return lower_composite(
-                pool, root, limits, lambda leaf: _lower(pool, leaf, limits, maps=maps)
+                pool, root, limits, lambda leaf: _lower_leaf(pool, leaf, limits, maps=maps)
             )
         case Regex(pattern):
             return _lower_regex(pool, pattern, limits)
@@ -206,6 +242,17 @@ def _lower(
     if isinstance(spec, JsonObject):
         return json.any_object()
     return SchemaBuilder(spec.schema, json, close=spec.close_objects).build()
+
+
+def _lower_leaf(
+    pool: ExpressionPool, leaf: ConstraintSpec | Arguments, limits: Limits, *, maps: bool
+) -> Expression:
+    """What can be spelled of a part, which has to be something: errors then name the part."""
+    whole = _lower(pool, leaf, limits, maps=maps)
+    left = spelled(pool, whole, limits.missing)
+    if left == pool.empty != whole:
+        raise _unsatisfiable(pool, whole, limits.missing)
+    return left
 
 
 def _lower_arguments(
@@ -237,6 +284,12 @@ def _lower_choice(pool: ExpressionPool, options: Sequence[str], limits: Limits) 
     if len(options) > limits.choices:
         raise ConstraintTooComplex(f"more than {limits.choices} options in a choice")
     try:
-        return pool.one_of(option.encode() for option in options)
+        texts = [option.encode() for option in options]
     except UnicodeEncodeError as error:
         raise InvalidSchema("an option holds half of a surrogate pair") from error
+    for number, text in enumerate(texts if limits.missing else ()):
+        lacking = unspelled(text, limits.missing)
+        if lacking:
+            reason = f"the tokenizer cannot spell {lacking}"
+            raise UnsupportedSchema("choice", f"/{number}", reason)
+    return pool.one_of(texts)

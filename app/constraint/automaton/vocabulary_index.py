@@ -15,7 +15,8 @@ from app.constraint.automaton.heads import SharedHeads
 from app.constraint.automaton.trie import Int32s, Trie, classify
 from app.constraint.json.text import SPELLINGS
 from app.constraint.language.derivatives import Derivatives
-from app.constraint.language.expressions import Expression, ExpressionPool
+from app.constraint.language.expressions import ByteSet, Expression, ExpressionPool
+from app.constraint.language.spelling import missing_bytes, spelled
 from app.constraint.program import Program
 from app.core.constraint import Mask, Vocabulary
 
@@ -103,7 +104,8 @@ class VocabularyIndex:
         self.eos = np.array(sorted(vocabulary.eos_ids), np.int32)
         self.eos_ids = vocabulary.eos_ids
         self.longest = int(self.trie.depth.max(initial=0)) + 1
-        self.characters = tuple(map(_character_automaton, SPELLINGS.values()))
+        missing = missing_bytes(vocabulary.token_bytes)
+        self.characters = tuple(_character_automaton(each, missing) for each in SPELLINGS.values())
         """For each of the ``SPELLINGS`` of a character: its transitions and accepting states."""
         self.strings = tuple(self._sort_string_tokens(*each) for each in self.characters)
         """For each of the ``SPELLINGS`` of a character: what tokens do in strings of it."""
@@ -164,11 +166,13 @@ class VocabularyIndex:
 
 
 def _character_automaton(
-    spelling: Callable[[ExpressionPool], Expression],
+    spelling: Callable[[ExpressionPool], Expression], missing: ByteSet
 ) -> tuple[Int32s, NDArray[np.bool_]]:
     """All of the automaton of one string character: transitions [S, 256] by state, accepting."""
     pool = ExpressionPool()
-    root = spelling(pool)
+    root = spelled(pool, spelling(pool), missing)
+    if root == pool.empty:
+        return np.zeros((START + 1, 256), np.int32), np.zeros(START + 1, np.bool_)
     derivatives = Derivatives(pool)
     derivatives.measure()
     automaton = Automaton(Program(root, derivatives))
