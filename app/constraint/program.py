@@ -119,10 +119,11 @@ def _compile(
 
 def _program(built: ExpressionPool, whole: Expression, missing: ByteSet) -> Program:
     """The program of what can be spelled of ``whole``."""
-    for name in SPELLINGS if missing else ():
+    root = spelled(built, whole, missing)
+    for name in SPELLINGS if root != whole else ():
         if name in built.landmarks:
             built.landmarks[name] = spelled(built, built.landmarks[name], missing)
-    pool, root = pruned(built, spelled(built, whole, missing))
+    pool, root = pruned(built, root)
     if Kind.HOLE in pool.kinds and _tells_items_apart(pool):
         reason = "items that have no list are not told apart beside x-verbatim"
         raise UnsupportedSchema("uniqueItems", "", reason)

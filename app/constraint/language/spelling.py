@@ -37,58 +37,53 @@ def unspelled(text: bytes, missing: ByteSet) -> str:
 def spelled(pool: ExpressionPool, root: Expression, missing: ByteSet) -> Expression:
     """The strings of ``root`` in which none of the ``missing`` bytes is.
 
-    Built from the same parts where these have no such byte: ``root`` itself if none has. Cost: one
-    pass over what it is made of.
+    Built from the same parts where these have no such byte: ``root`` itself if none has. Cost: a
+    pass or two over what it is made of.
     """
     if not missing:
         return root
     kinds, operands = pool.kinds, pool.operands
+    gone = frozenset(byte for byte in range(256) if missing >> byte & 1)
     order = parts_of(pool, root, 0)
+    parts = {expression: pool.parts(expression) for expression in order}
     bounded = {expression for expression in order if kinds[expression] == Kind.RULE}
-    """What shows all of its bytes: there is no complement in it."""
-    changed: set[Expression] = set()
-
-    def looked_into(expression: Expression) -> Iterable[Expression]:
-        """The parts without whose missing bytes the whole is without them, too."""
-        if kinds[expression] == Kind.INTERSECTION:
-            return [member for member in operands[expression] if member in bounded]
-        return () if kinds[expression] == Kind.COMPLEMENT else pool.parts(expression)
-
-    def changes(expression: Expression) -> bool:
-        kind, operand = kinds[expression], operands[expression]
-        if kind == Kind.LITERAL:
-            return any(missing >> byte & 1 for byte in operand)
-        if kind == Kind.BYTES:
-            return bool(operand & missing)
-        combine = all if kind in (Kind.INTERSECTION, Kind.COMPLEMENT) else any
-        return combine(part in changed for part in looked_into(expression))
-
+    """What has no complement in it, and so shows all of its bytes."""
     for expression in order:
-        if kinds[expression] != Kind.COMPLEMENT and all(
-            part in bounded for part in pool.parts(expression)
-        ):
+        if kinds[expression] != Kind.COMPLEMENT and bounded.issuperset(parts[expression]):
             bounded.add(expression)
+        if kinds[expression] == Kind.INTERSECTION:  # of one member is enough
+            parts[expression] = tuple([part for part in parts[expression] if part in bounded])
+        elif kinds[expression] == Kind.COMPLEMENT:
+            parts[expression] = ()
+    changed: set[Expression] = set()
     size = -1
     while len(changed) > size:  # again for what refers to a rule further on
         size = len(changed)
-        changed.update(e for e in order if e not in changed and changes(e))
+        for expression in order:
+            kind = kinds[expression]
+            if kind == Kind.LITERAL:
+                changes = not gone.isdisjoint(operands[expression])
+            elif kind == Kind.BYTES:
+                changes = bool(operands[expression] & missing)
+            elif kind == Kind.INTERSECTION or kind == Kind.COMPLEMENT:
+                changes = changed.issuperset(parts[expression])
+            else:
+                changes = not changed.isdisjoint(parts[expression])
+            if changes:
+                changed.add(expression)
     if root not in changed:
         return root
     needed, waiting = {root}, [root]
     while waiting:
-        for part in looked_into(waiting.pop()):
-            if part in changed and part not in needed:
-                needed.add(part)
-                waiting.append(part)
+        for part in changed.intersection(parts[waiting.pop()]) - needed:
+            needed.add(part)
+            waiting.append(part)
     text = pool.repeat(pool.byte(_UTF8 & ~missing))
-    new = {
-        rule: pool.declare_rule(nullable=pool.nullable[rule])
-        for rule in needed
-        if kinds[rule] == Kind.RULE
-    }
-    for expression in sorted(needed - new.keys()):
+    rules = sorted(expression for expression in needed if kinds[expression] == Kind.RULE)
+    new = {rule: pool.declare_rule(nullable=pool.nullable[rule]) for rule in rules}
+    for expression in sorted(needed.difference(rules)):
         new[expression] = _without(pool, expression, missing, new, text)
-    for rule in [each for each in new if kinds[each] == Kind.RULE]:
+    for rule in rules:
         body = pool.body(rule)
         pool.define_rule(new[rule], new.get(body, body))
     return new[root]
