@@ -248,12 +248,11 @@ def _lower(
 def _lower_leaf(
     pool: ExpressionPool, leaf: ConstraintSpec | Arguments, limits: Limits, *, maps: bool
 ) -> Expression:
-    """What can be spelled of a part, which has to be something: errors then name the part."""
+    """A part of which something can be spelled: else the error is this part's."""
     whole = _lower(pool, leaf, limits, maps=maps)
-    left = spelled(pool, whole, limits.missing)
-    if left == pool.empty != whole:
+    if whole != pool.empty == spelled(pool, whole, limits.missing):
         raise _unsatisfiable(pool, whole, limits.missing)
-    return left
+    return whole
 
 
 def _lower_arguments(
