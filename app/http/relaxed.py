@@ -1,8 +1,10 @@
-"""Answers that were not held to all of their schema: the header and the warnings that say so."""
+"""What is told of answers beside them: the keywords that they were not held to, and values that
+``max_tokens`` ended."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any, Literal
 from urllib.parse import quote
 
@@ -30,6 +32,19 @@ class Warning(Shape):
     message: str
 
 
+class Closed(Shape):
+    """A string, array or object that was ended as ``max_tokens`` left no room for more of it.
+
+    The first one of its choice: later ones are not told."""
+
+    code: Literal["budget_closed"]
+    choice: int
+    function: str | None
+    """In whose arguments it is; None: in the content."""
+    pointer: str
+    message: str
+
+
 def relaxed_headers(generation: Generation) -> Mapping[str, str]:
     """``FUNCTION#POINTER`` for each place, percent-encoded, with commas between."""
     if generation.relaxed is None:
@@ -46,9 +61,11 @@ def relaxed_headers(generation: Generation) -> Mapping[str, str]:
 
 def warnings_of(generation: Generation) -> dict[str, Any]:
     """The member ``warnings`` of an answer; nothing where there are none."""
-    if generation.relaxed is None:
-        return {}
-    return {"warnings": _entries(generation.relaxed.warnings)}
+    told = [] if generation.relaxed is None else _entries(generation.relaxed.warnings)
+    for each in sorted(generation.closed, key=lambda closed: closed.choice):
+        message = "the limit of tokens left no room for more of this value; raise it"
+        told.append({"code": "budget_closed", **asdict(each), "message": message})
+    return {"warnings": told} if told else {}
 
 
 def _entries(warnings: Sequence[Warned]) -> list[dict[str, Any]]:

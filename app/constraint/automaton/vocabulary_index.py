@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +21,7 @@ from app.constraint.language.spelling import missing_bytes, spelled
 from app.constraint.program import Program
 from app.core.constraint import Mask, Vocabulary
 
+_BLANKS = b" \n\r\t"
 _INTO_ITEM = re.compile(rb"[\[{,][ \n\r\t]*[^ \n\r\t]")
 """Where an item or a member begins behind something else."""
 _OUT_INTO_ITEM = re.compile(rb"\"[^\[{,]*[\[{,][ \n\r\t]*[^ \n\r\t]")
@@ -137,6 +139,22 @@ class VocabularyIndex:
             known[strings.token] = strings.ending
             self._endings[spelling] = known
         return known
+
+    @cached_property
+    def unquoted(self) -> Mask:
+        """The tokens that have no quote, and so do not end a string."""
+        return self._mask_of(lambda text: b'"' not in text)
+
+    @cached_property
+    def not_closing(self) -> Mask:
+        """The tokens that do not begin with a closing bracket, blanks aside."""
+        return self._mask_of(lambda text: text.lstrip(_BLANKS)[:1] not in (b"]", b"}"))
+
+    def _mask_of(self, has: Callable[[bytes], bool]) -> Mask:
+        """The mask of the tokens whose bytes are so."""
+        mask, texts = self.new_mask(), enumerate(self.token_bytes)
+        set_bits(mask, np.array([token for token, text in texts if text and has(text)], np.int32))
+        return mask
 
     def new_mask(self) -> Mask:
         return np.zeros(self.words, np.uint32)

@@ -64,9 +64,7 @@ class Document:
     a character; ``words`` twice as long. Raises ``InvalidRequest`` for half of a surrogate pair.
     """
 
-    def __init__(
-        self, texts: Sequence[str], *, words: bool = False, missing: ByteSet = 0
-    ) -> None:
+    def __init__(self, texts: Sequence[str], *, words: bool = False, missing: ByteSet = 0) -> None:
         """``words``: pieces begin and end where a word or a mark does. ``missing``: bytes that the
         tokenizer cannot spell; no piece has a character that needs one."""
         self.words = words
@@ -182,9 +180,7 @@ def _cut(data: UInt8s, missing: ByteSet) -> UInt8s:
     )
 
 
-def _counted(
-    whole: UInt8s, data: UInt8s, ends: NDArray[np.bool_]
-) -> tuple[Int32s, Int32s, Int32s]:
+def _counted(whole: UInt8s, data: UInt8s, ends: NDArray[np.bool_]) -> tuple[Int32s, Int32s, Int32s]:
     """``chars``, ``behind`` and ``stop`` of ``Places``; ``data`` are the ``whole`` texts, cut."""
     begins = ((whole & 0xC0) != 0x80) & (whole < SEPARATOR)
     chars = np.zeros(len(data) + 1, np.int32)
