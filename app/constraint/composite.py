@@ -151,11 +151,9 @@ class _Lowering:
 
     def _spelled(self, text: str) -> bytes:
         """A text that an answer has to hold. Raises ``UnsupportedSchema`` if it cannot."""
-        encoded, missing = _encoded(text), self._limits.missing
-        lacking = unspelled(encoded, missing) if missing else ""
-        if lacking:
-            reason = f"the tokenizer cannot spell {lacking} of {text!r}"
-            raise UnsupportedSchema("structure", "", reason)
+        encoded = _encoded(text)
+        if reason := unspelled(encoded, self._limits.missing):
+            raise UnsupportedSchema("structure", "", f"{reason} of {text!r}")
         return encoded
 
     def _not_starting(self, expression: Expression, prefixes: set[bytes]) -> Expression:

@@ -124,7 +124,8 @@ def _program(built: ExpressionPool, whole: Expression, missing: ByteSet) -> Prog
         if name in built.landmarks:
             built.landmarks[name] = spelled(built, built.landmarks[name], missing)
     pool, root = pruned(built, root)
-    if Kind.HOLE in pool.kinds and _tells_items_apart(pool):
+    marks = (mark for _, mark in pool.index[Kind.MARKED])
+    if Kind.HOLE in pool.kinds and any(mark < Mark.POINTER for mark in marks):
         reason = "items that have no list are not told apart beside x-verbatim"
         raise UnsupportedSchema("uniqueItems", "", reason)
     derivatives = Derivatives(pool)
@@ -152,14 +153,9 @@ def _unsatisfiable(
     text = derivatives.shortest(whole)
     shown = text[:_SHOWN_BYTES].decode(errors="ignore")
     return UnsatisfiableSchema(
-        f"no answer can be spelled: the tokenizer has no token for {unspelled(text, missing)}, "
-        f"which the shortest one holds: {shown!r}{'...' if len(text) > _SHOWN_BYTES else ''}"
+        f"no answer can be written: {unspelled(text, missing)}, which the shortest one holds: "
+        f"{shown!r}{'...' if len(text) > _SHOWN_BYTES else ''}"
     )
-
-
-def _tells_items_apart(pool: ExpressionPool) -> bool:
-    marked = (operand[1] for operand in pool.index[Kind.MARKED])
-    return any(mark < Mark.POINTER for mark in marked)
 
 
 def build(
@@ -288,8 +284,6 @@ def _lower_choice(pool: ExpressionPool, options: Sequence[str], limits: Limits) 
     except UnicodeEncodeError as error:
         raise InvalidSchema("an option holds half of a surrogate pair") from error
     for number, text in enumerate(texts if limits.missing else ()):
-        lacking = unspelled(text, limits.missing)
-        if lacking:
-            reason = f"the tokenizer cannot spell {lacking}"
+        if reason := unspelled(text, limits.missing):
             raise UnsupportedSchema("choice", f"/{number}", reason)
     return pool.one_of(texts)

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from typing import Any, Literal
 from urllib.parse import quote
 
@@ -19,30 +18,21 @@ _MOST_CHARACTERS = 2_000
 
 
 class Warning(Shape):
-    """A keyword that the answer was not held to, as it cannot be enforced."""
+    """A keyword that the answer was not held to, as it cannot be enforced; or the first string,
+    array or object of a choice that ended as ``max_tokens`` left no room for more of it."""
 
-    code: Literal["relaxed"]
+    code: Literal["relaxed", "budget_closed"]
     function: str | None
-    """Whose parameters have it; None: the schema of the content."""
+    """Whose parameters, or arguments; None: the content, or its schema."""
     pointer: str
-    """JSON Pointer (RFC 6901) to the keyword, or to a subschema of which only the type holds."""
+    """JSON Pointer (RFC 6901) to the keyword, or to a subschema of which only the type holds; into
+    the answer to the value that ended."""
     keyword: str | None
     satisfied: bool | None
     """Whether what was written satisfies it anyway; None: it was not used, or not found out."""
     message: str
-
-
-class Closed(Shape):
-    """A string, array or object that was ended as ``max_tokens`` left no room for more of it.
-
-    The first one of its choice: later ones are not told."""
-
-    code: Literal["budget_closed"]
-    choice: int
-    function: str | None
-    """In whose arguments it is; None: in the content."""
-    pointer: str
-    message: str
+    choice: int | None = None
+    """Whose value ended."""
 
 
 def relaxed_headers(generation: Generation) -> Mapping[str, str]:
@@ -62,9 +52,18 @@ def relaxed_headers(generation: Generation) -> Mapping[str, str]:
 def warnings_of(generation: Generation) -> dict[str, Any]:
     """The member ``warnings`` of an answer; nothing where there are none."""
     told = [] if generation.relaxed is None else _entries(generation.relaxed.warnings)
-    for each in sorted(generation.closed, key=lambda closed: closed.choice):
-        message = "the limit of tokens left no room for more of this value; raise it"
-        told.append({"code": "budget_closed", **asdict(each), "message": message})
+    told += [
+        {
+            "code": "budget_closed",
+            "function": each.function,
+            "pointer": each.pointer,
+            "keyword": None,
+            "satisfied": None,
+            "message": "the limit of tokens left no room for more of this value; raise it",
+            "choice": each.choice,
+        }
+        for each in sorted(generation.closed, key=lambda closed: closed.choice)
+    ]
     return {"warnings": told} if told else {}
 
 

@@ -22,10 +22,12 @@ TOOL = {"type": "function", "function": {"name": "f", "parameters": SCHEMA}}
 FORMAT = {"type": "json_schema", "json_schema": {"name": "x", "schema": SCHEMA}}
 CLOSED = {
     "code": "budget_closed",
-    "choice": 0,
     "function": None,
     "pointer": "/place",
+    "keyword": None,
+    "satisfied": None,
     "message": "the limit of tokens left no room for more of this value; raise it",
+    "choice": 0,
 }
 
 

@@ -334,9 +334,7 @@ class _Lowering:
     def _written(self, node: Text) -> bytes:
         """The bytes of a text. Raises ``UnsupportedSchema`` where the tokenizer cannot spell it."""
         text = self._spelling.text(node.value)
-        lacking = unspelled(text, self._missing) if self._missing else ""
-        if lacking:
-            reason = f"the tokenizer cannot spell {lacking}"
+        if reason := unspelled(text, self._missing):
             raise self.grammar.source.unsupported("text", reason, node.position)
         return text
 

@@ -24,13 +24,13 @@ def missing_bytes(tokens: Iterable[bytes | None]) -> ByteSet:
 
 
 def unspelled(text: bytes, missing: ByteSet) -> str:
-    """The first character of ``text``, which is UTF-8, that has a missing byte: ``'{' (U+007B)``.
+    """Why ``text``, which is UTF-8, cannot be written: its first character that has a missing byte.
 
     "" where there is none.
     """
-    for character in text.decode(errors="surrogatepass"):
+    for character in text.decode(errors="surrogatepass") if missing else "":
         if any(missing >> byte & 1 for byte in character.encode(errors="surrogatepass")):
-            return f"{character!r} (U+{ord(character):04X})"
+            return f"the tokenizer cannot spell {character!r} (U+{ord(character):04X})"
     return ""
 
 

@@ -85,7 +85,10 @@ class Document:
         text = np.zeros((len(data) + 1, 2), np.int32)
         text[:, 0] = chars
         np.cumsum(COST[data], out=text[1:, 1])
-        root = _after_mark(start, byte, target) if words else ROOT
+        root = ROOT
+        if words:  # behind the root's mark, if there is any word
+            edges = range(int(start[ROOT]), int(start[ROOT + 1]))
+            root = next((int(target[edge]) for edge in edges if byte[edge] == MARK), ROOT)
         gaps = np.diff(chars[np.flatnonzero(ends)], prepend=0)
         self.widest = int(gaps.max(initial=1)) if words else 1
         """Characters between two ends at most."""
@@ -194,9 +197,3 @@ def _counted(whole: UInt8s, data: UInt8s, ends: NDArray[np.bool_]) -> tuple[Int3
     wanted = np.searchsorted(chars[positions], np.arange(chars[-1] + 1))
     stop = np.append(positions, len(data))[wanted].astype(np.int32)
     return chars, behind, stop
-
-
-def _after_mark(start: Int32s, byte: UInt8s, target: Int32s) -> int:
-    """Where pieces by words begin; without any word there is nothing behind the root."""
-    edges = range(int(start[ROOT]), int(start[ROOT + 1]))
-    return next((int(target[edge]) for edge in edges if byte[edge] == MARK), ROOT)

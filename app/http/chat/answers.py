@@ -11,7 +11,7 @@ from app.http.confidence import Measured
 from app.http.fields import WholeValue
 from app.http.openapi import Shape
 from app.http.origins import TokenOrigins
-from app.http.relaxed import Closed, Warning
+from app.http.relaxed import Warning
 
 
 class TopLogprob(Shape):
@@ -81,7 +81,7 @@ class ChatCompletion(_Head):
     object: Literal["chat.completion"]
     choices: list[ChatChoice]
     usage: Usage
-    warnings: list[Warning | Closed] = Field(default=[])
+    warnings: list[Warning] = Field(default=[])
     """Where answers were not held to all of a schema."""
 
 
@@ -136,5 +136,5 @@ class ChatCompletionChunk(_Head):
     object: Literal["chat.completion.chunk"]
     choices: list[ChunkChoice]
     usage: Usage | None = None
-    warnings: list[Warning | Closed] = Field(default=[])
+    warnings: list[Warning] = Field(default=[])
     """In the last chunk with a choice, where answers were not held to all of a schema."""

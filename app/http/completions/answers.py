@@ -11,7 +11,7 @@ from app.http.confidence import Measured
 from app.http.fields import WholeValue
 from app.http.openapi import Shape
 from app.http.origins import TokenOrigins
-from app.http.relaxed import Closed, Warning
+from app.http.relaxed import Warning
 
 
 class CompletionLogprobs(Shape):
@@ -52,12 +52,12 @@ class _Head(Shape):
 class Completion(_Head):
     choices: list[CompletionChoice]
     usage: Usage
-    warnings: list[Warning | Closed] = Field(default=[])
+    warnings: list[Warning] = Field(default=[])
     """Where answers were not held to all of a schema."""
 
 
 class CompletionChunk(_Head):
     choices: list[CompletionChunkChoice]
     usage: Usage | None = None
-    warnings: list[Warning | Closed] = Field(default=[])
+    warnings: list[Warning] = Field(default=[])
     """In the last chunk with a choice, where answers were not held to all of a schema."""

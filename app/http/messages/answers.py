@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from app.http.confidence import Measured
 from app.http.openapi import Shape
-from app.http.relaxed import Closed, Warning
+from app.http.relaxed import Warning
 
 StopReason = Literal["end_turn", "max_tokens", "stop_sequence", "tool_use"]
 
@@ -47,7 +47,7 @@ class AnsweredMessage(Measured):
     stop_reason: StopReason | None
     stop_sequence: str | None
     usage: MessagesUsage
-    warnings: list[Warning | Closed] = Field(default=[])
+    warnings: list[Warning] = Field(default=[])
     """Where answers were not held to all of a schema."""
 
 

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from app.http.confidence import Measured
 from app.http.openapi import Shape
-from app.http.relaxed import Closed, Warning
+from app.http.relaxed import Warning
 
 
 class ResponsesInputDetails(Shape):
@@ -59,7 +59,7 @@ class ResponseObject(Measured):
     model: str
     output: list[OutputItem]
     usage: ResponsesUsage
-    warnings: list[Warning | Closed] = Field(default=[])
+    warnings: list[Warning] = Field(default=[])
     """Where answers were not held to all of a schema."""
 
 

@@ -269,10 +269,9 @@ class SchemaBuilder:
                 )
             ]
         for value in typed if self._limits.missing else ():
-            lacking = unspelled(self._text.written(value), self._limits.missing)
-            if lacking:
+            reason = unspelled(self._text.written(value), self._limits.missing)
+            if reason:
                 keyword = "const" if "const" in schema else "enum"
-                reason = f"the tokenizer cannot spell {lacking}"
                 raise UnsupportedSchema(keyword, source.pointer_to(keyword), reason)
         return typed
 

@@ -125,12 +125,10 @@ class ObjectWriter:
         pool = self.pool
         if names and not all(self._free_names.admits(node, member.name) for node in names):
             return _Written(member.required, pool.empty, {})
-        if member.required and self.limits.missing:
-            lacking = unspelled(json_text(member.name), self.limits.missing)
+        missing = self.limits.missing if member.required else 0
+        if missing and (reason := unspelled(json_text(member.name), missing)):
             node = next((n for n in nodes if member.name in n.schema.get("required", ())), nodes[0])
-            if lacking:
-                reason = f"the tokenizer cannot spell {lacking}"
-                raise UnsupportedSchema("required", node.pointer_to("required"), reason)
+            raise UnsupportedSchema("required", node.pointer_to("required"), reason)
         claims = self._claims(member, wanted) if wanted else {}
         return _Written(member.required, self._with_value(member, member.goal), claims)
 
