@@ -152,7 +152,7 @@ class AutomatonState:
         return mask
 
     def is_closing(self, mask: Mask, plain: Mask) -> bool:
-        inside = self._masks.is_in_text(self._state)
+        inside = self._masks.is_quoted(self._state)
         going_on = self._index.unquoted if inside else self._index.not_closing
         return bool((plain & going_on).any()) and not (mask & going_on).any()
 
