@@ -175,6 +175,8 @@ def _words(rng: random.Random) -> Case:
 
 def _composite(rng: random.Random) -> Case:
     (first, texts), (second, more) = _regex(rng), _schema(rng)
+    assert isinstance(first, Regex)
+    assert isinstance(second, JsonSchema)
     spec = Composite(Either((Series((FixedText("<"), first)), second)))
     return spec, {"<" + text for text in texts} | more
 

@@ -87,8 +87,8 @@ class Document:
         np.cumsum(COST[data], out=text[1:, 1])
         root = ROOT
         if words:  # behind the root's mark, if there is any word
-            edges = range(int(start[ROOT]), int(start[ROOT + 1]))
-            root = next((int(target[edge]) for edge in edges if byte[edge] == MARK), ROOT)
+            ways = range(int(start[ROOT]), int(start[ROOT + 1]))
+            root = next((int(target[way]) for way in ways if byte[way] == MARK), ROOT)
         gaps = np.diff(chars[np.flatnonzero(ends)], prepend=0)
         self.widest = int(gaps.max(initial=1)) if words else 1
         """Characters between two ends at most."""
