@@ -171,7 +171,7 @@ def _marked(texts: Sequence[str]) -> tuple[UInt8s, NDArray[np.bool_]]:
 
 def _cut(data: UInt8s, missing: ByteSet) -> UInt8s:
     """``data`` with separators in the place of characters that strings of JSON cannot hold."""
-    spelled = [json.dumps(chr(code))[1:-1].encode() for code in range(0x80)]
+    spelled = [json.dumps(chr(b), ensure_ascii=False)[1:-1].encode() for b in range(0x80)]
     spelled += [bytes([byte]) for byte in range(0x80, SEPARATOR)] + [b"", b""]
     lost = np.array([any(missing >> byte & 1 for byte in text) for text in spelled])
     starts = np.flatnonzero((data & 0xC0) != 0x80)
