@@ -65,6 +65,7 @@ class Answer:
     """The answer's tokens as they stood at its end."""
     usage: AnswerUsage | None = None
     finish_reason: str | None = None
+    closed: bytes | None = None
     chunks: int = 0
 
 
@@ -137,6 +138,7 @@ def record(answer: Answer, chunk: TokenChunk) -> None:
     answer.entries.extend(chunk.tokens)
     answer.usage = chunk.usage
     answer.finish_reason = chunk.finish_reason
+    answer.closed = chunk.closed
     answer.chunks += 1
 
 

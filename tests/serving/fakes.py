@@ -80,6 +80,8 @@ class FakeEngine:
         self.finish_with: str | None = None
         self.error: RequestError | None = None
         """What an answer that is given up (``finish_with`` "error") says about it."""
+        self.closed: bytes | None = None
+        """The beginning of its answers, where budgets end a value."""
         self.added: list[EngineRequest] = []
         self.aborted: list[str] = []
         self.threads: set[int] = set()
@@ -173,6 +175,7 @@ class FakeEngine:
             usage,
             reason,
             self.error if reason else None,
+            closed=self.closed,
             origins=self._origins(request, piece) if request.origins else None,
         )
 
