@@ -156,7 +156,7 @@ def drain(engine: Engine, limit: int = 20_000) -> dict[str, Answer]:
         if not engine.has_work:
             if not engine.num_waiting:
                 break
-            assert news.wait(60), "nobody looks at what is set aside"
+            assert news.wait(300), "nobody looks at what is set aside"
             news.clear()
             continue
         live = dict(engine._sequences)  # only to see the tokens an answer ends with

@@ -461,6 +461,6 @@ def ask(request_id: str = "r", **fields: Any) -> GenerationRequest:
 
 async def until(condition: Callable[[], object]) -> None:
     """Wait until ``condition`` says yes; what it looks at may belong to another thread."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(300):
         while not condition():  # noqa: ASYNC110
             await asyncio.sleep(0.001)
