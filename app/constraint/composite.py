@@ -125,6 +125,8 @@ class _Lowering:
                 raise UnsatisfiableSchema
         except ConstraintError as error:
             raise error.about(subject) from None
+        if subject:
+            self._pool.named[subject] = built
         return built
 
     def _free_text(self, without: Iterable[str], not_ending: Iterable[str]) -> Expression:

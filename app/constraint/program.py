@@ -25,7 +25,7 @@ from app.constraint.limits import Limits
 from app.constraint.regex.errors import PatternError, PatternNotSupported
 from app.constraint.regex.lowering import Lowering
 from app.constraint.regex.parser import parse
-from app.constraint.relaxation import may_be_relaxed, relaxed
+from app.constraint.relaxation import explained, may_be_relaxed, relaxed
 from app.constraint.schema.lowering.arguments import ParametersBuilder
 from app.constraint.schema.lowering.builder import SchemaBuilder
 from app.constraint.schema.lowering.literals import LiteralsBuilder
@@ -45,6 +45,8 @@ from app.core.specs import Choice, Grammar, JsonObject, JsonSchema, Regex
 
 _COMPILE_WORK = 1_000_000
 """Steps of work that lengths and emptiness may cost: a fraction of a second."""
+_MAY_BE_EMPTY = frozenset([Kind.INTERSECTION, Kind.COMPLEMENT, Kind.RULE])
+"""What may turn out to have no string though no part of it is plainly empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,28 +83,45 @@ def compile_program(
     JSON Schema are marked with their places in it, to be looked at rather than run. Raises
     ``InvalidSchema``, ``UnsupportedSchema``, ``UnsatisfiableSchema`` or ``ConstraintTooComplex``.
     """
+    limits = limits or Limits()
     try:
-        return _compile(spec, limits, pointers=pointers)
-    except ConstraintError:
-        if not may_be_relaxed(spec):
-            raise
-    try:
-        spec, relaxations = relaxed(spec, limits or Limits(), lambda alone: _compile(alone, limits))
+        try:
+            return _compile(spec, limits, pointers=pointers)
+        except ConstraintError as error:
+            if not may_be_relaxed(spec):
+                raise
+            failed = error
+        spec, relaxations = relaxed(spec, limits, lambda part: _compile(part, limits), failed)
+        return replace(_compile(spec, limits, pointers=pointers), relaxed=relaxations)
+    except UnsatisfiableSchema as error:
+        raise explained(error, spec, limits) from None
     except RecursionError:
         raise ConstraintTooComplex("it is nested too deeply") from None
-    return replace(_compile(spec, limits, pointers=pointers), relaxed=relaxations)
 
 
 def _compile(
-    spec: ConstraintSpec | Arguments, limits: Limits | None, *, pointers: bool = False
+    spec: ConstraintSpec | Arguments, limits: Limits, *, pointers: bool = False
 ) -> Program:
     pool, root = build(spec, limits, pointers=pointers, maps=not pointers)
+    _check_named(pool)
     try:
         return _program(*pruned(pool, root))
     except ConstraintError:
         if not pool.names_differ:
             raise
     return _program(*pruned(*build(spec, limits, maps=False)))
+
+
+def _check_named(pool: ExpressionPool) -> None:
+    """Each part that has a name is there to be used: an empty one would drop out in silence."""
+    if not pool.named or _MAY_BE_EMPTY.isdisjoint(pool.kinds[pool.num_shared :]):
+        return
+    derivatives = Derivatives(pool)
+    derivatives.allow(_COMPILE_WORK)
+    derivatives.measure()
+    for subject, part in pool.named.items():
+        if derivatives.length(part) >= INFINITE:
+            raise UnsatisfiableSchema().about(subject)
 
 
 def _program(pool: ExpressionPool, root: Expression) -> Program:

@@ -103,6 +103,8 @@ class Nodes:
         """Sets of values, each as it is written, that a schema wants drawn as wholes."""
         self.exact_lists: set[frozenset[bytes]] = set()
         """The same of items of lists that have each of these at most once."""
+        self.named: dict[str, Expression] = {}
+        """Parts of a composite, by what errors about them call them."""
         self.names_differ = False
         """Whether names of maps are to be told apart, so that another try may do without."""
         self.items_are_needed = False

@@ -438,7 +438,7 @@ def _no_word_boundary() -> Node:
     after = Look(other, behind=True, negative=False), Look(word, behind=False, negative=True)
     before = Look(word, behind=True, negative=True), Look(other, behind=False, negative=False)
     nothing = Anchor(at_end=False), Anchor(at_end=True, doubtful=True)
-    return Alternatives(tuple(map(Sequence, (inside, after, before, nothing))))
+    return Alternatives(tuple(Sequence(ways) for ways in (inside, after, before, nothing)))
 
 
 def _narrowed(look: Node, node: Characters) -> Characters | None:

@@ -11,7 +11,12 @@ from urllib.parse import unquote, urljoin, urlsplit
 
 from app.constraint.cached_method import cached_method
 from app.constraint.limits import Limits
-from app.core.errors import ConstraintTooComplex, InvalidSchema, UnsupportedSchema
+from app.core.errors import (
+    ConstraintError,
+    ConstraintTooComplex,
+    InvalidSchema,
+    UnsupportedSchema,
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -165,6 +170,13 @@ class Document:
                     yield self.root.child(*path)
                 stack.extend((child, path + tokens) for tokens, child in subschemas(schema))
 
+    def find(self, pointer: str) -> Node | None:
+        """What is at a JSON Pointer; None where nothing is."""
+        node: Node | None = self.root
+        for token in tokens_of(pointer):
+            node = node and _below(node, token)
+        return node
+
     @property
     def places_count(self) -> bool:
         """Whether equal subschemas may mean different things at different places."""
@@ -193,8 +205,7 @@ class Document:
         base = _join(index.base(node.pointer), address)
         resource = index.resources.get(base)
         if resource is None:
-            reason = "only references within the schema are followed"
-            raise UnsupportedSchema(keyword, pointer, reason)
+            raise UnsupportedSchema(keyword, pointer, self._elsewhere(reference))
         fragment = unquote(fragment)
         if keyword == "$dynamicRef" and index.dynamic_anchors.get(fragment, 0) > 1:
             reason = f"there is more than one $dynamicAnchor {fragment!r}"
@@ -205,12 +216,25 @@ class Document:
             return resource
         if not fragment.startswith("/"):
             if (base, fragment) not in index.anchors:
-                raise InvalidSchema(f"{keyword} names an anchor that is not there", pointer=pointer)
+                reason = f"{keyword} {reference!r} names an anchor that is not there"
+                raise InvalidSchema(reason, pointer=pointer)
             return index.anchors[base, fragment]
-        target = resource
-        for token in fragment.split("/")[1:]:
-            target = _below(target, token.replace("~1", "/").replace("~0", "~"), pointer)
+        target: Node | None = resource
+        for token in tokens_of(fragment):
+            target = target and _below(target, token)
+        if target is None:
+            raise InvalidSchema(f"{keyword} {reference!r} points to nothing", pointer=pointer)
         return target
+
+    def _elsewhere(self, reference: str) -> str:
+        """Why a reference is not followed whose document is not here."""
+        path = f"/{reference.lstrip('/')}"
+        if self.find(path) is not None:
+            return f"{reference!r} is the address of another document; write '#{path}'"
+        return (
+            f"{reference!r} is another document, and nothing is fetched; send it along, under "
+            "'$defs' with its '$id'"
+        )
 
 
 class _Index:
@@ -280,7 +304,12 @@ def subschemas(schema: dict[str, Any]) -> Iterator[tuple[_Path, Any]]:
             yield from (((keyword, name), child) for name, child in value.items())
 
 
-def _below(node: Node, token: str, pointer: str) -> Node:
+def tokens_of(pointer: str) -> list[str]:
+    """The tokens of a JSON Pointer (RFC 6901)."""
+    return [each.replace("~1", "/").replace("~0", "~") for each in pointer.split("/")[1:]]
+
+
+def _below(node: Node, token: str) -> Node | None:
     value = node.schema
     if isinstance(value, dict) and token in value:
         return node.child(token)
@@ -288,7 +317,7 @@ def _below(node: Node, token: str, pointer: str) -> Node:
         index = int(token[:9])
         if index < len(value) and str(index) == token:
             return node.child(index)
-    raise InvalidSchema("$ref points to nothing", pointer=pointer)
+    return None
 
 
 def _join(base: str, address: str) -> str:
@@ -313,6 +342,14 @@ def _dialect(schema: Any) -> Dialect:
             return dialect
     reason = "name a draft from draft-04 to 2020-12, or leave $schema out"
     raise UnsupportedSchema("$schema", "/$schema", reason)
+
+
+def lonely_ref(schema: Any) -> bool:
+    """Whether nothing counts beside ``$ref`` in the draft that ``schema`` names."""
+    try:
+        return _dialect(schema).lonely_ref
+    except ConstraintError:
+        return False
 
 
 def _without(foreign: frozenset[str], schema: Any) -> Any:

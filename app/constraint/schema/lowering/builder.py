@@ -63,8 +63,11 @@ class SchemaBuilder:
     recursive schemas have no depth limit.
     """
 
-    def __init__(self, schema: Any, text: JsonText, *, close: bool, may_mark: bool = True) -> None:
-        """``may_mark``: False where the text around it has several readings at once."""
+    def __init__(
+        self, schema: Any, text: JsonText, *, close: bool, may_mark: bool = True, start: str = ""
+    ) -> None:
+        """``may_mark``: False where the text around it has several readings at once; ``start``:
+        pointer to the subschema that is built."""
         document = Document(schema, text.limits)
         if text.maps and may_mark and document.has_any(ABOUT_NAMES) and holds_maps(schema):
             text = text.with_levels()
@@ -76,6 +79,7 @@ class SchemaBuilder:
         self._limits = text.limits
         self._close = close
         self._may_mark = may_mark
+        self._start = start
         self._document = document
         self._summaries = Summaries(self._document)
         self._strings = Strings(text)
@@ -130,11 +134,14 @@ class SchemaBuilder:
         return root
 
     def _root(self) -> Expression:
-        return self._value((self._document.root,), 0)
+        start = self._document.find(self._start)
+        assert start is not None
+        return self._value((start,), 0)
 
     def _with_levels(self) -> SchemaBuilder:
         """The same with containers marked."""
-        return SchemaBuilder(self._schema, self._text.with_levels(), close=self._close)
+        text = self._text.with_levels()
+        return SchemaBuilder(self._schema, text, close=self._close, start=self._start)
 
     def _exact_choice(self, node: Node) -> Iterator[frozenset[bytes]]:
         """The values of a node that wants them drawn as wholes, freely written and in one form."""
@@ -163,8 +170,8 @@ class SchemaBuilder:
             try:
                 value = self._built(goal, depth, form)
             except ConstraintTooComplex as error:
-                if error.pointer is None and goal:
-                    error.pointer = goal[0].pointer
+                if goal:
+                    error.within(goal[0].pointer)
                 raise
             if meaning is not None:
                 self._alike[alike] = value
