@@ -58,7 +58,7 @@ class Program:
     characters: tuple[Expression | None, ...] = ()
     """The characters of strings in this pool, as by ``SPELLINGS``; None where there are none."""
     relaxed: tuple[Relaxation, ...] = ()
-    """What answers are not held to."""
+    """What answers are not held to, or not as every validator would."""
     may_repeat: tuple[str, ...] = ()
     """JSON Pointers of the objects of a schema in which a name that it leaves open may come twice,
     but for those of which it says nothing at all."""
@@ -92,7 +92,8 @@ def compile_program(
                 raise
             failed = error
         spec, relaxations = relaxed(spec, limits, lambda part: _compile(part, limits), failed)
-        return replace(_compile(spec, limits, pointers=pointers), relaxed=relaxations)
+        program = _compile(spec, limits, pointers=pointers)
+        return replace(program, relaxed=relaxations + program.relaxed)
     except UnsatisfiableSchema as error:
         raise explained(error, spec, limits) from None
     except RecursionError:
@@ -136,7 +137,8 @@ def _program(pool: ExpressionPool, root: Expression) -> Program:
     if empty:
         raise UnsatisfiableSchema
     characters = tuple([pool.landmarks.get(name) for name in SPELLINGS])
-    return Program(root, derivatives, characters, may_repeat=tuple(sorted(pool.may_repeat)))
+    may_repeat = tuple(sorted(pool.may_repeat))
+    return Program(root, derivatives, characters, tuple(pool.inexact), may_repeat)
 
 
 def _tells_items_apart(pool: ExpressionPool) -> bool:

@@ -37,12 +37,14 @@ def satisfied(written: Written, limits: Limits | None = None) -> list[bool | Non
                 return found  # nobody knows what the dialect asks for
             whole = _are_valid(written.schema, values)
             if whole or len(found) == 1:
-                return [whole] * len(found)
-            for number in range(len(found)):
-                found[number] = _are_valid(_relaxed_but(written, number), values)
+                found = [whole] * len(found)
+            else:
+                for number in range(len(found)):
+                    found[number] = _are_valid(_relaxed_but(written, number), values)
     except (ValueError, RecursionError, _OutOfTime):
         pass
-    return found
+    unknown = [each.inexact or each.keyword == "format" for each in written.relaxed]
+    return [None if one else each for one, each in zip(unknown, found, strict=True)]
 
 
 def _relaxed_but(written: Written, number: int) -> Any:

@@ -17,9 +17,10 @@ _MOST_CHARACTERS = 2_000
 
 
 class Warning(Shape):
-    """A keyword that the answer was not held to, as it cannot be enforced."""
+    """A keyword that the answer was not held to, as it cannot be enforced (``relaxed``), or that
+    some validators read in another way than the answer does (``inexact``)."""
 
-    code: Literal["relaxed"]
+    code: Literal["relaxed", "inexact"]
     function: str | None
     """Whose parameters have it; None: the schema of the content."""
     pointer: str
@@ -36,8 +37,11 @@ def relaxed_headers(generation: Generation) -> Mapping[str, str]:
         return {}
     places: list[str] = []
     for each in generation.relaxed.warnings:
-        name = f"{each.function or ''}#{each.relaxation.pointer}"
-        places.append(quote(name, safe="#/$~-_."))
+        if not each.relaxation.inexact:
+            name = f"{each.function or ''}#{each.relaxation.pointer}"
+            places.append(quote(name, safe="#/$~-_."))
+    if not places:
+        return {}
     value = ", ".join(places)
     if len(value) > _MOST_CHARACTERS:
         value = value[:_MOST_CHARACTERS].rpartition(", ")[0] + ", ..."
@@ -54,12 +58,13 @@ def warnings_of(generation: Generation) -> dict[str, Any]:
 def _entries(warnings: Sequence[Warned]) -> list[dict[str, Any]]:
     return [
         {
-            "code": "relaxed",
+            "code": "inexact" if each.relaxation.inexact else "relaxed",
             "function": each.function,
             "pointer": each.relaxation.pointer,
             "keyword": each.relaxation.keyword or None,
             "satisfied": each.satisfied,
-            "message": f"answers are not held to it: {each.relaxation.reason}",
+            "message": ("" if each.relaxation.inexact else "answers are not held to it: ")
+            + each.relaxation.reason,
         }
         for each in warnings
     ]

@@ -109,8 +109,41 @@ BAD = {
 }
 
 
+@cache
 def of_format(name: str) -> Walker:
     return Walker.of(JsonSchema({"type": "string", "format": name}))
+
+
+@pytest.mark.parametrize("left", GOOD)
+def test_of_two_formats_a_text_of_one_alone_is_admitted(left: str) -> None:
+    """As the patterns have it; a warning tells where some validators may see it otherwise."""
+    texts = {text for name in GOOD for text in GOOD[name] if of_format(left).accepts_value(text)}
+    inexact = set()
+    for right in GOOD:
+        if "regex" in (left, right):
+            continue
+        one = {"type": "string", "format": left}
+        other = {"type": "string", "format": right}
+        either = Walker.of(JsonSchema({"oneOf": [one, other, {"type": "null"}]}))
+        beside = Walker.of(JsonSchema({"anyOf": [{**one, "not": {"format": right}}, {"const": 0}]}))
+        for text in texts:
+            expected = not of_format(right).accepts_value(text)
+            assert either.accepts_value(text) is expected, (right, text)
+            assert beside.accepts_value(text) is expected, (right, text)
+        inexact |= {right for _ in beside.pool.inexact}
+    assert left != "date" or inexact == {"date-time", "time", "relative-json-pointer"}
+
+
+def test_dates_and_date_times_beside_each_other_are_both_written() -> None:
+    formats = ["date", "date-time", "time"]
+    ways = [{"type": "string", "format": name} for name in formats]
+    walker = Walker.of(JsonSchema({"oneOf": ways}))
+    for name in formats:
+        assert all(walker.accepts_value(text) for text in GOOD[name])
+    assert {each.pointer for each in walker.pool.inexact} >= {"/oneOf/1/format"}
+    alone = Walker.of(JsonSchema({"type": "string", "not": {"format": "date-time"}}))
+    assert not alone.accepts_value("2020-01-01")  # which one validator takes for a date-time
+    assert not alone.pool.inexact
 
 
 @pytest.mark.parametrize("name", GOOD)

@@ -364,6 +364,9 @@ def test_recursive_schemas_that_maskbench_has_are_relaxed_where_they_negate() ->
     """``python -m tests.conformance.relaxing maskbench`` tries all that are refused."""
     name = "Handwritten---testwp98"
     (case,) = [case for case in datasets.maskbench() if case["id"] == name]
+    referent = case["schema"]["definitions"]["___utils_reference_json"]["properties"]["referent"]
+    del referent["dependencies"]
+    referent["unevaluatedProperties"] = True  # of which there is no negation
     places = relaxations(case["schema"])
     assert {keyword for _, keyword in places} == {"oneOf"}
 
@@ -388,6 +391,16 @@ def test_what_was_written_is_held_against_the_schema_as_it_was_sent() -> None:
 def test_nothing_is_fetched_to_find_out() -> None:
     schema = {"type": "object", "properties": {"a": {"$ref": "http://127.0.0.1:9/x"}}}
     assert written(schema, '{"a": 1}') == [None]
+
+
+def test_of_what_is_read_in_several_ways_nobody_knows() -> None:
+    formats = {"oneOf": [{"format": "date"}, {"format": "date-time"}]}
+    schema = {"properties": {"a": {"type": "string", **formats}, "b": {"pattern": REPEATED}}}
+    found = compile_program(JsonSchema(schema, relax=True)).relaxed
+    assert [each.keyword for each in found] == ["pattern", "format"]
+    text = '{"a": "2020-01-01", "b": "%s"}'
+    assert satisfied(Written(schema, found, (text % "aa",)), Limits()) == [True, None]
+    assert satisfied(Written(schema, found, (text % "ab",)), Limits()) == [False, None]
 
 
 def test_a_pattern_that_takes_for_ever_leaves_it_unknown() -> None:

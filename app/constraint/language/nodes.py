@@ -9,6 +9,7 @@ from collections.abc import Callable, Hashable, Iterable
 from typing import Any, Final
 
 from app.core.errors import ConstraintTooComplex
+from app.core.relaxation import Relaxation
 from app.core.verbatim import Hole
 
 Expression = int
@@ -105,6 +106,8 @@ class Nodes:
         """The same of items of lists that have each of these at most once."""
         self.named: dict[str, Expression] = {}
         """Parts of a composite, by what errors about them call them."""
+        self.inexact: dict[Relaxation, None] = {}
+        """Keywords of schemas that validators read in different ways, and how they are read."""
         self.names_differ = False
         """Whether names of maps are to be told apart, so that another try may do without."""
         self.items_are_needed = False

@@ -17,6 +17,7 @@ from app.core.errors import (
     InvalidSchema,
     UnsupportedSchema,
 )
+from app.core.relaxation import Relaxation
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -98,7 +99,7 @@ class Dialect:
     """Keywords that the draft does not know and that would make others mean something else."""
     unknown: frozenset[str] = frozenset()
     """Other keywords that the draft does not know. They are enforced, as that is what schemas that
-    have them mean and what ignores them admits more; their negations are refused."""
+    have them mean and what ignores them admits more; a warning tells of their negations."""
     contains_evaluates: bool = True
     """Whether items that satisfy ``contains`` are evaluated for ``unevaluatedItems``."""
 
@@ -146,6 +147,8 @@ class Document:
         self._keys, self.num_values = _checked_keys(schema, limits)
         self.dialect = _dialect(schema)
         self.root = Node("", _without(self.dialect.foreign, schema))
+        self.read_as: dict[Relaxation, None] = {}
+        """Keywords that are read as later drafts have them."""
 
     @cached_property
     def _index(self) -> _Index:
@@ -154,6 +157,13 @@ class Document:
     def has_any(self, keywords: frozenset[str]) -> bool:
         """Whether one of ``keywords`` is in it (or a member called so)."""
         return not keywords.isdisjoint(self._keys)
+
+    def read_as_later(self, node: Node, keyword: str) -> None:
+        """Note that the negation of a keyword is enforced that the draft does not know."""
+        reason = "the draft that $schema names does not know it; it is read as in later drafts"
+        self.read_as[
+            Relaxation(node.pointer_to(keyword), keyword, reason, node.pointer, inexact=True)
+        ] = None
 
     @property
     def says_unknown(self) -> bool:

@@ -63,8 +63,7 @@ def alternatives(node: Node, document: Document) -> list[Alternative]:
     for keyword in schema:
         negation = _NEGATIONS.get(keyword)
         if keyword in document.dialect.unknown:
-            reason = "its negation is none in the draft that $schema names, which does not know it"
-            raise UnsupportedSchema(keyword, plain.pointer_to(keyword), reason)
+            document.read_as_later(plain, keyword)
         if negation is not None:
             found.extend(negation(plain))
     return found

@@ -129,6 +129,7 @@ class SchemaBuilder:
                 raise UnsupportedSchema(needed.keyword, needed.pointer, reason) from None
             return self._with_levels().build()
         self._plenty.check()
+        self._pool.inexact |= self._document.read_as
         for node in self._document.nodes_with(EXACT_CHOICE):
             self._pool.exact_choices.update(self._exact_choice(node))
         return root
