@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from app.constraint.composite import lower_composite
 from app.constraint.formats.strict import known_formats
 from app.constraint.grammar import lowering as grammar
-from app.constraint.grammar.depth import check_depth
+from app.constraint.grammar.complexity import check_grammars
 from app.constraint.grammar.parsing import parse as parse_grammar
 from app.constraint.json.literals import LiteralText
 from app.constraint.json.text import SPELLINGS, JsonText, json_pool
@@ -185,8 +185,8 @@ def _root(
 ) -> Expression:
     try:
         root = _lower(pool, spec, limits, pointers=pointers, maps=maps)
-        if pool.has_grammar:
-            check_depth(pool)
+        if pool.grammars:
+            check_grammars(pool)
     except RecursionError:
         raise ConstraintTooComplex("it is nested too deeply") from None
     if root == pool.empty:

@@ -100,7 +100,7 @@ class ExpressionPool(Nodes):
             self.bodies[rules:],
             [{o: number for o, number in index.items() if number >= first} for index in self.index],
         )
-        names = self.landmarks, self.has_grammar, self.exact_choices, self.pointers
+        names = self.landmarks, self.exact_choices, self.pointers
         return _restored, (self.base, self.max_nodes, added, names)
 
     @property
@@ -469,7 +469,7 @@ def _restored(
     for index, known in zip(indexes, pool.index, strict=True):
         index |= known
     pool.index = indexes
-    pool.landmarks, pool.has_grammar, pool.exact_choices, pool.pointers = names
+    pool.landmarks, pool.exact_choices, pool.pointers = names
     return pool
 
 

@@ -98,8 +98,8 @@ class Nodes:
         self.landmarks: dict[Hashable, Expression] = {}
         """What was built with ``once``, by name: a text where it is looked for later, else what it
         was built from."""
-        self.has_grammar = False
-        """Whether a grammar was lowered into it, which may nest expressions deeply."""
+        self.grammars: list[Expression] = []
+        """The texts of grammars, whose expressions may nest deeply and have many readings."""
         self.exact_choices: set[frozenset[bytes]] = set()
         """Sets of values, each as it is written, that a schema wants drawn as wholes."""
         self.exact_lists: set[frozenset[bytes]] = set()
