@@ -111,7 +111,7 @@ _ENFORCED: dict[str, tuple[tuple[str, ...], str]] = {
             _NUMBERS,
             "digits compared from the left",
         ),
-        ("multipleOf", _NUMBERS, "remainders of decimals as they are written, a state each"),
+        ("multipleOf", _NUMBERS, "remainders of decimals as they are written"),
         ("minLength maxLength", _STRINGS, "counted characters"),
         ("pattern", _STRINGS, "the pattern's own automaton"),
         ("x-grammar", _STRINGS, "the rules of its grammar, spelled as JSON"),

@@ -46,6 +46,7 @@ class Kind:
     PIECE: Final = 12  # a state of the piece that fills a hole: see pieces.binding
     MARKED: Final = 13  # (expression, mark): the same language; see Mark
     DRAWN: Final = 14  # (expression, texts): its strings that begin with one of these
+    REMAINDER: Final = 15  # what it holds, as remainders.Remainder has it
 
 
 class Mark:
@@ -116,7 +117,7 @@ class Nodes:
         """JSON Pointers of the objects of a schema that may have a free name twice."""
         self.pointers: dict[str, int] = {}
         """The marks of places in a schema, by JSON Pointer, in the order of their numbers."""
-        self.index: list[dict[Any, Expression]] = [{} for _ in range(Kind.DRAWN + 1)]
+        self.index: list[dict[Any, Expression]] = [{} for _ in range(Kind.REMAINDER + 1)]
         """For each kind, the expressions by their operands."""
         self.empty = self.node(Kind.EMPTY, None, nullable=False, regular=True)
         self.epsilon = self.node(Kind.EPSILON, None, nullable=True, regular=True)

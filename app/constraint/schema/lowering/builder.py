@@ -214,7 +214,7 @@ class SchemaBuilder:
         if form == Form.ONCE:
             form = Form.SORTED
         built = [self._branch(branch, depth, form) for branch in branches]
-        if self._text.pointers:
+        if self._text.pointers and branches:
             everywhere = set(branches[0]).intersection(*branches)
             own = [next((n for n in branch if n not in everywhere), None) for branch in branches]
             built = [
