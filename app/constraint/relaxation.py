@@ -163,7 +163,10 @@ def _widened(schema: Any, way: list[Edit], limits: Limits) -> list[Edit]:
         edits |= dict.fromkeys(
             [edit] if edit in (_ALL, _DIALECT) else _widening(schema, edit, limits)
         )
-    after = edited(schema, *edits)
+    try:
+        after = edited(schema, *edits)
+    except (KeyError, IndexError, TypeError):  # the place is in the schema of a draft
+        return []
     if after == schema or _count_ours(after) != _count_ours(schema):
         return []
     return list(edits)

@@ -265,6 +265,11 @@ class Nodes:
         assert self.nullable[body] == self.nullable[rule], "declared with other nullability"
         self.bodies[self.operands[rule]] = body
 
+    def is_undefined(self, expression: Expression) -> bool:
+        """Whether it is a rule without a body."""
+        kind, operand = self.kinds[expression], self.operands[expression]
+        return kind == Kind.RULE and self.bodies[operand] is None
+
     def body(self, rule: Expression) -> Expression:
         body: Expression | None = self.bodies[self.operands[rule]]
         assert body is not None, "a declared rule has no body"

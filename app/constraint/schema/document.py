@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -132,6 +133,10 @@ SUBSCHEMA_MAPS = frozenset(
 )
 
 
+_IDENTIFIERS = frozenset(["$id", "id"])
+_NAMES = _IDENTIFIERS | {"$anchor", "$dynamicAnchor"}
+_METASCHEMA = re.compile(r"http://json-schema\.org/draft-0[467]/schema(?=#|$)")
+"""Addresses of the schemas of schemas that can be enforced."""
 _PLACED = frozenset(["x-verbatim", "unevaluatedItems", "unevaluatedProperties"])
 """Keywords whose place counts: it is told, or asks what others beside it say."""
 
@@ -144,15 +149,29 @@ class Document:
     """The whole schema. Raises ``ConstraintTooComplex`` if it passes ``limits``."""
 
     def __init__(self, schema: Any, limits: Limits) -> None:
-        self._keys, self.num_values = _checked_keys(schema, limits)
-        self.dialect = _dialect(schema)
-        self.root = Node("", _without(self.dialect.foreign, schema))
+        self._keys, inner, self._metaschemas, self.num_values = _checked_keys(schema, limits)
+        self._dialect = _dialect(schema)
+        self._has_drafts = "$schema" in inner and not inner.isdisjoint(_IDENTIFIERS)
+        """Whether resources inside may name a draft of their own."""
+        self._has_drafts |= bool(self._metaschemas)
+        plain = not self._has_drafts and not self._dialect.foreign
+        self.root = Node("", schema if plain else _without(self._dialect.foreign, schema))
         self.read_as: dict[Relaxation, None] = {}
         """Keywords that are read as later drafts have them."""
 
     @cached_property
     def _index(self) -> _Index:
-        return _Index(self.root, self.dialect, self._keys)
+        index = _Index(self.root, self._dialect, self._keys)
+        for address in self._metaschemas:
+            index.add_metaschema(address, self.root)
+        return index
+
+    def dialect(self, node: Node) -> Dialect:
+        """That of the resource that ``node`` is in."""
+        if not self._has_drafts:
+            return self._dialect
+        index = self._index
+        return index.dialects.get(index.base(node.pointer), self._dialect)
 
     def has_any(self, keywords: frozenset[str]) -> bool:
         """Whether one of ``keywords`` is in it (or a member called so)."""
@@ -168,7 +187,10 @@ class Document:
     @property
     def says_unknown(self) -> bool:
         """Whether keywords that its draft does not know are in it (or members called so)."""
-        return not self.dialect.unknown.isdisjoint(self._keys)
+        dialects = [self._dialect]
+        if self._has_drafts:
+            dialects += self._index.dialects.values()
+        return any(not dialect.unknown.isdisjoint(self._keys) for dialect in dialects)
 
     def nodes_with(self, keyword: str) -> Iterator[Node]:
         """All nodes that have ``keyword``. Costs O(schema) where there is one."""
@@ -194,7 +216,7 @@ class Document:
 
     def only_refers(self, node: Node) -> bool:
         """Whether ``$ref`` is all that counts of ``node``, as older drafts have it."""
-        return self.dialect.lonely_ref and "$ref" in node.schema
+        return "$ref" in node.schema and self.dialect(node).lonely_ref
 
     def references(self, node: Node) -> list[Node]:
         """The targets of the references of ``node``, which must be in this document.
@@ -251,23 +273,36 @@ class _Index:
     """Resources (``$id``) and anchors of a document, by their absolute addresses."""
 
     def __init__(self, root: Node, dialect: Dialect, keys: set[str]) -> None:
-        self._dialect = dialect
         self.resources: dict[str, Node] = {"": root}
+        self.dialects: dict[str, Dialect] = {}
+        """Of resources that name one, by their addresses."""
         self.anchors: dict[tuple[str, str], Node] = {}
         self.dynamic_anchors: dict[str, int] = {}
         self._bases: dict[str, str] = {}
         """Addresses of the nodes that change it."""
-        names = frozenset([dialect.identifier, "$anchor", "$dynamicAnchor"])
-        stack: list[tuple[Any, _Path, str]] = []
-        if not names.isdisjoint(keys):
-            stack.append((root.schema, (), ""))
+        if not _NAMES.isdisjoint(keys):
+            self._walk(root, dialect)
+
+    def add_metaschema(self, address: str, root: Node) -> None:
+        """Note the schema of a draft's schemas, which is as good as sent along."""
+        from jsonschema_specifications import REGISTRY  # most processes never need it
+
+        if address not in self.resources:
+            schema = REGISTRY.contents(address)
+            self._walk(Node(address, schema, "", root._made), _dialect(schema))
+
+    def _walk(self, root: Node, dialect: Dialect) -> None:
+        stack: list[tuple[Any, _Path, str, Dialect]] = [(root.schema, (), "", dialect)]
         while stack:
-            schema, path, base = stack.pop()
+            schema, path, base, dialect = stack.pop()
             if isinstance(schema, dict):
-                if not names.isdisjoint(schema):
-                    base = self._add(root.child(*path), base)
+                if not _NAMES.isdisjoint(schema):
+                    node = root.child(*path) if path else root
+                    if "$schema" in schema and not _IDENTIFIERS.isdisjoint(schema):
+                        dialect = _dialect(schema, node.pointer)
+                    base = self._add(node, base, dialect)
                 for tokens, child in subschemas(schema):
-                    stack.append((child, path + tokens, base))
+                    stack.append((child, path + tokens, base, dialect))
 
     @property
     def has_several_bases(self) -> bool:
@@ -282,9 +317,9 @@ class _Index:
             pointer = pointer.rpartition("/")[0]
         return self._bases.get(pointer, "")
 
-    def _add(self, node: Node, base: str) -> str:
+    def _add(self, node: Node, base: str, dialect: Dialect) -> str:
         """Note what ``node`` is called; the address that holds below it."""
-        schema, dialect = node.schema, self._dialect
+        schema = node.schema
         own = schema.get(dialect.identifier)
         if isinstance(own, str) and not (dialect.lonely_ref and "$ref" in schema):
             address, _, fragment = own.partition("#")
@@ -292,6 +327,7 @@ class _Index:
                 base = _join(base, address)
                 self.resources.setdefault(base, node)
                 self._bases[node.pointer] = base
+                self.dialects.setdefault(base, dialect)
             if fragment:
                 self.anchors.setdefault((base, fragment), node)
         for keyword in ("$anchor", "$dynamicAnchor"):
@@ -340,18 +376,20 @@ def _join(base: str, address: str) -> str:
         return address
 
 
-def _dialect(schema: Any) -> Dialect:
+def _dialect(schema: Any, pointer: str = "") -> Dialect:
     if not isinstance(schema, dict) or "$schema" not in schema:
         return _MODERN
     address = schema["$schema"]
     if not isinstance(address, str):
-        raise InvalidSchema("$schema must be a string", pointer="/$schema")
+        raise InvalidSchema("$schema must be a string", pointer=f"{pointer}/$schema")
     host, _, rest = address.partition("://")[2].partition("/")
     for name, dialect in _DIALECTS.items():
         if host == "json-schema.org" and rest.startswith(name):
             return dialect
+    if host == "spec.openapis.org" and re.match(r"oas/3\.[1-9]/dialect/", rest):
+        return _MODERN  # its own keywords are annotations
     reason = "name a draft from draft-04 to 2020-12, or leave $schema out"
-    raise UnsupportedSchema("$schema", "/$schema", reason)
+    raise UnsupportedSchema("$schema", f"{pointer}/$schema", reason)
 
 
 def lonely_ref(schema: Any) -> bool:
@@ -364,8 +402,10 @@ def lonely_ref(schema: Any) -> bool:
 
 def _without(foreign: frozenset[str], schema: Any) -> Any:
     """``schema`` without these keywords, wherever it has subschemas. It is not changed itself."""
-    if not foreign or not isinstance(schema, dict):
+    if not isinstance(schema, dict):
         return schema
+    if "$schema" in schema and not _IDENTIFIERS.isdisjoint(schema):
+        foreign = _dialect(schema).foreign
     kept: dict[str, Any] = {}
     for keyword, value in schema.items():
         if keyword in foreign:
@@ -379,12 +419,15 @@ def _without(foreign: frozenset[str], schema: Any) -> Any:
     return kept
 
 
-def _checked_keys(schema: Any, limits: Limits) -> tuple[set[str], int]:
-    """All keys in a schema, keywords and names, and how many values it has.
+def _checked_keys(schema: Any, limits: Limits) -> tuple[set[str], set[str], set[str], int]:
+    """All keys in a schema, keywords and names; those below the root; the schemas of schemas that
+    it may refer to; and how many values it has.
 
     Counts before anything else looks; no recursion.
     """
+    outer: set[str] = set()
     keys: set[str] = set()
+    metaschemas: set[str] = set()
     values, size = 0, 0
     level = [schema]
     depth = 0
@@ -395,9 +438,11 @@ def _checked_keys(schema: Any, limits: Limits) -> tuple[set[str], int]:
         for value in level:
             if isinstance(value, str):
                 size += len(value)
+                if depth > 1 and value.startswith("http://json-schema.org/draft-0"):
+                    metaschemas.update(_METASCHEMA.findall(value))
             elif isinstance(value, dict):
                 below.extend(value.values())
-                keys.update(value)
+                (keys if depth else outer).update(value)
                 try:
                     size += len("".join(value))
                 except TypeError:
@@ -416,4 +461,6 @@ def _checked_keys(schema: Any, limits: Limits) -> tuple[set[str], int]:
         if size > limits.schema_bytes:
             raise ConstraintTooComplex(f"a schema of more than {limits.schema_bytes} bytes")
         level, depth = below, depth + 1
-    return keys, values
+    if "$ref" in outer and isinstance(schema["$ref"], str):
+        metaschemas.update(_METASCHEMA.findall(schema["$ref"]))
+    return outer | keys, keys, metaschemas, values

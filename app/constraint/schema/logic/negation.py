@@ -62,7 +62,7 @@ def alternatives(node: Node, document: Document) -> list[Alternative]:
         return found
     for keyword in schema:
         negation = _NEGATIONS.get(keyword)
-        if keyword in document.dialect.unknown:
+        if keyword in document.dialect(plain).unknown:
             document.read_as_later(plain, keyword)
         if negation is not None:
             found.extend(negation(plain))

@@ -127,6 +127,9 @@ class SchemaBuilder:
             if not self._may_mark:
                 reason = "a grammar does not tell items or names apart that have no list"
                 raise UnsupportedSchema(needed.keyword, needed.pointer, reason) from None
+            for expression in self._known.values():  # nothing refers to these any more
+                if self._pool.is_undefined(expression):
+                    self._pool.define_rule(expression, self._pool.empty)
             return self._with_levels().build()
         self._plenty.check()
         self._pool.inexact |= self._document.read_as
@@ -136,7 +139,8 @@ class SchemaBuilder:
 
     def _root(self) -> Expression:
         start = self._document.find(self._start)
-        assert start is not None
+        if start is None:
+            raise InvalidSchema("there is nothing", pointer=self._start)
         return self._value((start,), 0)
 
     def _with_levels(self) -> SchemaBuilder:
