@@ -320,8 +320,9 @@ class _Index:
     def _add(self, node: Node, base: str, dialect: Dialect) -> str:
         """Note what ``node`` is called; the address that holds below it."""
         schema = node.schema
-        own = schema.get(dialect.identifier)
-        if isinstance(own, str) and not (dialect.lonely_ref and "$ref" in schema):
+        own = schema.get(dialect.identifier, schema.get("$id"))
+        lonely = dialect.lonely_ref and "$ref" in schema and node.pointer != ""
+        if isinstance(own, str) and not lonely:
             address, _, fragment = own.partition("#")
             if address:
                 base = _join(base, address)
