@@ -26,7 +26,7 @@ from tools import datasets
 
 REPEATED = r"^(a|b)\1$"
 """A pattern that no automaton can follow."""
-NEGATED = {"type": "array", "uniqueItems": True}
+NEGATED = {"type": "array", "unevaluatedItems": True}
 """A schema of which there is no negation."""
 
 
@@ -117,7 +117,7 @@ def test_names_that_a_dropped_pattern_meant_are_admitted() -> None:
 def test_a_pointer_is_that_of_the_schema_as_it_was_sent() -> None:
     text = {"type": "string", "pattern": REPEATED}
     schema = {"oneOf": [{"type": ["array", "string"], **NEGATED}, {"type": "array"}, text]}
-    schema["oneOf"][0] = {"uniqueItems": True, "type": ["array", "null"]}
+    schema["oneOf"][0] = {"unevaluatedItems": True, "type": ["array", "null"]}
     assert relaxations(schema) == [("/oneOf", "oneOf"), ("/oneOf/2/pattern", "pattern")]
 
 

@@ -445,3 +445,26 @@ def test_the_example_of_the_package_has_the_branches_that_its_docstring_draws() 
         ("/oneOf/1", "not"),
         ("/oneOf/2", "not"),
     ]
+
+
+def test_one_of_several_arrays_whose_items_differ_is_exact() -> None:
+    """What is negated there, that items differ, holds in the other alternative, too."""
+    ways = [
+        {"type": "array", "items": {"type": kind}, "uniqueItems": True}
+        for kind in ("string", "integer")
+    ]
+    walker = Walker.of(JsonSchema({"oneOf": [*ways, {"type": "null"}]}))
+    validator = jsonschema.Draft202012Validator({"oneOf": [*ways, {"type": "null"}]})
+    for value in ([], ["a"], ["a", "b"], ["a", "a"], [1], [1, 2], [1, 1], [1, "a"], None, "a"):
+        assert walker.accepts_value(value) is validator.is_valid(value), value
+    assert not walker.pool.inexact
+
+
+def test_arrays_that_repeat_items_are_left_out_and_said() -> None:
+    unique = {"type": "array", "uniqueItems": True}
+    walker = Walker.of(JsonSchema({"oneOf": [unique, {"type": ["array", "null"], "minItems": 1}]}))
+    assert walker.accepts("null")
+    assert walker.accepts("[]")
+    assert not walker.accepts("[1, 1]")
+    assert not walker.accepts("[1]")
+    assert [each.pointer for each in walker.pool.inexact] == ["/oneOf/0/uniqueItems"]

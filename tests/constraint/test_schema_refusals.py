@@ -29,6 +29,7 @@ REFUSED = {
         "items": False,
     },
     "not/uniqueItems": {"not": {"uniqueItems": True}},
+    "not/unevaluatedItems": {"not": {"unevaluatedItems": False}},
     "not/unevaluatedProperties": {"not": {"unevaluatedProperties": False}},
     "minProperties": {"minProperties": 3, "propertyNames": {"pattern": "^a{0,150}$"}},
     "$ref": {"$ref": "https://example.org/other.json"},

@@ -31,6 +31,8 @@ NOT_FORMAT = ("not", "format")
 """The string does not have this (known) format, however a validator reads it."""
 NOT_ENUM = ("not", "enum")
 """The value is none of this list of numbers, strings, booleans and nulls."""
+NOT_UNIQUE = ("not", "uniqueItems")
+"""Two items of the array are equal. No such array is written."""
 VERBATIM = "x-verbatim"
 """Ours: the string is a piece of the prompt. See ``verbatim_source``."""
 GRAMMAR = "x-grammar"
@@ -48,7 +50,8 @@ _ASSERTIONS: dict[str, frozenset[Any]] = {
     "string": frozenset(["minLength", "maxLength", "pattern", "format", VERBATIM, GRAMMAR])
     | {NOT_PATTERN, NOT_FORMAT, NOT_ENUM},
     "array": frozenset(["items", "prefixItems", "additionalItems", "unevaluatedItems"])
-    | {"minItems", "maxItems", "uniqueItems", "contains", SOME_ITEM},
+    | {"minItems", "maxItems", "uniqueItems", "contains", SOME_ITEM}
+    | {NOT_UNIQUE},
     "object": frozenset(["properties", "additionalProperties", "patternProperties", "required"])
     | {"unevaluatedProperties", "propertyNames", "minProperties", "maxProperties", SOME_MEMBER},
 }

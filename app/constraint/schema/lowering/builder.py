@@ -15,6 +15,7 @@ from app.constraint.schema.document import Document, Goal, Node
 from app.constraint.schema.keywords import (
     EXACT_CHOICE,
     NOT_ENUM,
+    NOT_UNIQUE,
     OWN_ASSERTIONS,
     VERBATIM,
     admits_kind,
@@ -39,6 +40,7 @@ from app.constraint.schema.strings import Strings
 from app.constraint.schema.values import identity
 from app.core.choices import MOST_BYTES, MOST_WAYS
 from app.core.errors import ConstraintTooComplex, InvalidSchema, UnsupportedSchema
+from app.core.relaxation import Relaxation
 
 _DEEPEST = 24
 """Goals inside goals built on one stack; deeper ones become rules and are built after."""
@@ -212,6 +214,19 @@ class SchemaBuilder:
         return self._known[unit]
 
     def _any_of(self, unit: _Unit) -> Expression:
+        repeats = [n for branch in unit[0] for n in branch if NOT_UNIQUE in n.schema]
+        built = self._any_branch(unit)
+        if repeats and built == self._pool.empty:
+            pointer = repeats[0].pointer_to("uniqueItems")
+            raise UnsupportedSchema("uniqueItems", pointer, "an array that must repeat an item cannot be written")
+        for node in repeats:
+            reason = "arrays that repeat an item are not written where another subschema is negated"
+            pointer = node.pointer_to("uniqueItems")
+            note = Relaxation(pointer, "uniqueItems", reason, node.pointer, inexact=True)
+            self._pool.inexact[note] = None
+        return built
+
+    def _any_branch(self, unit: _Unit) -> Expression:
         branches, depth, form = unit
         if len(branches) == 1:
             return self._branch(branches[0], depth, form)
@@ -299,6 +314,8 @@ class SchemaBuilder:
             return self._strings.build(nodes) if nodes else text.string()
         inside = text.inside(depth)
         if kind == "array":
+            if any(NOT_UNIQUE in node.schema for node in nodes):
+                return self._pool.empty
             value = partial(self._value, depth=inside)
             finite = partial(self._finite, depth=inside)
             return ArrayWriter(text, value, finite, self._plenty, depth, form).write(
