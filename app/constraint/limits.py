@@ -40,3 +40,5 @@ class Limits:
     """Digits after the point."""
     nodes: int = 2_000_000
     """Expressions in the pool."""
+    missing: int = 0
+    """Bytes that the tokenizer cannot spell, as a ``ByteSet``: see ``language.spelling``."""
