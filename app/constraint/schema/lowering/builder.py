@@ -219,7 +219,9 @@ class SchemaBuilder:
         built = self._any_branch(unit)
         if repeats and built == self._pool.empty:
             pointer = repeats[0].pointer_to("uniqueItems")
-            raise UnsupportedSchema("uniqueItems", pointer, "an array that must repeat an item cannot be written")
+            raise UnsupportedSchema(
+                "uniqueItems", pointer, "an array that must repeat an item cannot be written"
+            )
         for node in repeats:
             reason = "arrays that repeat an item are not written where another subschema is negated"
             pointer = node.pointer_to("uniqueItems")
