@@ -146,3 +146,17 @@ def test_an_anyof_without_a_way_names_one_and_a_recursion_without_end_is_one() -
     error = message_of({"$ref": "#/$defs/n", "$defs": {"n": {**endless, "required": ["next"]}}})
     assert error.pointer == "/$defs/n"
     assert "'properties/next/$ref' and 'required'" in error.message
+
+
+def test_an_empty_alternative_alone_is_not_the_cause() -> None:
+    """Nor is ``oneOf`` taken for the ``anyOf`` that was beside it."""
+    void = {"required": ["a"], "const": [], "minItems": 2}
+    schema = {"anyOf": [{"const": 1}, {"const": 2}], "oneOf": [{"const": 3}, void]}
+    with pytest.raises(UnsatisfiableSchema) as raised:
+        compile_program(JsonSchema(schema))
+    assert raised.value.pointer == ""
+    b = {"anyOf": [{"enum": ["c"]}, False], "oneOf": [{"type": "array"}, {"maxItems": 3}, void]}
+    beside = [{"properties": {"b": {"enum": [2]}}, "required": ["b"], "type": "object"}]
+    nested = {"type": "object", "properties": {"b": b}, "required": ["b"], "allOf": beside}
+    with pytest.raises(UnsatisfiableSchema, match="no value satisfies the schema at"):
+        compile_program(JsonSchema(nested))

@@ -143,13 +143,14 @@ class _Search:
         found = here = document.root
         passed = {here.pointer}
         while True:
-            below = (child for child, _, signs in edges(here, document) if True in signs)
             empty = (
                 child
-                for child in below
-                if child.pointer not in passed
+                for child, keyword, signs in edges(here, document)
+                if True in signs
+                and child.pointer not in passed
                 and isinstance(child.schema, dict)
                 and self._is_empty(child.pointer)
+                and all(map(self._is_empty, _beside(here, keyword)))
             )
             child = next(empty, None)
             if child is None:
@@ -208,6 +209,12 @@ class _Search:
         return edit
 
 
+def _beside(node: Node, keyword: str) -> list[str]:
+    """All alternatives of a keyword that has some: one that is empty explains nothing alone."""
+    count = len(node.schema[keyword]) if keyword in ("anyOf", "oneOf") else 0
+    return [f"{node.pointer}/{keyword}/{index}" for index in range(count)]
+
+
 def _all_of(node: Node) -> list[Edit]:
     """The keywords that say something in a subschema, ``type`` as the last."""
     if not isinstance(node.schema, dict):
@@ -221,10 +228,13 @@ def _all_of(node: Node) -> list[Edit]:
 
 
 def _groups(node: Node) -> list[list[Edit]]:
-    """What is to be edited so that one of its keywords says nothing."""
+    """What is to be edited so that one of its keywords says nothing.
+
+    ``oneOf`` comes first: without an ``anyOf`` beside it, it would become one.
+    """
     return [
         [edit, (edit[0], "anyOf")] if edit[1] == "oneOf" and "anyOf" not in node.schema else [edit]
-        for edit in _all_of(node)
+        for edit in sorted(_all_of(node), key=lambda edit: edit[1] != "oneOf")
     ]
 
 
