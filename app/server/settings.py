@@ -75,7 +75,7 @@ class Settings(BaseSettings):
 
     model: str = str(MODELS["demo"])
     """Model folder, Hugging Face name or GGUF file; demo and demo-vision are the embedded ones, of
-    which demo is the default."""
+    which demo is the default; smollm2 is SmolLM2-135M-Instruct, fetched at its first start."""
     served_model_name: str | None = None
     """Name that requests give; by default the model's own."""
     host: str = "127.0.0.1"

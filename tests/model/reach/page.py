@@ -12,6 +12,8 @@ from tests.model.reach.kinds import NOT_OF_TEXT
 from tests.model.reach.trial import Outcome
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "models.md"
+TOKENIZERS = "## Tokenizers"
+"""Heading of what ``tests.text.real_tokenizers`` writes, at the page's end."""
 _LONGEST_REASON = 200
 _ROW = re.compile(r"^\| `(?P<kind>[^`]+)` \|.*\|$", re.MULTILINE)
 
