@@ -42,7 +42,7 @@ RUN install -D -m 755 cc /opt/leapjson/lib/triton/cc \
         && sh build.sh /opt/leapjson/lib/triton; \
     fi
 
-COPY README.md LICENSE ./
+COPY README.md LICENSE leapjson.py ./
 COPY app ./app
 # smollm2 is fetched here, so that the image serves it without a network.
 ARG MODEL=demo
