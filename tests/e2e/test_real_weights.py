@@ -21,7 +21,6 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from app.constraint import Compiler, JsonSchema
 from app.core.errors import UnsupportedModel
-from app.core.model_name import reads_gguf
 from app.core.request import EngineRequest
 from app.demo.smollm2 import smollm2_file
 from app.model.checkpoints.loading import eos_token_ids
@@ -32,7 +31,6 @@ from tests.engine.naive import naive_answer
 from tests.fakes import ByteVocabulary, ScriptedModel
 
 gguf = pytest.importorskip("gguf")
-pytestmark = pytest.mark.skipif(not reads_gguf(), reason="needs a recent transformers")
 
 PROMPTS = (
     "What is the capital of Italy?",

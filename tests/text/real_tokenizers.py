@@ -33,6 +33,7 @@ from transformers.utils import logging
 
 from app.answer.formats import detect
 from app.constraint import Compiler, JsonSchema
+from app.core.constraint import ConstraintState
 from app.core.errors import LeapjsonError, RejectedToken
 from app.demo import smollm2
 from app.engine.leap import Leaper
@@ -284,7 +285,8 @@ def split_as_the_tokenizer_does(
     text = json.dumps(value, ensure_ascii=False)
     own = tokenizer.encode(text)
     leaper = Leaper(vocabulary, tokenizer)
-    state = compiler.compile(JsonSchema(schema, close_objects=True)).start()
+    constraint = compiler.compile(JsonSchema(schema, close_objects=True))
+    state: ConstraintState = constraint.start()
     answer: list[int] = []
     leapt = 0
     while len(answer) < len(own):
