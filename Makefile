@@ -58,7 +58,7 @@ fuzz: $(STAMP)
 	$(BIN)/python -m tests.conformance.fuzz_api --examples 2000
 
 clean:
-	rm -rf $(VENV) .clients .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	rm -rf $(VENV) .cache .clients .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
 
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
