@@ -61,9 +61,8 @@ PLACE = {
     "properties": {
         "name": {"type": "string", "maxLength": 20},
         "continent": {"enum": CONTINENTS},
-        "is_desert": {"type": "boolean"},
     },
-    "required": ["name", "continent", "is_desert"],
+    "required": ["name", "continent"],
     "additionalProperties": False,
 }
 ABOUT = "Tell me about the Sahara."
