@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
+from transformers.pytorch_utils import Conv1D
 from transformers.quantizers.auto import (
     AUTO_QUANTIZATION_CONFIG_MAPPING,
     register_quantization_config,
@@ -25,8 +26,11 @@ from app.core.errors import UnsupportedModel
 from app.model.cpu.kernels.quantized_panels import QuantizedWeight
 from app.model.layers.quantized import QuantizedLinear
 from app.model.layers.quantized_embedding import QuantizedEmbedding
+from app.model.layers.quantized_experts import QuantizedExperts
 
 _METHOD = "leapjson-stored"
+_OF_EXPERTS = ("gate_up_proj", "down_proj")
+"""Parameters of all experts of a layer."""
 
 
 def assemble(
@@ -37,7 +41,8 @@ def assemble(
     folder: str | None = None,
     plain: Mapping[str, Tensor] | None = None,
 ) -> PreTrainedModel:
-    """The model on the CPU; ``stored`` are weights by the names of their modules.
+    """The model on the CPU; ``stored`` are weights by the names of their modules, of experts by those
+    of the parameters, with the rows of all experts.
 
     All others come from ``folder``'s safetensors or are ``plain``, by the names of parameters.
     Raises ``UnsupportedModel`` where one is missing, or stored for a module that is neither a
@@ -93,6 +98,12 @@ class _Exchange(HfQuantizer):
         model._keys_to_ignore_on_load_unexpected |= {r"\.(qweight|qzeros|scales|g_idx)$"}
         stored: Any = self.quantization_config
         for name, weight in stored.weights.items():
+            owner, _, leaf = name.rpartition(".")
+            if leaf in _OF_EXPERTS:
+                if leaf == _OF_EXPERTS[0]:
+                    down = stored.weights.get(f"{owner}.{_OF_EXPERTS[1]}")
+                    model.set_submodule(owner, _experts(model.get_submodule(owner), weight, down))
+                continue
             try:
                 module = model.get_submodule(name)
             except AttributeError as error:
@@ -108,17 +119,35 @@ class _Exchange(HfQuantizer):
         return False
 
 
+def holds_stored(module: nn.Module, parameter: str) -> bool:
+    """Whether a stored weight can be this parameter of ``module``, by its name."""
+    leaf = parameter.rpartition(".")[2]
+    if isinstance(module, nn.Embedding):
+        return type(module) is nn.Embedding or hasattr(module, "scalar_embed_scale")
+    if type(module) in (nn.Linear, Conv1D):
+        return leaf == "weight"
+    return leaf in _OF_EXPERTS and hasattr(module, "_apply_gate")
+
+
+def _experts(module: Any, gate_up: QuantizedWeight, down: QuantizedWeight | None) -> nn.Module:
+    if down is None:
+        raise UnsupportedModel("experts are quantised in part, which is not served as it is stored")
+    return QuantizedExperts(module, gate_up, down)
+
+
 def _holding(weight: QuantizedWeight, name: str, module: Any) -> nn.Module:
     shape = (weight.outputs, weight.inputs)
     made: nn.Module | None = None
     if type(module) is nn.Linear:
         made = QuantizedLinear(weight, module.bias)
+    elif type(module) is Conv1D:
+        made, shape = QuantizedLinear(weight, module.bias), shape[::-1]
     elif isinstance(module, nn.Embedding):
         made = QuantizedEmbedding.in_place_of(module, weight)
     if made is None:
         raise UnsupportedModel(
-            f"{name} is quantised and a {type(module).__name__}: linear layers and embeddings alone"
-            " are served from quantised weights"
+            f"{name} is quantised and a {type(module).__name__}: linear layers, embeddings and experts "
+            "alone are served from quantised weights"
         )
     if tuple(module.weight.shape) != shape:
         raise UnsupportedModel(f"{name} is {shape}, not {tuple(module.weight.shape)}")
