@@ -25,13 +25,16 @@ FLOATS = frozenset({0, 1, 30})
 """ggml's numbers for F32, F16 and BF16."""
 
 _SPELLED_ENDS = frozenset(
-    """<|eot_id|> <|eom_id|> <|im_end|> <|end|> <|return|> <|call|> <|flush|> <|calls|> <|endoftext|>
-    <|end_of_text|> <end_of_turn> <turn|> <|tool_response> <end_of_utterance> <eos> </s> <EOT> _<EOT>
-    [EOT] [EOS] [e~[ <｜end▁of▁sentence｜>""".split()
-)
+    {
+        "<|eot_id|>", "<|eom_id|>", "<|im_end|>", "<|end|>", "<|return|>", "<|call|>", "<|flush|>",
+        "<|calls|>", "<|endoftext|>", "<|end_of_text|>", "<end_of_turn>", "<turn|>", "<eos>",
+        "</s>", "<|tool_response>", "<end_of_utterance>", "<EOT>", "_<EOT>", "[EOT]", "[EOS]", "[e~[",
+        "<｜end▁of▁sentence｜>",
+    }
+)  # fmt: skip
 """Special tokens that end an answer though a file may not say so, as llama.cpp has them: a file
 names one end of sequence, and chat models have several."""
-_SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}  # fmt: skip
+_SCALARS = dict(zip((0, 1, 2, 3, 4, 5, 6, 7, 10, 11, 12), "BbHhIif?Qqd", strict=True))
 """``struct``'s letters by the number of a value's type; 8 are strings, 9 arrays."""
 _BROKEN = (OSError, ValueError, KeyError, OverflowError, IndexError, MemoryError, struct.error)
 
@@ -75,18 +78,22 @@ class GgufFile:
 
     def eos_token_ids(self) -> frozenset[int]:
         """Tokens that end an answer: those the metadata names, and special ones known by name."""
-        named = {self.metadata.get(f"tokenizer.ggml.{end}_token_id") for end in _NAMED_ENDS}
+        told = (self.metadata.get(f"tokenizer.ggml.{end}_token_id") for end in _NAMED_ENDS)
+        named = [number for number in told if number is not None]
         kinds = self.metadata.get("tokenizer.ggml.token_type", [])
         spelled = {
             token: number
             for number, (token, kind) in enumerate(zip(self.tokens, kinds, strict=False))
             if kind == CONTROL and token in _SPELLED_ENDS
         }
-        if {"<|return|>", "<|call|>"} <= spelled.keys() or {"<|flush|>", "<|calls|>"} <= spelled.keys():
+        if {"<|return|>", "<|call|>"} <= spelled.keys() or {
+            "<|flush|>",
+            "<|calls|>",
+        } <= spelled.keys():
             spelled.pop("<|end|>", None)  # there it ends a part of an answer
         if "<|tool_response>" in spelled:
             spelled.pop("</s>", None)  # a plain token that Gemma 4's files say is special
-        return frozenset({*spelled.values(), *named} - {None})
+        return frozenset([*spelled.values(), *named])
 
 
 _NAMED_ENDS = ("eos", "eot", "eom")

@@ -41,4 +41,6 @@ def gguf_stem(model: str) -> str:
     among parts; of a name on the Hub that names no file, this name."""
     if not model.endswith(".gguf"):
         return model
-    return PurePath(PART.sub("", PurePath(model.rpartition(":")[2]).name)).name.removesuffix(".gguf")
+    return PurePath(PART.sub("", PurePath(model.rpartition(":")[2]).name)).name.removesuffix(
+        ".gguf"
+    )

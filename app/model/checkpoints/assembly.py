@@ -41,8 +41,8 @@ def assemble(
     folder: str | None = None,
     plain: Mapping[str, Tensor] | None = None,
 ) -> PreTrainedModel:
-    """The model on the CPU; ``stored`` are weights by the names of their modules, of experts by those
-    of the parameters, with the rows of all experts.
+    """The model on the CPU; ``stored`` are weights by the names of their modules, and of parameters
+    that are those of all experts of a layer.
 
     All others come from ``folder``'s safetensors or are ``plain``, by the names of parameters.
     Raises ``UnsupportedModel`` where one is missing, or stored for a module that is neither a
@@ -146,8 +146,8 @@ def _holding(weight: QuantizedWeight, name: str, module: Any) -> nn.Module:
         made = QuantizedEmbedding.in_place_of(module, weight)
     if made is None:
         raise UnsupportedModel(
-            f"{name} is quantised and a {type(module).__name__}: linear layers, embeddings and experts "
-            "alone are served from quantised weights"
+            f"{name} is quantised and a {type(module).__name__}: linear layers, embeddings and "
+            "experts alone are served from quantised weights"
         )
     if tuple(module.weight.shape) != shape:
         raise UnsupportedModel(f"{name} is {shape}, not {tuple(module.weight.shape)}")

@@ -1,4 +1,4 @@
-"""Experts whose weights are 8 or 4 bits wide, as a file has them: a linear layer for each of two."""
+"""Experts whose weights are 8 or 4 bits wide, as a file has them: two linear layers each."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class QuantizedExperts(nn.Module):
     def forward(self, hidden: Tensor, experts: Tensor, weights: Tensor) -> Tensor:
         """[T, H], the numbers of each token's experts [T, K] and their weights -> [T, H]."""
         out = torch.zeros_like(hidden)
-        for number in experts.unique().tolist():
+        for number in torch.unique(experts).tolist():
             tokens, places = (experts == number).nonzero(as_tuple=True)
             mixed = self.gate_up[number](hidden[tokens])
             if self.gate_up_proj_bias is not None:

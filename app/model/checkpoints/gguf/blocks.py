@@ -83,14 +83,14 @@ def _q4_1(data: Tensor) -> QuantizedWeight:
 def _q5_0(data: Tensor) -> QuantizedWeight:
     """Blocks of a scale, 4 bytes of the codes' fifth bits and 16 of their others."""
     blocks = data.view(len(data), -1, 22)
-    codes = _nibbles(blocks[..., 6:]) | _bits(blocks[..., 2:6]) << 4
+    codes = _parts(blocks[..., 6:], 16, 2, 4) | _parts(blocks[..., 2:6], 1, 8, 1) << 4
     return QuantizedWeight(INT8, (codes + (_MIDDLE - 16)).flatten(1), _halves(blocks[..., :2]))
 
 
 def _q5_1(data: Tensor) -> QuantizedWeight:
     """As Q5_0, with a minimum to add after the scale."""
     blocks = data.view(len(data), -1, 24)
-    codes = _nibbles(blocks[..., 8:]) | _bits(blocks[..., 4:8]) << 4
+    codes = _parts(blocks[..., 8:], 16, 2, 4) | _parts(blocks[..., 4:8], 1, 8, 1) << 4
     minima = -_halves(blocks[..., 2:4])
     return QuantizedWeight(INT8_MINIMA, codes.flatten(1), _halves(blocks[..., :2]), minima)
 
@@ -105,10 +105,8 @@ def _q3_k(data: Tensor) -> QuantizedWeight:
     """Blocks of sixteen groups of 16 codes: 32 bytes with the upper bits of eight codes each, 64
     with the lower 2 bits of four, 16 scales of 6 bits in 12 bytes, and the scale of those."""
     blocks = data.view(len(data), -1, 110)
-    high = _shifted(blocks[..., :32], 8, 1).unflatten(-2, (2, 4))
-    low = _shifted(blocks[..., 32:96].unflatten(-1, (2, 32)), 4, 2)
-    scales = torch.cat([blocks[..., 96:104] & 15, blocks[..., 96:104] >> 4], dim=-1)
-    scales = scales | _shifted(blocks[..., 104:108], 4, 2).flatten(-2) << 4
+    high, low = _parts(blocks[..., :32], 32, 8, 1), _parts(blocks[..., 32:96], 32, 4, 2)
+    scales = _parts(blocks[..., 96:104], 8, 2, 4) | _parts(blocks[..., 104:108], 4, 4, 2) << 4
     return QuantizedWeight(
         INT8_HALVES,
         (low + (high << 2) + (_MIDDLE - 4)).flatten(1),
@@ -120,16 +118,15 @@ def _q4_k(data: Tensor) -> QuantizedWeight:
     """Blocks of eight groups of 32 codes: see ``_group_scales``, and 128 bytes of codes, groups 0
     and 1 in the halves of the first 32, and so on."""
     blocks = data.view(len(data), -1, 144)
-    codes = _shifted(blocks[..., 16:].unflatten(-1, (4, 32)), 2, 4)
-    packed = codes[..., :16] | codes[..., 16:] << 4
+    halves = _parts(blocks[..., 16:], 32, 2, 4).view(len(data), -1, 2, 16)
+    packed = halves[..., 0, :] | halves[..., 1, :] << 4
     return QuantizedWeight(INT4_MINIMA, packed.flatten(1), *_group_scales(blocks))
 
 
 def _q5_k(data: Tensor) -> QuantizedWeight:
     """As Q4_K, with 32 bytes of the codes' fifth bits before the codes, a bit for each group."""
     blocks = data.view(len(data), -1, 176)
-    codes = _shifted(blocks[..., 48:].unflatten(-1, (4, 32)), 2, 4).flatten(-3, -2)
-    codes = codes | _shifted(blocks[..., 16:48], 8, 1) << 4
+    codes = _parts(blocks[..., 48:], 32, 2, 4) | _parts(blocks[..., 16:48], 32, 8, 1) << 4
     return QuantizedWeight(INT8_MINIMA, codes.flatten(1), *_group_scales(blocks))
 
 
@@ -146,9 +143,7 @@ def _q6_k(data: Tensor) -> QuantizedWeight:
     """Blocks of sixteen groups of 16 codes: 128 bytes with the lower 4 bits of two codes each, 64
     with the upper 2 of four, 16 scales of 8 bits, and the scale of those (float16)."""
     blocks = data.view(len(data), -1, 210)
-    low = _shifted(blocks[..., :128].unflatten(-1, (2, 64)), 2, 4).unflatten(-1, (2, 32))
-    high = _shifted(blocks[..., 128:192].unflatten(-1, (2, 32)), 4, 2)
-    codes = low.flatten(-3, -2) | high << 4
+    codes = _parts(blocks[..., :128], 64, 2, 4) | _parts(blocks[..., 128:192], 32, 4, 2) << 4
     scales = blocks[..., 192:208].contiguous().view(torch.int8)
     return QuantizedWeight(
         INT8_HALVES, (codes + (_MIDDLE - 32)).flatten(1), _products(blocks[..., 208:], scales)
@@ -166,12 +161,11 @@ def _iq4_xs(data: Tensor) -> QuantizedWeight:
     """Blocks of eight groups of 32 such codes: a scale of their scales, the upper 2 bits of those
     in 2 bytes, the lower 4 in 4, and 128 bytes of codes."""
     blocks = data.view(len(data), -1, 136)
-    low = torch.stack([blocks[..., 4:8] & 15, blocks[..., 4:8] >> 4], dim=-1).flatten(-2)
-    high = _shifted(blocks[..., 2:4].unsqueeze(-1), 4, 2).flatten(-3)
+    scales = _parts(blocks[..., 4:8], 1, 2, 4) | _parts(blocks[..., 2:4], 1, 4, 2) << 4
     return QuantizedWeight(
         INT8,
-        _looked_up(_NON_LINEAR, blocks[..., 8:].unflatten(-1, (8, 16))).flatten(1),
-        _products(blocks[..., :2], (low | high << 4).float() - 32),
+        _looked_up(_NON_LINEAR, blocks[..., 8:]).flatten(1),
+        _products(blocks[..., :2], scales.float() - 32),
     )
 
 
@@ -195,25 +189,17 @@ def _products(whole: Tensor, parts: Tensor) -> Tensor:
     return (_halves(whole).float().unsqueeze(-1) * parts).half().flatten(1)
 
 
-def _shifted(bytes_: Tensor, count: int, width: int) -> Tensor:
-    """[..., n] -> [..., count, n]: their parts of ``width`` bits, from the lowest on."""
+def _parts(bytes_: Tensor, at_once: int, count: int, width: int) -> Tensor:
+    """[..., n] -> [..., n * count]: of so many bytes at once the lowest ``width`` bits, then the
+    next ones, and so on."""
+    groups = bytes_.reshape(*bytes_.shape[:-1], -1, 1, at_once)
     shifts = torch.arange(count, dtype=torch.uint8).unsqueeze(-1) * width
-    return bytes_.unsqueeze(-2) >> shifts & ((1 << width) - 1)
-
-
-def _nibbles(bytes_: Tensor) -> Tensor:
-    """[..., 16] -> [..., 32]: lower halves, then upper ones."""
-    return _shifted(bytes_, 2, 4).flatten(-2)
-
-
-def _bits(bytes_: Tensor) -> Tensor:
-    """[..., 4] -> [..., 32]."""
-    return _shifted(bytes_.unsqueeze(-1), 8, 1).flatten(-3)
+    return (groups >> shifts & ((1 << width) - 1)).flatten(-3)
 
 
 def _looked_up(values: tuple[int, ...], bytes_: Tensor) -> Tensor:
     table = torch.tensor(values, dtype=torch.int16).add(_MIDDLE).to(torch.uint8)
-    return table[_nibbles(bytes_).long()]
+    return table[_parts(bytes_, 16, 2, 4).long()]
 
 
 READERS: Final[Mapping[Type, Callable[[Tensor], QuantizedWeight | None]]] = {

@@ -257,7 +257,9 @@ def _qwen3_moe(keys: _Keys) -> _Values:
 
 def _qwen35(keys: _Keys) -> _Values:
     interval = keys.take("full_attention_interval", 4)
-    blocks = keys.file.metadata[f"{keys.file.architecture}.block_count"] - layers_left_out(keys.file)
+    blocks = keys.file.metadata[f"{keys.file.architecture}.block_count"] - layers_left_out(
+        keys.file
+    )
     recurrent = keys.take("attention.recurrent_layers", None)
     recurrent = recurrent or [(number + 1) % interval != 0 for number in range(blocks)]
     value_heads = keys.take("ssm.time_step_rank")
@@ -398,7 +400,9 @@ def _stablelm(keys: _Keys) -> _Values:
     return _attention(keys, eps="layer_norm_eps", partial=True) | {
         "model_type": "stablelm",
         "use_qkv_bias": keys.has("attn_q.bias"),
-        "use_parallel_residual": keys.take("use_parallel_residual", not keys.has("ffn_norm.weight")),
+        "use_parallel_residual": keys.take(
+            "use_parallel_residual", not keys.has("ffn_norm.weight")
+        ),
     }
 
 

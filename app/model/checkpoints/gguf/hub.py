@@ -25,8 +25,8 @@ def file_on_disk(model: str, progress: Progress = SILENCE) -> str:
     if on_hub is None:
         if is_gguf(model) and not Path(parts_of(model)[0]).exists():
             raise UnsupportedModel(
-                f"there is no file {model}; a GGUF file of the Hub is named owner/repository:Q4_K_M "
-                "or owner/repository:file.gguf"
+                f"there is no file {model}; a GGUF file of the Hub is named "
+                "owner/repository:Q4_K_M or owner/repository:file.gguf"
             )
         return model
     from transformers.utils.hub import cached_file

@@ -93,9 +93,13 @@ class _Reader:
         """As panels hold them, rows of several tensors side by side."""
         parts = [self._stored(name) for name in names]
         if len({part.kind for part in parts}) > 1:
-            parts = [self._round(name, dequantize(part)) for name, part in zip(names, parts, strict=True)]
+            parts = [
+                self._round(name, dequantize(part)) for name, part in zip(names, parts, strict=True)
+            ]
         weight = join(parts)
-        return weight if len(names) == 1 else weight.reordered(_side_by_side(weight.outputs, module))
+        return (
+            weight if len(names) == 1 else weight.reordered(_side_by_side(weight.outputs, module))
+        )
 
     def plain(self, names: list[str], module: nn.Module) -> Tensor:
         """[rows, ...] in float32, or in the file's own type where nothing is done to it."""
@@ -174,7 +178,7 @@ def _side_by_side(rows: int, experts: Any) -> Tensor:
 
 
 def _shaped(value: Tensor, module: nn.Module, name: str, shape: torch.Size) -> Tensor:
-    """``value`` in the parameter's shape: an axis of one more or less, experts apart, outputs last."""
+    """In the parameter's shape: axes of one more or less, experts apart, or outputs last."""
     transposed = type(module) is Conv1D or getattr(module, "is_transposed", False)
     if transposed and len(shape) > 1 and not name.endswith("_bias"):
         value = value.reshape(*shape[:-2], shape[-1], shape[-2]).transpose(-1, -2)

@@ -98,7 +98,7 @@ def _log_of_negative(value: Tensor) -> Tensor:
 def _in_groups(order: Tensor, heads: int, groups: int) -> Tensor:
     """Falcon's: queries of a group, its key and its value."""
     dim = len(order) // (heads + 2 * groups)
-    parts = order.split([heads * dim, groups * dim, groups * dim])
+    parts = torch.split(order, [heads * dim, groups * dim, groups * dim])
     return torch.cat([part.view(groups, -1, dim) for part in parts], dim=1).flatten()
 
 

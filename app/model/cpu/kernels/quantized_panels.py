@@ -198,4 +198,3 @@ def pack(weight: QuantizedWeight) -> Tensor:
         minima = F.pad(weight.minima, (0, 0, 0, more)).view(panels, WIDTH, blocks, 1, 1)
         parts.append(minima.permute(0, 2, 3, 4, 1).contiguous().view(torch.uint8).flatten(3))
     return torch.cat(parts, dim=-1).flatten(2)
-
