@@ -7,12 +7,14 @@ all of them are empty, by the door that its own quantisers use.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
+from transformers.models.falcon.modeling_falcon import FalconLinear
 from transformers.pytorch_utils import Conv1D
 from transformers.quantizers.auto import (
     AUTO_QUANTIZATION_CONFIG_MAPPING,
@@ -29,6 +31,9 @@ from app.model.layers.quantized_embedding import QuantizedEmbedding
 from app.model.layers.quantized_experts import QuantizedExperts
 
 _METHOD = "leapjson-stored"
+_LINEAR = (nn.Linear, FalconLinear)
+_READ_AS_NUMBERS = "mixer.dt_proj.weight"
+"""Mamba takes this weight out of its module."""
 _OF_EXPERTS = ("gate_up_proj", "down_proj")
 """Parameters of all experts of a layer."""
 
@@ -50,16 +55,19 @@ def assemble(
     """
     _register()
     kind: Any = type(empty_model(config, dtype))
-    model, report = kind.from_pretrained(
-        folder,
-        config=config,
-        state_dict=None if plain is None else dict(plain),
-        quantization_config=_Stored(stored),
-        dtype=dtype,
-        use_safetensors=True,
-        attn_implementation="eager",
-        output_loading_info=True,
-    )
+    with warnings.catch_warnings():
+        # Some models fill what their modules hold before it is read: here it is held elsewhere.
+        warnings.filterwarnings("ignore", "Initializing zero-element", UserWarning)
+        model, report = kind.from_pretrained(
+            folder,
+            config=config,
+            state_dict=None if plain is None else dict(plain),
+            quantization_config=_Stored(stored),
+            dtype=dtype,
+            use_safetensors=True,
+            attn_implementation="eager",
+            output_loading_info=True,
+        )
     missing = sorted(report["missing_keys"])
     if missing:
         raise UnsupportedModel(
@@ -99,7 +107,7 @@ class _Exchange(HfQuantizer):
         stored: Any = self.quantization_config
         for name, weight in stored.weights.items():
             owner, _, leaf = name.rpartition(".")
-            if leaf in _OF_EXPERTS:
+            if owner.endswith(".experts") and leaf in _OF_EXPERTS:
                 if leaf == _OF_EXPERTS[0]:
                     down = stored.weights.get(f"{owner}.{_OF_EXPERTS[1]}")
                     model.set_submodule(owner, _experts(model.get_submodule(owner), weight, down))
@@ -124,8 +132,8 @@ def holds_stored(module: nn.Module, parameter: str) -> bool:
     leaf = parameter.rpartition(".")[2]
     if isinstance(module, nn.Embedding):
         return type(module) is nn.Embedding or hasattr(module, "scalar_embed_scale")
-    if type(module) in (nn.Linear, Conv1D):
-        return leaf == "weight"
+    if type(module) in (*_LINEAR, Conv1D):
+        return leaf == "weight" and not parameter.endswith(_READ_AS_NUMBERS)
     return leaf in _OF_EXPERTS and hasattr(module, "_apply_gate")
 
 
@@ -138,7 +146,7 @@ def _experts(module: Any, gate_up: QuantizedWeight, down: QuantizedWeight | None
 def _holding(weight: QuantizedWeight, name: str, module: Any) -> nn.Module:
     shape = (weight.outputs, weight.inputs)
     made: nn.Module | None = None
-    if type(module) is nn.Linear:
+    if type(module) in _LINEAR:
         made = QuantizedLinear(weight, module.bias)
     elif type(module) is Conv1D:
         made, shape = QuantizedLinear(weight, module.bias), shape[::-1]

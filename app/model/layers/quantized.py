@@ -55,6 +55,8 @@ class QuantizedLinear(nn.Module):
         self.in_features = stored.inputs
         self.out_features = stored.outputs
         self.stored = stored  # no buffer: a model's dtype is none of its scales'
+        self.weight = torch.empty(0, device="cpu")
+        """Of the default dtype; some models ask for it, and some fill it when they are made."""
         self.bias = None if bias is None else nn.Parameter(bias.detach(), requires_grad=False)
 
     def forward(self, x: Tensor) -> Tensor:

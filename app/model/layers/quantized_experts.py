@@ -45,5 +45,6 @@ class QuantizedExperts(nn.Module):
 
 
 def _each(weight: QuantizedWeight, count: int) -> list[QuantizedLinear]:
-    rows = torch.arange(weight.outputs).view(count, -1)
-    return [QuantizedLinear(weight.reordered(own), None) for own in rows]
+    own = weight.outputs // count
+    firsts = range(0, weight.outputs, own)
+    return [QuantizedLinear(weight.reordered(slice(at, at + own)), None) for at in firsts]

@@ -99,7 +99,7 @@ class QuantizedWeight:
             + (0 if self.minima is None else self.minima.nbytes)
         )
 
-    def reordered(self, rows: Tensor) -> QuantizedWeight:
+    def reordered(self, rows: Tensor | slice) -> QuantizedWeight:
         """These rows of it, in this order."""
         minima = None if self.minima is None else self.minima[rows]
         return QuantizedWeight(self.kind, self.codes[rows], self.scales[rows], minima)
