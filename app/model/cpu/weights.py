@@ -38,6 +38,7 @@ class PanelWeights:
 
     def __init__(self, linears: Sequence[Linear]) -> None:
         runs = [list(run) for _, run in groupby(linears, kind_of)]
+        self._rounds = 2 if any(getattr(each, "fine", False) for each in linears) else 1
         self._start(len(runs))
         for number, run in enumerate(runs):
             self._put(number, run[0], _joined(run), _joined_bias(run), sum(map(_outputs, run)))
@@ -47,6 +48,7 @@ class PanelWeights:
         """One weight with a panel of ``gate`` before each one of ``up``; both are of one kind."""
         made = cls.__new__(cls)
         made._start(1)
+        made._rounds = 2 if any(getattr(each, "fine", False) for each in (gate, up)) else 1
         data = torch.stack([_joined([part]) for part in (gate, up)], dim=1)
         made._put(0, gate, data, _interleaved_biases(gate.bias, up.bias), gate.out_features)
         return made
@@ -104,7 +106,7 @@ class PanelWeights:
             "unit_bytes": unit_bytes,
             "input_bytes": input_bytes,
             "units_at_once": products.INPUTS_AT_ONCE // unit,
-            "rounds": kind is not None,
+            "rounds": 0 if kind is None else self._rounds,
         }
         for name, value in values.items():
             record[name] = value

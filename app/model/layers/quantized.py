@@ -54,6 +54,7 @@ class QuantizedLinear(nn.Module):
         super().__init__()
         self.in_features = stored.inputs
         self.out_features = stored.outputs
+        self.fine = False
         self.stored = stored  # no buffer: a model's dtype is none of its scales'
         self.weight = torch.empty(0, device="cpu")
         """Of the default dtype; some models ask for it, and some fill it when they are made."""

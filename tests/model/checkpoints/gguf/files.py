@@ -196,6 +196,7 @@ def as_q4_k_m(name: str) -> Kind:
 
 
 _SCALE_PLACES = {
+    Kind.Q4_1: (0, 2), Kind.Q5_1: (0, 2),
     Kind.Q2_K: (80, 82), Kind.Q3_K: (108,), Kind.Q4_K: (0, 2), Kind.Q5_K: (0, 2),
     Kind.Q6_K: (208,), Kind.TQ1_0: (52,), Kind.TQ2_0: (64,),
 }  # fmt: skip
