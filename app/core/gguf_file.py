@@ -26,10 +26,10 @@ FLOATS = frozenset({0, 1, 30})
 
 _SPELLED_ENDS = frozenset(
     {
-        "<|eot_id|>", "<|eom_id|>", "<|im_end|>", "<|end|>", "<|return|>", "<|call|>", "<|flush|>",
-        "<|calls|>", "<|endoftext|>", "<|end_of_text|>", "<end_of_turn>", "<turn|>", "<eos>",
-        "</s>", "<|tool_response>", "<end_of_utterance>", "<EOT>", "_<EOT>", "[EOT]", "[EOS]", "[e~[",
-        "<｜end▁of▁sentence｜>",
+        "<|eot_id|>", "<|eom_id|>", "<|im_end|>", "<|end|>", "<|return|>", "<|call|>",
+        "<|flush|>", "<|calls|>", "<|endoftext|>", "<|end_of_text|>", "<end_of_turn>", "<turn|>",
+        "<eos>", "</s>", "<|tool_response>", "<end_of_utterance>", "<EOT>", "_<EOT>", "[EOT]",
+        "[EOS]", "[e~[", "<｜end▁of▁sentence｜>",
     }
 )  # fmt: skip
 """Special tokens that end an answer though a file may not say so, as llama.cpp has them: a file

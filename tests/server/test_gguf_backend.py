@@ -5,21 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
-pytest.importorskip("gguf")
-
+from app.model.checkpoints.gguf.file import file_on_disk
 from tokenizers import pre_tokenizers
 
 from app.core.errors import UnsupportedModel
-from app.core.model_name import reads_gguf
-from app.model.checkpoints.gguf.file import file_on_disk
 from app.server.backend import load_backend
 from app.server.settings import Settings
 from app.telemetry.metrics import Metrics
 from app.weights import weights_identity
 from tests.model.checkpoints.gguf.files import Kind, all_as, tiny_model, write_gguf
-
-pytestmark = pytest.mark.skipif(not reads_gguf(), reason="needs a recent transformers")
 
 
 def test_a_file_is_all_that_a_server_needs(tmp_path: Path) -> None:

@@ -70,16 +70,6 @@ def load_gguf(
     del model
     reader.log()
     made = assemble(config, stored, dtype, plain=plain)
-    import os
-    fine = os.environ.get("FINE", "").split(",")
-    from app.model.layers.quantized import QuantizedLinear
-    last = config.num_hidden_layers - 1
-    for name, module in made.named_modules():
-        if isinstance(module, QuantizedLinear):
-            leaf = name.split(".")[-1]
-            n = name.split(".")[2] if name.startswith("model.layers") else ""
-            g = {"q_proj": "qkv", "k_proj": "qkv", "v_proj": "qkv", "o_proj": "o", "gate_proj": "gu", "up_proj": "gu", "down_proj": "down", "lm_head": "head"}.get(leaf, leaf)
-            module.fine = g in fine or "all" in fine or ("ends" in fine and n in ("0", str(last)))
     if _ROPE_FACTORS in file.tensors:
         _scale_positions(made, torch.from_numpy(file.tensors[_ROPE_FACTORS].rows.view("<f4")))
     return made
