@@ -68,10 +68,10 @@ _KIMI = [each.replace(r"\p{M}]", rf"\p{{M}}{_NOT_HAN}]") + rf"{_ENDINGS}?" for e
 _KINDS: Final[tuple[tuple[str, PreTokenizer], ...]] = (
     (
         """gpt-2 gpt2 phi-2 gigachat mellum exaone4 trillion granite-docling jais a.x-4.0 jina-es
-        jina-de jina-v1-en jina-v2-en jina-v2-es jina-v2-de jina-v2-code roberta-bpe""",
+        jina-de jina-v1-en jina-v2-en jina-v2-es jina-v2-de jina-v2-code roberta-bpe modern-bert""",
         PreTokenizer((_GPT_2,)),
     ),
-    ("olmo mpt modern-bert", PreTokenizer((_GPT_2,), composed=True)),
+    ("olmo mpt", PreTokenizer((_GPT_2,), composed=True)),
     (
         "starcoder refact smollm codeshell exaone minerva-7b mellum2",
         PreTokenizer((r"\p{N}", _GPT_2)),
@@ -83,8 +83,8 @@ _KINDS: Final[tuple[tuple[str, PreTokenizer], ...]] = (
     ),
     ("glm4 glm5", PreTokenizer((_LLAMA_3,), whole_words=True)),
     ("dbrx smaug-bpe chatglm-bpe", PreTokenizer((_LLAMA_3,))),
-    ("qwen2 deepseek-r1-qwen kormo f2llmv2 megrez", PreTokenizer((_QWEN_2,), composed=True)),
-    ("stablelm2 hunyuan solar-open grok-2", PreTokenizer((_QWEN_2,))),
+    ("qwen2 deepseek-r1-qwen f2llmv2", PreTokenizer((_QWEN_2,), composed=True)),
+    ("stablelm2 hunyuan solar-open grok-2 kormo megrez", PreTokenizer((_QWEN_2,))),
     (
         "qwen35",
         PreTokenizer(

@@ -3,8 +3,8 @@
     x [T, K]  ->  rounded [T, K / 32, 40 bytes]: scale (float32), the sums of the first and of the
                   last 16 values (int16), values (32 int8) = x / scale, scale = largest / 127
 
-The sums are what ``quantized_products`` takes the codes' offset back with. Of a row in 16 bits there
-are two: the second is what the first leaves, in 8 bits as well, and their products are added.
+The sums are what ``quantized_products`` takes the codes' offset back with. Of a row in 16 bits
+there are two: the second is what the first leaves, in 8 bits as well; their products are added.
 """
 
 from __future__ import annotations
