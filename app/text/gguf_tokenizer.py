@@ -40,7 +40,7 @@ def gguf_tokenizer(path: str) -> PreTrainedTokenizerBase:
         if model in ("gpt2", "gemma4"):
             kind = _pre_tokenizer(path, "gemma4" if model == "gemma4" else told.get("pre"))
             build = _byte_level if kind.bytes else _by_merges
-            backend, begins = build(file.tokens, told["merges"], kind), kind.begins
+            backend, begins = build(file.tokens, told.get("merges", []), kind), kind.begins
         elif model == "llama":
             backend, begins = _by_scores(file, told), True
         else:

@@ -28,8 +28,9 @@ What is refused is refused when it is loaded, with the reason in this list. Enco
 Of the refused, {not_of_text} write no text from text alone, one token after the other, with transformers either; {running} of the others'
 {of_text} run ({share_of_text:.0f}%).
 
-The error is the largest relative error of a row of logits. Weights are random: what holds here is that the numbers are those
-of transformers, not that a model is any good.
+The error is the largest relative error of a row of logits; its bound is the power of ten above twice what was measured, as another
+processor adds up in another order. Weights are random: what holds here is that the numbers are those of transformers, not that a
+model is any good.
 
 ## Which see
 
@@ -100,6 +101,16 @@ def row(outcome: Outcome) -> str:
     if outcome.kind in NOT_OF_TEXT:
         reason = f"{reason} | {NOT_OF_TEXT[outcome.kind]}"
     return f"| `{outcome.kind}` | {reason} |"
+
+
+def promises(row_of_page: str, outcome: Outcome) -> bool:
+    """Whether an outcome is what a row of the page says: an error is below the one there."""
+    if outcome.refusal is None:
+        kind, model, bound = (cell.strip() for cell in row_of_page.strip("| ").split("|"))
+        return (kind, model) == (f"`{outcome.kind}`", outcome.model) and outcome.error < float(
+            bound
+        )
+    return row_of_page == row(outcome)
 
 
 def written(outcomes: Iterable[Outcome]) -> str:
