@@ -96,7 +96,7 @@ def load_backend(
 def _load(settings: Settings, observer: StepObserver, progress: Progress) -> Backend:
     from app.constraint import Compiler, everyday_schema, read_document
     from app.engine import Engine as RealEngine
-    from app.model.checkpoints.gguf.file import file_on_disk
+    from app.model.checkpoints.gguf.hub import file_on_disk
     from app.model.checkpoints.loading import eos_token_ids
     from app.model.composition import load_runner
     from app.model.device import choose_device, spare_tokens
