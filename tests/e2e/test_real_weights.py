@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import gguf
 import jsonschema
 import numpy as np
 import openai
@@ -29,8 +30,6 @@ from loadtest.server import running_server
 from tests.engine.harness import GREEDY
 from tests.engine.naive import naive_answer
 from tests.fakes import ByteVocabulary, ScriptedModel
-
-gguf = pytest.importorskip("gguf")
 
 PROMPTS = (
     "What is the capital of Italy?",

@@ -49,4 +49,4 @@ def test_a_scale_that_16_bits_lack_is_none_of_a_panel() -> None:
     rows[0, 0] = 128
     weight = read(rows, Type.MXFP4)
     assert weight is not None
-    assert dequantize(weight).unique().tolist() == [1.0]
+    assert set(dequantize(weight).flatten().tolist()) == {1.0}
