@@ -72,16 +72,18 @@ class QuantizedLinear(nn.Module):
 def refine_inputs(model: PreTrainedModel) -> None:
     """Let the layers whose rounded inputs cost most read them in 16 bits; see decision 63.
 
-    Those are what attention and the like begin with, and the first and the last layer. Of a model
-    with routers all are: another expert is no small difference, and experts have few rows.
+    Those are what attention and the like begin with, the first and the last layer, and the output
+    layer. Of a model with routers all are: another expert is no small difference, and experts have
+    few rows.
     """
     modules = dict(model.named_modules())
+    head = model.get_output_embeddings()
     last = model.config.get_text_config().num_hidden_layers - 1
     routed = any(name.endswith(".experts") for name in modules)
     for name, module in modules.items():
         if isinstance(module, QuantizedLinear):
             layer = _LAYER.search(name)
-            at_an_end = layer is not None and int(layer[1]) in (0, last)
+            at_an_end = module is head or (layer is not None and int(layer[1]) in (0, last))
             module.rounds = 2 if routed or at_an_end or _OF_MIXERS.search(name) else 1
 
 
