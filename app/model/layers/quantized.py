@@ -73,18 +73,21 @@ def refine_inputs(model: PreTrainedModel) -> None:
     """Let the layers whose rounded inputs cost most read them in 16 bits; see decision 63.
 
     Those are what attention and the like begin with, the first and the last layer, and the output
-    layer. Of a model with routers all are: another expert is no small difference, and experts have
+    layer unless it has a third of all weights, as those of small models with large vocabularies
+    do. Of a model with routers all are: another expert is no small difference, and experts have
     few rows.
     """
-    modules = dict(model.named_modules())
-    head = model.get_output_embeddings()
+    layers = {n: each for n, each in model.named_modules() if isinstance(each, QuantizedLinear)}
     last = model.config.get_text_config().num_hidden_layers - 1
-    routed = any(name.endswith(".experts") for name in modules)
-    for name, module in modules.items():
-        if isinstance(module, QuantizedLinear):
-            layer = _LAYER.search(name)
-            at_an_end = module is head or (layer is not None and int(layer[1]) in (0, last))
-            module.rounds = 2 if routed or at_an_end or _OF_MIXERS.search(name) else 1
+    routed = any(name.endswith(".experts") for name, _ in model.named_modules())
+    a_third = sum(each.in_features * each.out_features for each in layers.values()) / 3
+    head = model.get_output_embeddings()
+    for name, module in layers.items():
+        layer = _LAYER.search(name)
+        at_an_end = layer is not None and int(layer[1]) in (0, last)
+        light_head = module is head and module.in_features * module.out_features < a_third
+        refined = routed or at_an_end or light_head or _OF_MIXERS.search(name)
+        module.rounds = 2 if refined else 1
 
 
 def is_quantized(model: nn.Module) -> bool:

@@ -120,18 +120,20 @@ def test_random_batches_differ_from_the_same_weights_as_floats_by_rounding_alone
     assert mean_error(found, exact) < 3 * mean_error(plain, exact)
 
 
-def test_inputs_have_16_bits_where_rounding_them_costs_most(tmp_path: Path) -> None:
-    name, extra = KINDS["llama with biases"]
-    shape = {**SIZES, **extra, "num_hidden_layers": 3}
-    getattr(transformers, name)(**shape).save_pretrained(tmp_path)
-    model = varied_model(str(tmp_path))
+def rounded_once(folder: Path, **changes: int) -> set[str]:
+    """Linear layers of a Llama whose inputs have 8 bits."""
+    transformers.LlamaConfig(**{**SIZES, **changes}).save_pretrained(folder)  # type: ignore[arg-type]
+    model = varied_model(str(folder))
     quantize_linears(model, "int4")
     refine_inputs(model)
     layers = {n: m for n, m in model.named_modules() if isinstance(m, QuantizedLinear)}
-    assert {name for name, layer in layers.items() if layer.rounds == 1} == {
-        f"model.layers.1.{name}"
-        for name in ("self_attn.o_proj", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj")
-    }
+    return {name for name, layer in layers.items() if layer.rounds == 1}
+
+
+def test_inputs_have_16_bits_where_rounding_them_costs_most(tmp_path: Path) -> None:
+    names = ("self_attn.o_proj", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj")
+    assert rounded_once(tmp_path, num_hidden_layers=3) == {f"model.layers.1.{n}" for n in names}
+    assert rounded_once(tmp_path, vocab_size=1000) == {"lm_head"}  # more than a third of it
     mixture = varied_model(saved(tmp_path, "mixture"))
     quantize_linears(mixture, "int4")
     refine_inputs(mixture)
