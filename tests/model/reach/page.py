@@ -38,7 +38,7 @@ model is any good.
 
 Images are shown to a model where its folder has an image processor and it passes a trial at the start: a picture of noise, in steps cut inside the image,
 against the model's own forward pass ([decision 57](decisions/0057-images-are-rows-of-a-step.md)). The log says why one is served as text. An image whose tokens see one
-another is computed in one step ([decision 61](decisions/0061-images-seen-in-both-directions.md)).
+another is computed in one step ([decision 61](decisions/0061-two-way-attention-in-images.md)).
 
 | kinds | positions | tried how (`tests/model/vision`) |
 |---|---|---|
