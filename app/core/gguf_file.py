@@ -78,7 +78,9 @@ class GgufFile:
 
     def eos_token_ids(self) -> frozenset[int]:
         """Tokens that end an answer: those the metadata names, and special ones known by name."""
-        told = (self.metadata.get(f"tokenizer.ggml.{end}_token_id") for end in _NAMED_ENDS)
+        told = [
+            self.metadata.get(f"tokenizer.ggml.{end}_token_id") for end in ("eos", "eot", "eom")
+        ]
         named = [number for number in told if number is not None]
         kinds = self.metadata.get("tokenizer.ggml.token_type", [])
         spelled = {
@@ -86,17 +88,12 @@ class GgufFile:
             for number, (token, kind) in enumerate(zip(self.tokens, kinds, strict=False))
             if kind == CONTROL and token in _SPELLED_ENDS
         }
-        if {"<|return|>", "<|call|>"} <= spelled.keys() or {
-            "<|flush|>",
-            "<|calls|>",
-        } <= spelled.keys():
+        pairs = {"<|return|>", "<|call|>"}, {"<|flush|>", "<|calls|>"}
+        if any(pair <= spelled.keys() for pair in pairs):
             spelled.pop("<|end|>", None)  # there it ends a part of an answer
         if "<|tool_response>" in spelled:
             spelled.pop("</s>", None)  # a plain token that Gemma 4's files say is special
         return frozenset([*spelled.values(), *named])
-
-
-_NAMED_ENDS = ("eos", "eot", "eom")
 
 
 def parts_of(path: str) -> list[str]:
