@@ -47,6 +47,8 @@ class RunnerDescription:
     """Step shapes captured as CUDA graphs."""
     cache_tokens: int
     """Tokens the cache holds, all sequences together, in the group of layers that reads most."""
+    cache_bytes: int
+    """Memory of the KV cache and of recurrent states once all of it has been used."""
     max_model_len: int
     spare_tokens: int
     """Tokens whose computation takes as long as reading the weights once."""
