@@ -11,21 +11,29 @@ from dataclasses import dataclass, replace
 from app.constraint.composite import lower_composite
 from app.constraint.formats.strict import known_formats
 from app.constraint.grammar import lowering as grammar
-from app.constraint.grammar.depth import check_depth
+from app.constraint.grammar.complexity import check_grammars
 from app.constraint.grammar.parsing import parse as parse_grammar
 from app.constraint.json.literals import LiteralText
 from app.constraint.json.text import SPELLINGS, JsonText, json_pool
 from app.constraint.json.whitespace import Whitespace
 from app.constraint.language.codepoints import utf8
 from app.constraint.language.derivatives import Derivatives
-from app.constraint.language.expressions import INFINITE, Expression, ExpressionPool, Kind, Mark
+from app.constraint.language.expressions import (
+    INFINITE,
+    ByteSet,
+    Expression,
+    ExpressionPool,
+    Kind,
+    Mark,
+)
 from app.constraint.language.pruning import pruned
 from app.constraint.language.rows import UNBOUNDED
+from app.constraint.language.spelling import spelled, unspelled
 from app.constraint.limits import Limits
 from app.constraint.regex.errors import PatternError, PatternNotSupported
 from app.constraint.regex.lowering import Lowering
 from app.constraint.regex.parser import parse
-from app.constraint.relaxation import may_be_relaxed, relaxed
+from app.constraint.relaxation import explained, may_be_relaxed, relaxed
 from app.constraint.schema.lowering.arguments import ParametersBuilder
 from app.constraint.schema.lowering.builder import SchemaBuilder
 from app.constraint.schema.lowering.literals import LiteralsBuilder
@@ -45,6 +53,11 @@ from app.core.specs import Choice, Grammar, JsonObject, JsonSchema, Regex
 
 _COMPILE_WORK = 1_000_000
 """Steps of work that lengths and emptiness may cost: a fraction of a second."""
+_MAY_BE_EMPTY = frozenset([Kind.INTERSECTION, Kind.COMPLEMENT, Kind.RULE])
+"""What may turn out to have no string though no part of it is plainly empty."""
+
+_SHOWN_BYTES = 80
+"""Of an answer that cannot be given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +69,7 @@ class Program:
     characters: tuple[Expression | None, ...] = ()
     """The characters of strings in this pool, as by ``SPELLINGS``; None where there are none."""
     relaxed: tuple[Relaxation, ...] = ()
-    """What answers are not held to."""
+    """What answers are not held to, or not as every validator would."""
     may_repeat: tuple[str, ...] = ()
     """JSON Pointers of the objects of a schema in which a name that it leaves open may come twice,
     but for those of which it says nothing at all."""
@@ -81,32 +94,58 @@ def compile_program(
     JSON Schema are marked with their places in it, to be looked at rather than run. Raises
     ``InvalidSchema``, ``UnsupportedSchema``, ``UnsatisfiableSchema`` or ``ConstraintTooComplex``.
     """
+    limits = limits or Limits()
     try:
-        return _compile(spec, limits, pointers=pointers)
-    except ConstraintError:
-        if not may_be_relaxed(spec):
-            raise
-    try:
-        spec, relaxations = relaxed(spec, limits or Limits(), lambda alone: _compile(alone, limits))
+        try:
+            return _compile(spec, limits, pointers=pointers)
+        except ConstraintError as error:
+            if not may_be_relaxed(spec):
+                raise
+            failed = error
+        spec, relaxations = relaxed(spec, limits, lambda part: _compile(part, limits), failed)
+        program = _compile(spec, limits, pointers=pointers)
+        return replace(program, relaxed=relaxations + program.relaxed)
+    except UnsatisfiableSchema as error:
+        raise explained(error, spec, limits) from None
     except RecursionError:
         raise ConstraintTooComplex("it is nested too deeply") from None
-    return replace(_compile(spec, limits, pointers=pointers), relaxed=relaxations)
 
 
 def _compile(
-    spec: ConstraintSpec | Arguments, limits: Limits | None, *, pointers: bool = False
+    spec: ConstraintSpec | Arguments, limits: Limits, *, pointers: bool = False
 ) -> Program:
     pool, root = build(spec, limits, pointers=pointers, maps=not pointers)
+    _check_named(pool, limits.missing)
     try:
-        return _program(*pruned(pool, root))
+        return _program(pool, root, limits.missing)
     except ConstraintError:
         if not pool.names_differ:
             raise
-    return _program(*pruned(*build(spec, limits, maps=False)))
+    return _program(*build(spec, limits, maps=False), limits.missing)
 
 
-def _program(pool: ExpressionPool, root: Expression) -> Program:
-    if Kind.HOLE in pool.kinds and _tells_items_apart(pool):
+def _check_named(pool: ExpressionPool, missing: ByteSet) -> None:
+    """Each part that has a name is there to be used: an empty one would drop out in silence."""
+    parts = {subject: spelled(pool, part, missing) for subject, part in pool.named.items()}
+    if not parts or _MAY_BE_EMPTY.isdisjoint(pool.kinds[pool.num_shared :]):
+        return
+    derivatives = Derivatives(pool)
+    derivatives.allow(_COMPILE_WORK)
+    derivatives.measure()
+    for subject, part in parts.items():
+        if derivatives.length(part) >= INFINITE:
+            raise _unsatisfiable(pool, pool.named[subject], missing).about(subject)
+
+
+def _program(built: ExpressionPool, whole: Expression, missing: ByteSet) -> Program:
+    """The program of what can be spelled of ``whole``."""
+    root = spelled(built, whole, missing)
+    for name in SPELLINGS if root != whole else ():
+        if name in built.landmarks:
+            built.landmarks[name] = spelled(built, built.landmarks[name], missing)
+    pool, root = pruned(built, root)
+    marks = (mark for _, mark in pool.index[Kind.MARKED])
+    if Kind.HOLE in pool.kinds and any(mark < Mark.POINTER for mark in marks):
         reason = "items that have no list are not told apart beside x-verbatim"
         raise UnsupportedSchema("uniqueItems", "", reason)
     derivatives = Derivatives(pool)
@@ -115,14 +154,29 @@ def _program(pool: ExpressionPool, root: Expression) -> Program:
     empty = derivatives.length(root) >= INFINITE
     derivatives.allow(UNBOUNDED)
     if empty:
-        raise UnsatisfiableSchema
+        raise _unsatisfiable(built, whole, missing)
     characters = tuple([pool.landmarks.get(name) for name in SPELLINGS])
-    return Program(root, derivatives, characters, may_repeat=tuple(sorted(pool.may_repeat)))
+    may_repeat = tuple(sorted(pool.may_repeat))
+    return Program(root, derivatives, characters, tuple(pool.inexact), may_repeat)
 
 
-def _tells_items_apart(pool: ExpressionPool) -> bool:
-    marked = (operand[1] for operand in pool.index[Kind.MARKED])
-    return any(mark < Mark.POINTER for mark in marked)
+def _unsatisfiable(
+    pool: ExpressionPool, whole: Expression, missing: ByteSet
+) -> UnsatisfiableSchema:
+    """Why nothing is left of ``whole``: by the shortest answer, if there are any."""
+    if not missing:
+        return UnsatisfiableSchema()
+    derivatives = Derivatives(pool)
+    derivatives.allow(_COMPILE_WORK)
+    derivatives.measure()
+    if derivatives.length(whole) >= INFINITE:
+        return UnsatisfiableSchema()
+    text = derivatives.shortest(whole)
+    shown = text[:_SHOWN_BYTES].decode(errors="ignore")
+    return UnsatisfiableSchema(
+        f"no answer can be written: {unspelled(text, missing)}, which the shortest one holds: "
+        f"{shown!r}{'...' if len(text) > _SHOWN_BYTES else ''}"
+    )
 
 
 def build(
@@ -164,8 +218,8 @@ def _root(
 ) -> Expression:
     try:
         root = _lower(pool, spec, limits, pointers=pointers, maps=maps)
-        if pool.has_grammar:
-            check_depth(pool)
+        if pool.grammars:
+            check_grammars(pool)
     except RecursionError:
         raise ConstraintTooComplex("it is nested too deeply") from None
     if root == pool.empty:
@@ -184,7 +238,7 @@ def _lower(
     match spec:
         case Composite(root):
             return lower_composite(
-                pool, root, limits, lambda leaf: _lower(pool, leaf, limits, maps=maps)
+                pool, root, limits, lambda leaf: _lower_leaf(pool, leaf, limits, maps=maps)
             )
         case Regex(pattern):
             return _lower_regex(pool, pattern, limits)
@@ -206,6 +260,16 @@ def _lower(
     if isinstance(spec, JsonObject):
         return json.any_object()
     return SchemaBuilder(spec.schema, json, close=spec.close_objects).build()
+
+
+def _lower_leaf(
+    pool: ExpressionPool, leaf: ConstraintSpec | Arguments, limits: Limits, *, maps: bool
+) -> Expression:
+    """A part of which something can be spelled: else the error is this part's."""
+    whole = _lower(pool, leaf, limits, maps=maps)
+    if whole != pool.empty == spelled(pool, whole, limits.missing):
+        raise _unsatisfiable(pool, whole, limits.missing)
+    return whole
 
 
 def _lower_arguments(
@@ -237,6 +301,10 @@ def _lower_choice(pool: ExpressionPool, options: Sequence[str], limits: Limits) 
     if len(options) > limits.choices:
         raise ConstraintTooComplex(f"more than {limits.choices} options in a choice")
     try:
-        return pool.one_of(option.encode() for option in options)
+        texts = [option.encode() for option in options]
     except UnicodeEncodeError as error:
         raise InvalidSchema("an option holds half of a surrogate pair") from error
+    for number, text in enumerate(texts if limits.missing else ()):
+        if reason := unspelled(text, limits.missing):
+            raise UnsupportedSchema("choice", f"/{number}", reason)
+    return pool.one_of(texts)

@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from importlib.metadata import version
 from typing import Any
 
@@ -18,6 +19,7 @@ from app.core.images import Eyes, SightCounts
 from app.core.progress import SILENCE, Progress
 from app.core.text import Tokenizer
 from app.core.verbatim import Document
+from app.demo import smollm2
 from app.server.interpreter import OVERLAPPED_SECONDS, SERIAL_SECONDS
 from app.server.settings import Settings
 from app.serving.adapters import Slots
@@ -57,6 +59,8 @@ class Backend:
     """How many GPU kernels were compiled while serving."""
     weight_bytes: Mapping[str, int] = field(default_factory=dict)
     """Memory of the model's weights, by the name of their type."""
+    host_cache_bytes: int = 0
+    """Memory of the KV cache that is taken as it is used: the CPU's."""
     compile_arguments: tuple[Any, ...] = ()
     """What ``compile_target`` gets after each specification."""
     warm_up: ConstraintSpec | None = None
@@ -94,14 +98,16 @@ def load_backend(
 def _load(settings: Settings, observer: StepObserver, progress: Progress) -> Backend:
     from app.constraint import Compiler, everyday_schema, read_document
     from app.engine import Engine as RealEngine
-    from app.model.checkpoints.gguf.file import file_on_disk
+    from app.model.checkpoints.gguf.hub import file_on_disk
     from app.model.checkpoints.loading import eos_token_ids
     from app.model.composition import load_runner
     from app.model.device import choose_device, spare_tokens
     from app.text import HfTokenizer
     from app.text import Vocabulary as RealVocabulary
 
-    settings = settings.model_copy(update={"model": file_on_disk(settings.model, progress)})
+    packaged = settings.model == smollm2.NAME
+    place = smollm2.smollm2_file(progress) if packaged else file_on_disk(settings.model, progress)
+    settings = settings.model_copy(update={"model": place})
     with progress.stage("reading the tokenizer"):
         tokenizer = HfTokenizer.load(settings.model)
     chat_format = replace(
@@ -114,7 +120,6 @@ def _load(settings: Settings, observer: StepObserver, progress: Progress) -> Bac
     vocabulary = RealVocabulary.from_tokenizer(
         tokenizer.hf, eos_token_ids(settings.model), chat_format.markers()
     )
-    vocabulary.check_bytes()
     device = choose_device(settings.device)
     warn_of_idle_settings(settings, device.type)
     engine_config = settings.engine_layer(spare_tokens(device), overlap=device.type == "cuda")
@@ -125,7 +130,15 @@ def _load(settings: Settings, observer: StepObserver, progress: Progress) -> Bac
     logger.info("model loaded", extra={"model": settings.model, "runner": str(description)})
     weights = weights_identity(settings.model)
     with progress.stage("trying masks"):
-        link = Compiler(vocabulary).link
+        compiler = Compiler(vocabulary, settings.constraint_limits())
+    missing = compiler.limits.missing
+    if missing:
+        logger.warning(
+            "the tokenizer has no token for %d bytes of UTF-8 (%s): answers under a constraint are "
+            "written without the characters that need them",
+            missing.bit_count(),
+            ", ".join([f"0x{byte:02X}" for byte in range(256) if missing >> byte & 1]),
+        )
     if runner.eyes is not None:
         marker = runner.eyes.marker
         takes_images = tokenizer.takes_images(marker)
@@ -138,8 +151,8 @@ def _load(settings: Settings, observer: StepObserver, progress: Progress) -> Bac
         chat_format=chat_format,
         vocabulary=vocabulary,
         compile_target="app.constraint:compile_program",
-        link=link,
-        read_document=read_document,
+        link=compiler.link,
+        read_document=partial(read_document, missing=missing),
         max_sequence_tokens=engine.max_sequence_tokens,
         fingerprint="fp_" + hashlib.blake2b(identity.encode(), digest_size=5).hexdigest(),
         eyes=runner.eyes,
@@ -149,7 +162,8 @@ def _load(settings: Settings, observer: StepObserver, progress: Progress) -> Bac
         adapters=[] if slots is None else _loaded(settings, slots.identities),
         kernel_compilations=lambda: runner.kernel_compilations,
         weight_bytes=description.weight_bytes,
-        compile_arguments=(settings.constraint_limits(),),
+        host_cache_bytes=description.cache_bytes if device.type == "cpu" else 0,
+        compile_arguments=(compiler.limits,),
         watch=runner.watch,
         close=runner.close,
         warm_up=everyday_schema(),

@@ -54,7 +54,7 @@ class Masks:
         self.index = index
         self._distances = distances
         self._walks = Walks(automaton, index.longest)
-        self._parts = Parts(automaton, index, self._walks, self._whole)
+        self._parts = Parts(automaton, index, self._walks)
         self._masks: dict[State, Mask] = {}
         self._shared: dict[InString, Mask] = {}
         self._far_bytes: dict[State, int] = {}
@@ -132,6 +132,13 @@ class Masks:
         self.mask(state)
         return self._far_bytes[state]
 
+    def is_quoted(self, state: State) -> bool:
+        """Whether ``state`` is inside a string that ends with the next quote, as far as its form
+        shows it."""
+        here = self.automaton.expression(state)
+        split = self._parts.split(self.automaton.derivatives.without_marks(here))
+        return split is not None and self.automaton.leading_literal(split[1])[:1] == b'"'
+
     def followed(self, state: State) -> Int32s:
         """The tokens that are allowed and the states after them: shape [N, 2]."""
         return self._walks.all(self.index.trie, state)
@@ -202,7 +209,7 @@ class Masks:
 
     def _new_mask(self, state: State) -> Mask:
         mask = self.index.new_mask()
-        far = self._parts.fill(state, mask)
+        far = self._parts.fill(state, mask, self._whole)
         if far is None:
             found = self._walks.all(self.index.trie, state)
             self._far_bytes[state] = self._farthest_bytes(found, 0)

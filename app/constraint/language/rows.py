@@ -80,7 +80,7 @@ class Rows:
     def nbytes(self) -> int:
         """Memory for rows, in bytes, estimated. Any thread may read it."""
         notes = len(self._joined) + len(self._united) + len(self._met)
-        return 400 * len(self._rows) + 2_200 * len(self._dense) + 200 * notes
+        return 220 * len(self._rows) + 2_200 * len(self._dense) + 110 * notes
 
     def row(self, expression: Expression) -> Row:
         """Every next byte and the derivative it leads to. Memoised; not to be changed."""
@@ -223,6 +223,8 @@ class Rows:
             return self._row_of_rule(expression)
         if kind == Kind.DISTINCT:
             return self.row(pool.expand_distinct(expression))
+        if kind == Kind.REMAINDER:
+            return self._by_target((byte, pool.remainder(rest)) for byte, rest in operand.ways())
         if kind == Kind.MARKED:
             mark = mark_after(operand[1])
             return [(b, pool.marked(e, mark)) for b, e in self.row(operand[0])]

@@ -17,7 +17,7 @@ from app.constraint.automaton.bits import finish, set_bits, set_found
 from app.constraint.automaton.distances import Distances
 from app.constraint.automaton.masks import InString, Masks
 from app.constraint.automaton.parts import Parts, Whole
-from app.constraint.automaton.trie import DEAD, Int32s, cover
+from app.constraint.automaton.trie import DEAD, Int32s
 from app.constraint.automaton.vocabulary_index import VocabularyIndex
 from app.constraint.language.expressions import Expression
 from app.constraint.pieces.automaton import PieceAutomaton, PieceMet, Ways
@@ -32,16 +32,16 @@ class _PieceParts(Parts):
     """Parts of masks, pieces among them."""
 
     def __init__(
-        self, automaton: PieceAutomaton, index: VocabularyIndex, walks: PieceWalks, whole: Whole
+        self, automaton: PieceAutomaton, index: VocabularyIndex, walks: PieceWalks
     ) -> None:
-        super().__init__(automaton, index, walks, whole)
+        super().__init__(automaton, index, walks)
         self._pieces = automaton
         self._piece_walks = walks
 
-    def _split(self, here: Expression, text: bytes, mask: Mask) -> int:
+    def _split(self, here: Expression, text: bytes, mask: Mask, whole: Whole) -> int:
         inside = self._pieces.begins_with_piece(here)
         if inside is None:
-            return super()._split(here, text, mask)
+            return super()._split(here, text, mask, whole)
         trie, reached = self._index.trie, Reached()
         node, end, _ = trie.below(text)
         self._piece_walks.pieces(trie, node, end, Ways((inside,), DEAD), reached)
@@ -58,7 +58,7 @@ class PieceMasks(Masks):
     ) -> None:
         super().__init__(automaton, index, distances)
         self._walks: PieceWalks = PieceWalks(automaton, index)
-        self._parts = _PieceParts(automaton, index, self._walks, self._whole)
+        self._parts = _PieceParts(automaton, index, self._walks)
 
     def walk_beginnings(self) -> None:
         """Walk from where each hole begins, which is what first masks take longest for.
@@ -111,15 +111,9 @@ class PieceMasks(Masks):
     def _first_of_shortest(self, state: State, budget: int) -> Int32s:
         """The token that the distance of ``state`` counts on, where the budget is that large."""
         text = self.automaton.shortest(state)
-        self.automaton.derivatives.spend(len(text) // 8)
-        tokens = np.empty(len(text) + 1, np.int32)
-        lengths = np.zeros(len(text) + 1, np.int32)
-        trie = self.index.trie
-        cover(trie.byte, trie.skip, trie.token, np.frombuffer(text, np.uint8), tokens, lengths)
-        if not text or tokens[0] > budget:
+        if not text or self._distances.spelled(state) > budget:
             return np.empty(0, np.int32)
-        node = trie.find(text[: int(lengths[0])])
-        return np.array([trie.token[node]], np.int32)
+        return self._distances.beginning(text)
 
     def _new_mask(self, state: State) -> Mask:
         try:
