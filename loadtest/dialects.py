@@ -66,9 +66,10 @@ class Dialect:
         match constraint:
             case Schema(schema):
                 return self.schema(schema)
-            case Tools(functions):
+            case Tools(functions, parallel):
                 tools = [{"type": "function", "function": dict(each)} for each in functions]
-                return {"tools": tools, "tool_choice": "required"}
+                fields: Fields = {"tools": tools, "tool_choice": "required"}
+                return fields if parallel else {**fields, "parallel_tool_calls": False}
             case Pattern(pattern):
                 if self.pattern is None:
                     raise UnsupportedConstraintError(
@@ -122,8 +123,9 @@ def _schema_of_calls(tools: Tools) -> Schema:
         strict_object({"name": {"const": each["name"]}, "arguments": each["parameters"]})
         for each in tools.functions
     ]
-    several = {"type": "array", "items": {"anyOf": calls}, "minItems": 1, "maxItems": MOST_CALLS}
-    return Schema(strict_object({"tool_calls": several}))
+    most = MOST_CALLS if tools.parallel else 1
+    called = {"type": "array", "items": {"anyOf": calls}, "minItems": 1, "maxItems": most}
+    return Schema(strict_object({"tool_calls": called}))
 
 
 DIALECTS: Mapping[str, Dialect] = MappingProxyType(

@@ -29,6 +29,8 @@ class Tools:
     """The answer is one call or more of ``functions`` (OpenAI's function objects)."""
 
     functions: Sequence[Mapping[str, Any]]
+    parallel: bool = True
+    """Whether it may be more than one."""
 
 
 Constraint = Schema | Pattern | Tools

@@ -2,7 +2,8 @@
 
 Its package has questions and answers (Apache-2.0); they are fetched when first asked for, below the
 ignored folder ``.cache``. A server gets what the leaderboard sends to OpenAI's API, but for
-``tool_choice``, and calls are judged by its rule (``bfcl_rule``).
+``tool_choice`` and, in parts whose answers are one call, ``parallel_tool_calls``: weak models go on
+calling as long as they may. Calls are judged by the leaderboard's rule (``bfcl_rule``).
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ class FunctionCalls:
         return Request(
             self.part,
             question["question"][0],
-            Tools(_tools(self.part, functions)),
+            Tools(_tools(self.part, functions), parallel="parallel" in self.part),
             DEFAULT_MAX_TOKENS,
             expected=Expected(self.part, functions, question["ground_truth"]),
         )

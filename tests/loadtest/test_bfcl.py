@@ -216,8 +216,9 @@ def test_a_server_that_makes_no_calls_is_asked_for_them_as_json() -> None:
     body = dialect.body(request, "m", 0, 0.0)
     assert "tools" not in body
     assert [message["role"] for message in body["messages"]] == ["system", "user"]
-    assert '"name": "geo_area"' in body["messages"][0]["content"]
+    assert '"name":"geo_area"' in body["messages"][0]["content"]
     schema = body["response_format"]["schema"]["properties"]["tool_calls"]
+    assert schema["maxItems"] == 1
     assert schema["items"]["anyOf"][0]["properties"]["name"] == {"const": "geo_area"}
     assert request.expected is not None
     answer = {"tool_calls": [{"name": "geo_area", "arguments": {"base": 3}}]}
@@ -257,9 +258,10 @@ def test_every_question_is_asked_once_and_the_table_says_how_many_are_right(
         assert main(["bfcl", *options, "--warm-up", "0"]) == 0
     asked = [body["messages"][0]["content"] for body in fake.bodies]
     assert sorted(asked) == sorted(f"question {number}" for number in range(200))
-    assert {(body["temperature"], body["tool_choice"]) for body in fake.bodies} == {
-        (0.0, "required")
-    }
+    assert {
+        (body["temperature"], body["tool_choice"], body["parallel_tool_calls"])
+        for body in fake.bodies
+    } == {(0.0, "required", False)}
     assert "| 200 of 200 | 100 of 200 |" in capsys.readouterr().out
 
 

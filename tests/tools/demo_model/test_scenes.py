@@ -21,7 +21,7 @@ from tools.demo_model.schema_variants import schema_variant
 from tools.demo_model.words import Words
 
 _KINDS: tuple[ToolKind, ...] = get_args(ToolKind)
-_FORMAT = ChatFormat(tools=PLAIN)
+_FORMAT = ChatFormat(tools=PLAIN, reads_schemas=False)
 
 
 def scene_of(example: Example) -> Scene:
