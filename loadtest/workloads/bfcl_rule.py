@@ -134,7 +134,7 @@ def _usual_type(answers: Sequence[Any]) -> type | None:
 def _has_type(value: Any, answers: Sequence[Any], expected: type, items: type | None) -> bool:
     if type(value) is not expected:
         return type(value) is _usual_type(answers)
-    if items is None:
+    if items is None or not isinstance(value, list):
         return True
     # an answer that is no list says nothing of items
     return any(
