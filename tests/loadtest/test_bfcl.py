@@ -27,7 +27,7 @@ from loadtest.dialects import DIALECTS
 from loadtest.installing import NotInstalled
 from loadtest.requests import Tools
 from loadtest.workloads import bfcl, workload
-from loadtest.workloads.bfcl_rule import are_right
+from loadtest.workloads.bfcl_rule import api_name, are_right
 from tests.loadtest.fake_server import Body, FakeServer, Reply, serving
 
 Calls = list[tuple[str, dict[str, Any]]]
@@ -308,7 +308,7 @@ def _guesses(
                 key: some for key, some in values.items() if "" not in some or rng.random() < 0.5
             }
             picked = {key: _picked(rng, some) for key, some in kept.items() if some}
-            calls.append((bfcl.api_name(name), picked))
+            calls.append((api_name(name), picked))
         for _ in range(changes):
             at = rng.randrange(len(calls))
             name, arguments = calls[at]
@@ -316,7 +316,7 @@ def _guesses(
             if what < 0.1:
                 calls.append(calls[at])
             elif what < 0.2:
-                calls[at] = bfcl.api_name(rng.choice(functions)["name"]), arguments
+                calls[at] = api_name(rng.choice(functions)["name"]), arguments
             elif arguments and what < 0.3:
                 del arguments[rng.choice(list(arguments))]
             elif arguments:
@@ -336,7 +336,7 @@ def _picked(rng: random.Random, values: Sequence[Any]) -> Any:
 
 
 def _changed(rng: random.Random, value: Any) -> Any:
-    others = [str(value), None, 1, 1.0, True, [], ["a"], {}]
+    others: list[Any] = [str(value), None, 1, 1.0, True, [], ["a"], {}]
     match value:
         case str():
             others += [value.upper(), f" {value}-", value + "x", value.replace("'", '"')] * 4
