@@ -92,7 +92,7 @@ class ChoiceReader:
                 self._received += len(token.data)
             found = self._reader.push(text)
             if reason is not None:
-                found += self._reader.finish()
+                found += self._reader.finish(cut=reason == "length")
             pieces = [self._with_own(piece) for piece in found]
         if self._confidence is not None:
             self._confidence.read(chunks, text, pieces)

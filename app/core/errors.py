@@ -147,18 +147,37 @@ class PromptTooLong(InvalidRequest):
         super().__init__(self._message(role), role=role)
 
     def _message(self, field: str) -> str:
+        """In OpenAI's words, which clients look for to know that they have to shorten a prompt."""
         prompt, room = self.prompt_tokens, self.room
-        said, shorten = f"the prompt has {prompt} tokens", "shorten the prompt"
-        if self.image_tokens:
-            said += f", {self.image_tokens} of them its images'"
-            shorten += ", send fewer or smaller images"
+        message = f"This model's maximum context length is {room} tokens. However, you requested "
+        shorten = f"Please shorten the prompt{self._of_images(', or send fewer or smaller images')}"
         if self.max_tokens is None:
-            return f"{said} and the context has room for {room}, answer included; {shorten}"
+            return (
+                f"{message}{prompt} tokens in the prompt{self._of_images()}, which leave no room "
+                f"for an answer. {shorten}."
+            )
         return (
-            f"{said} and {field} is {self.max_tokens}, together "
-            f"{prompt + self.max_tokens}, but the context has room for {room}; {shorten} "
-            f"or lower {field} to at most {room - prompt}"
+            f"{message}{prompt + self.max_tokens} tokens ({prompt} in the prompt"
+            f"{self._of_images()}, {self.max_tokens} in {field}). {shorten}, or lower {field} to "
+            f"at most {room - prompt}."
         )
+
+    @property
+    def anthropics(self) -> str:
+        """The message in Anthropic's words, for the same reason."""
+        prompt, images = self.prompt_tokens, self._of_images()
+        if self.max_tokens is None:
+            return f"prompt is too long: {prompt} tokens > {self.room - 1} maximum{images}"
+        return (
+            f"input length and `max_tokens` exceed context limit: {prompt} + {self.max_tokens} > "
+            f"{self.room}, decrease input length or `max_tokens` and try again{images}"
+        )
+
+    def _of_images(self, text: str | None = None) -> str:
+        """``text`` where the prompt has images; by default, how many tokens these are."""
+        if not self.image_tokens:
+            return ""
+        return f", {self.image_tokens} of them its images'" if text is None else text
 
 
 class BudgetTooSmall(InvalidRequest):

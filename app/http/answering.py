@@ -6,9 +6,9 @@ import asyncio
 import functools
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from fastapi import APIRouter, Response
 from pydantic_core import to_json
@@ -16,8 +16,9 @@ from pydantic_core import to_json
 from app.answer.pieces import Delta
 from app.core.errors import LeapjsonError, RequestError, Role
 from app.http.config import ApiConfig
-from app.http.endpoint import Endpoint
+from app.http.endpoint import Endpoint, Resume
 from app.http.errors import envelope
+from app.http.middleware.stack import CLIPPED, TOLD
 from app.http.relaxed import relaxed_headers
 from app.http.requests.ignored import Ignored
 from app.http.sse import EventStream
@@ -29,7 +30,13 @@ from app.serving.timeline import Timeline
 
 logger = logging.getLogger(__name__)
 
-TOLD_HEADER = "x-leapjson-schema-in-prompt"
+HEAD_SECONDS = 1.0
+"""How long the head of a stream waits for the first token: an error that comes as soon has a status
+of its own, and a head that the first event follows at once is one packet."""
+
+PING_SECONDS = 15.0
+"""Of silence in a stream, after which a client is told that its answer is worked on. Proxies give
+up after 60."""
 
 _UNHURRIED = 32
 """Chunks that are collected before a whole answer goes on: it need not wake for each step."""
@@ -41,7 +48,13 @@ class Renderer(ABC):
     The renderer of a whole answer returns all of it from ``end``.
     """
 
+    response: Mapping[str, Any] | None = None
+    """The answer as an object once it has ended, of an API whose answers are kept."""
+    ping: ClassVar[bytes] = b": ping\n\n"
+    """What tells a client that waits for a stream that its answer is worked on."""
+
     def begin(self) -> bytes:
+        """What comes before the first delta, or before an error where the API wants it there."""
         return b""
 
     @abstractmethod
@@ -66,6 +79,8 @@ class AnswerCall:
     stream: bool
     logprobs: bool
     """Whether log-probabilities were asked for: writing many of them takes a second."""
+    keep: Callable[[Mapping[str, Any]], Awaitable[None]] | None = None
+    """Keeps the answer for later requests, before its end is sent; None: it is not kept."""
 
 
 def answer_router(
@@ -74,13 +89,14 @@ def answer_router(
     service: GenerationService,
     config: ApiConfig,
     parse: Callable[[Mapping[str, Any], str, Ignored], AnswerCall],
+    resume: Resume | None = None,
 ) -> APIRouter:
     """The router of a route that generates.
 
     ``operation`` is what it tells of itself; ``parse`` checks a body: see ``Endpoint``.
     """
     respond = functools.partial(_respond, service)
-    endpoint = Endpoint(path, service, config, parse=parse, respond=respond)
+    endpoint = Endpoint(path, service, config, parse=parse, respond=respond, resume=resume)
     router = APIRouter()
     router.post(path, openapi_extra=operation)(endpoint.answer)
     return router
@@ -93,9 +109,9 @@ async def _respond(
         generation = await service.open(call.request, timeline, ticket)
         try:
             output = _output(service, generation, call, ticket)
-            headers = {**relaxed_headers(generation), **_told_headers(generation)}
+            headers = {**relaxed_headers(generation), **_headers(generation, call.request)}
             if call.stream:
-                await generation.begun()  # an error that comes first has a status of its own
+                await generation.begun(within=HEAD_SECONDS)
                 return EventStream(output, generation.close, headers)
             body = b"".join([data async for data in output])
         except BaseException:
@@ -107,10 +123,15 @@ async def _respond(
         raise error.named(call.names) from None
 
 
-def _told_headers(generation: Generation) -> dict[str, str]:
-    """Whether the prompt tells the schema, where it was to tell it."""
-    told = generation.told_schema
-    return {} if told is None else {TOLD_HEADER: "told" if told else "left out: too long"}
+def _headers(generation: Generation, request: GenerationRequest) -> dict[str, str]:
+    """Whether the prompt tells the schema, where it was to tell it; and the ``max_tokens`` that
+    the context left, where more was asked for."""
+    headers, told = {}, generation.told_schema
+    if told is not None:
+        headers[TOLD] = "told" if told else "left out: too long"
+    if request.max_tokens is not None and generation.max_tokens < request.max_tokens:
+        headers[CLIPPED] = str(generation.max_tokens)
+    return headers
 
 
 async def _output(
@@ -118,12 +139,25 @@ async def _output(
 ) -> AsyncIterator[bytes]:
     """What is to be sent, in order; what is ready together is sent together."""
     renderer = call.renderer(generation)
+    begun = False
     try:
-        yield renderer.begin()
-        async for deltas in generation.batches(1 if call.stream else _UNHURRIED):
-            yield b"".join(map(renderer.chunk, deltas))
+        batches = (
+            generation.batches(silence=PING_SECONDS)
+            if call.stream
+            else generation.batches(_UNHURRIED)
+        )
+        async for deltas in batches:
+            if not deltas:
+                yield renderer.ping
+                continue
+            head = b"" if begun else renderer.begin()
+            begun = True
+            yield head + b"".join(map(renderer.chunk, deltas))
         await service.validate(generation, ticket)
-        yield await asyncio.to_thread(renderer.end) if call.logprobs else renderer.end()
+        data = await asyncio.to_thread(renderer.end) if call.logprobs else renderer.end()
+        if call.keep is not None and renderer.response is not None:
+            await call.keep(renderer.response)
+        yield data
     except Exception as error:
         if call.stream and not isinstance(error, LeapjsonError):
             logger.exception("a stream failed")

@@ -30,6 +30,7 @@ from app.http.schemas import schemas_router
 from app.http.tokens import tokens_router
 from app.serving.compiling.graphs import Graphs
 from app.serving.compiling.schema_registry import SchemaRegistry
+from app.serving.kept_responses import ResponseStore
 from app.serving.service import GenerationService
 
 QUEUED_PATHS = frozenset({CHAT, COMPLETIONS, MESSAGES, RESPONSES, SCHEMAS})
@@ -43,10 +44,11 @@ def build_app(
     vocabulary: Vocabulary,
     schemas: SchemaRegistry,
     graphs: Graphs,
+    responses: ResponseStore | None = None,
     render_metrics: Callable[[], tuple[bytes, str]],
     lifespan: Callable[[FastAPI], AbstractAsyncContextManager[None]] | None = None,
 ) -> FastAPI:
-    """``lifespan`` starts and stops what ``service`` needs."""
+    """``lifespan`` starts and stops what ``service`` needs. ``responses`` None: none are kept."""
     app = FastAPI(
         title="Leapjson",
         version=config.version,
@@ -60,7 +62,7 @@ def build_app(
     routers = (
         chat_router(service, vocabulary, config, models, constraints),
         completions_router(service, vocabulary, config, models, constraints),
-        responses_router(service, vocabulary, config, models, constraints),
+        responses_router(service, vocabulary, config, models, constraints, responses),
         messages_router(service, config, models),
         tokens_router(service, vocabulary, config, models),
         schemas_router(schemas, graphs, service, config, constraints),

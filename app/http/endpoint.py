@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, Generic, TypeVar
 
 from fastapi import Request, Response
@@ -13,7 +13,7 @@ from app.core.errors import LeapjsonError
 from app.http.config import ApiConfig
 from app.http.disconnect import ClientLeft, while_connected
 from app.http.errors import error_response, status_of
-from app.http.requests.body import read_body
+from app.http.requests.body import in_thread_if_large, read_body
 from app.http.requests.ignored import Ignored
 from app.serving.admission import Ticket
 from app.serving.generation import CLIENT_LEFT
@@ -23,6 +23,9 @@ from app.serving.timeline import Timeline
 logger = logging.getLogger(__name__)
 
 Call = TypeVar("Call")
+
+Resume = Callable[[dict[str, Any], Request], Awaitable[tuple[Mapping[str, Any], int]]]
+"""From a body to what it stands for, and how many bytes more that has."""
 
 
 class Endpoint(Generic[Call]):
@@ -36,14 +39,17 @@ class Endpoint(Generic[Call]):
         *,
         parse: Callable[[Mapping[str, Any], str, Ignored], Call],
         respond: Callable[[Call, Timeline, Ticket], Coroutine[Any, Any, Response]],
+        resume: Resume | None = None,
     ) -> None:
         """``parse`` checks a body, with the request's id; ``respond`` answers.
 
-        What ``parse`` tells ``Ignored`` of is named in the answer's headers.
+        What ``parse`` tells ``Ignored`` of is named in the answer's headers. ``resume`` puts into a
+        body what it refers to.
 
-        ``parse`` may run on a thread, where the body is large. Both raise ``LeapjsonError`` for
+        ``parse`` may run on a thread, where the body is large. All raise ``LeapjsonError`` for
         what they refuse.
         """
+        self._resume = resume
         self._path = path
         self._service = service
         self._config = config
@@ -58,12 +64,18 @@ class Endpoint(Generic[Call]):
         try:
             async with ticket.deadline().holds("the request was not read"):
                 with ticket.reading() as keep:
-                    call = await read_body(
+                    read, size = await read_body(
                         request,
-                        lambda body: self._parse(body, request_id, ignored),
                         keep=keep,
                         max_bytes=self._config.max_body_bytes,
                         max_nesting=self._config.max_nesting,
+                    )
+                    body: Mapping[str, Any] = read
+                    if self._resume is not None:
+                        body, more = await self._resume(read, request)
+                        size += more
+                    call = await in_thread_if_large(
+                        size, lambda: self._parse(body, request_id, ignored)
                     )
             response = await while_connected(request.receive, self._respond(call, timeline, ticket))
             response.headers.update(ignored.headers)

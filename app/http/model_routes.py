@@ -8,15 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Annotated, Any, ClassVar, Literal
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import Field
 
 from app.core.errors import InvalidRequest
 from app.http.config import ApiConfig
 from app.http.endpoint import Endpoint
+from app.http.errors import ANTHROPIC_VERSION
 from app.http.models import ServedModel, ServedModels
 from app.http.openapi import Shape, tells
 from app.http.requests.ignored import Ignored
@@ -71,6 +73,25 @@ class ModelList(Shape):
     data: list[ModelObject]
 
 
+class MessagesModel(Shape):
+    """In Anthropic's form, which clients get that send its header."""
+
+    type: Literal["model"]
+    id: str
+    display_name: str
+    created_at: str
+    lifecycle: Literal["active"]
+    max_input_tokens: int
+    max_tokens: int
+
+
+class MessagesModels(Shape):
+    data: list[MessagesModel]
+    first_id: str
+    last_id: str
+    has_more: Literal[False]
+
+
 class DeletedModel(Shape):
     id: str
     object: Literal["model"]
@@ -87,7 +108,18 @@ def models_router(service: GenerationService, config: ApiConfig, models: ServedM
     router = APIRouter()
     adapters = service.adapters
 
-    def described(model: ServedModel) -> dict[str, Any]:
+    def described(model: ServedModel, request: Request | None = None) -> dict[str, Any]:
+        if request is not None and ANTHROPIC_VERSION in request.headers:
+            created = datetime.fromtimestamp(model.created, UTC)
+            return {
+                "type": "model",
+                "id": model.id,
+                "display_name": model.id,
+                "created_at": created.isoformat().replace("+00:00", "Z"),
+                "lifecycle": "active",
+                "max_input_tokens": config.max_model_len,
+                "max_tokens": config.max_model_len,
+            }
         return {
             "id": model.id,
             "object": "model",
@@ -99,16 +131,22 @@ def models_router(service: GenerationService, config: ApiConfig, models: ServedM
             "input_modalities": ["text", "image"] if config.images else ["text"],
         }
 
-    @router.get("/v1/models", openapi_extra=tells("The models that are served", ModelList))
-    async def list_models() -> dict[str, Any]:
-        return {"object": "list", "data": [described(model) for model in models.all()]}
+    @router.get(
+        "/v1/models", openapi_extra=tells("The models that are served", ModelList, MessagesModels)
+    )
+    async def list_models(request: Request) -> dict[str, Any]:
+        found = [described(model, request) for model in models.all()]
+        if ANTHROPIC_VERSION not in request.headers:
+            return {"object": "list", "data": found}
+        ends = {"first_id": found[0]["id"], "last_id": found[-1]["id"]}
+        return {"data": found, **ends, "has_more": False}
 
     @router.get(
         "/v1/models/{model:path}",
-        openapi_extra=tells("A model by its name", ModelObject, errors=[404]),
+        openapi_extra=tells("A model by its name", ModelObject, MessagesModel, errors=[404]),
     )
-    async def retrieve_model(model: str) -> dict[str, Any]:
-        return described(models.find(model))
+    async def retrieve_model(model: str, request: Request) -> dict[str, Any]:
+        return described(models.find(model), request)
 
     @router.delete(
         "/v1/models/{model:path}",

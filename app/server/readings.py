@@ -9,6 +9,7 @@ from app.server.backend import Backend
 from app.serving.admission import Admission
 from app.serving.compiling.bindings import Bindings
 from app.serving.compiling.cache import ConstraintCache
+from app.serving.kept_responses import MemoryResponses
 from app.serving.service import Sight
 from app.serving.worker import EngineWorker
 from app.serving.workers.pool import WorkerPool
@@ -19,6 +20,7 @@ def readings(
     backend: Backend,
     cache: ConstraintCache,
     bindings: Bindings,
+    responses: MemoryResponses,
     worker: EngineWorker,
     admission: Admission,
     pool: WorkerPool,
@@ -53,6 +55,8 @@ def readings(
         Reading("verbatim_cache_bytes",
                 "Memory of texts that values have to stand in, and of masks over them.",
                 lambda: bindings.nbytes),
+        Reading("kept_responses_bytes", "Responses that later requests may go on from.",
+                lambda: responses.nbytes),
         Reading("engine_up", "1 while the engine's thread runs, 0 once it has died.",
                 lambda: worker.alive),
         Reading("engine_step_age_seconds",

@@ -14,7 +14,13 @@ from app.answer.reasoning import AS_IT_IS
 from app.answer.relaxed import RelaxedAnswers
 from app.answer.spans import Quotable
 from app.core.constraint import Constraint
-from app.core.errors import EngineDied, InvalidRequest, LeapjsonError, PromptTooLong
+from app.core.errors import (
+    BudgetTooSmall,
+    EngineDied,
+    InvalidRequest,
+    LeapjsonError,
+    PromptTooLong,
+)
 from app.core.events import RequestObserver
 from app.core.images import Eyes, PreparedImage
 from app.core.relaxation import Relaxation
@@ -60,6 +66,8 @@ class ServiceConfig:
     chat_format: ChatFormat
     default_max_tokens: int | None = None
     """Where a request sets no ``max_tokens``; None: what the context leaves."""
+    clip_max_tokens: bool = True
+    """Whether a ``max_tokens`` above what the context leaves is lowered to that, or refused."""
     leap: bool = True
     """False turns the leap off for every request."""
     draft: bool = True
@@ -202,8 +210,12 @@ class GenerationService:
                 release=release,
                 relaxed=relaxed,
                 told_schema=plans[0].told_schema,
+                max_tokens=min(choice.max_tokens for choice in choices),
             )
-            await self._worker.submit(choices, generation)
+            try:
+                await self._worker.submit(choices, generation)
+            except BudgetTooSmall as error:
+                raise self._cause(error, request, choices) from None
         generation.expire(deadline)
         return generation
 
@@ -238,7 +250,9 @@ class GenerationService:
         told = prompt.told if isinstance(prompt, Conversation) else None
         if told is not None and told.schema and not told.asked:
             room = self._config.max_sequence_tokens
-            answer = request.max_tokens or min(UNSAID_TOKENS, room // 2)
+            asked, usual = request.max_tokens, min(UNSAID_TOKENS, room // 2)
+            may_clip = asked is not None and self._config.clip_max_tokens
+            answer = min(asked, usual) if asked is not None and may_clip else asked or usual
             if len(rendered.tokens) + answer > room:
                 assert isinstance(prompt, Conversation)
                 untold = replace(prompt, told=replace(told, schema=""))
@@ -363,14 +377,27 @@ class GenerationService:
             )
         if asked is None:
             return min(left, self._config.default_max_tokens or left)
-        if asked > left:
+        if asked > left and not self._config.clip_max_tokens:
             raise PromptTooLong(
                 prompt_tokens=prompt_tokens,
                 room=room,
                 max_tokens=asked,
                 image_tokens=plan.image_tokens,
             )
-        return asked
+        return min(asked, left)
+
+    def _cause(
+        self, error: BudgetTooSmall, request: GenerationRequest, choices: Sequence[EngineRequest]
+    ) -> InvalidRequest:
+        """Why no answer fits: the budget that was asked for, or what the context leaves."""
+        prompt_tokens, room = (
+            max(len(each.prompt) for each in choices),
+            self._config.max_sequence_tokens,
+        )
+        asked = request.max_tokens or self._config.default_max_tokens
+        if asked is not None and prompt_tokens + asked <= room:
+            return error
+        return PromptTooLong(prompt_tokens=prompt_tokens, room=room, max_tokens=error.needed)
 
     def _check_bias(self, logit_bias: Mapping[int, float]) -> None:
         for token_id in logit_bias:

@@ -182,7 +182,10 @@ class HfTokenizer:
                 add_generation_prompt=True,
                 **options,
             )
-        except (TemplateError, TypeError, ValueError, KeyError, RecursionError) as error:
+        except (
+            *(TemplateError, TypeError, ValueError, LookupError, ArithmeticError),
+            *(AttributeError, RecursionError),
+        ) as error:
             raise InvalidRequest(
                 f"the model's chat template refuses these messages: {error}", param="messages"
             ) from error

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from app.answer.custom import custom_arguments
 from app.core.errors import InvalidRequest
-from app.http.chat.wire import CustomToolCall, Message, ToolCall
+from app.http.chat.wire import CustomToolCall, Message
 from app.http.requests.images import ImageReader
 from app.http.requests.messages import (
+    called_arguments,
     joined_text,
     template_call,
-    template_custom_call,
     template_role,
 )
 from app.http.requests.wire import missing
@@ -74,14 +75,11 @@ def _template_message(message: Message, param: str, images: ImageReader) -> dict
         rendered["reasoning_content"] = reasoning
     if message.tool_calls:
         rendered["tool_calls"] = [
-            _template_call(call, f"{param}.tool_calls[{index}]")
-            for index, call in enumerate(message.tool_calls)
+            template_call(each.id, each.custom.name, custom_arguments(each.custom.input))
+            if isinstance(each, CustomToolCall)
+            else template_call(
+                each.id, each.function.name, called_arguments(each.function.arguments)
+            )
+            for each in message.tool_calls
         ]
     return rendered
-
-
-def _template_call(call: ToolCall | CustomToolCall, param: str) -> dict[str, Any]:
-    if isinstance(call, CustomToolCall):
-        return template_custom_call(call.id, call.custom.name, call.custom.input)
-    function = call.function
-    return template_call(call.id, function.name, function.arguments, f"{param}.function.arguments")

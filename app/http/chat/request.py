@@ -29,7 +29,7 @@ from app.http.requests.generation import generation_request, token_limit
 from app.http.requests.ignored import Ignored
 from app.http.requests.images import ImageReader
 from app.http.requests.messages import check_message_count
-from app.http.requests.reasoning import ReasoningFields, asked_reasoning
+from app.http.requests.reasoning import ReasoningFields, asked_reasoning, with_thinking
 from app.http.requests.template_options import template_options
 from app.http.requests.told import told
 from app.http.requests.tools import ToolChoice, function_tools, leave_out_others, tool_use
@@ -54,7 +54,7 @@ def chat_call(
     limit, max_tokens = token_limit(wire, "max_tokens", "max_completion_tokens")
     conversation, tools = read_conversation(wire, ignored, config, show_tools=choice.mode != "none")
     format = wire.response_format
-    inner = format.json_schema if isinstance(format, JsonSchemaResponse) else None
+    inner = format.inner if isinstance(format, JsonSchemaResponse) else None
     note = told(
         wire.schema_in_prompt,
         content.spec,
@@ -93,7 +93,7 @@ def read_conversation(
 ) -> tuple[Conversation, list[FunctionTool]]:
     """What the prompt shows, and all tools of the request. Raises ``InvalidRequest``."""
     check_message_count(wire.messages, config.max_messages)
-    images = ImageReader(config.images)
+    images = ImageReader(config.images, "text", "image_url")
     messages = template_messages(wire.messages, images)
     leave_out_others(wire.tools, ignored)
     tools = function_tools(
@@ -101,7 +101,7 @@ def read_conversation(
         for number, tool in enumerate(wire.tools or ())
         if not isinstance(tool, Other)
     )
-    options = template_options(wire.chat_template_kwargs, config)
+    options = template_options(wire.chat_template_kwargs, config, ignored)
     asked = asked_reasoning(_reasoning(wire), config, effort=wire.reasoning_effort)
     passages = [
         Passage(
@@ -123,11 +123,11 @@ def read_conversation(
 
 
 def _reasoning(wire: ConversationFields) -> ReasoningFields | None:
-    """OpenRouter's fields, its older one included."""
+    """OpenRouter's fields, its older one included, and the switch of other servers."""
     if wire.include_reasoning is None:
-        return wire.reasoning
+        return with_thinking(wire.reasoning, wire.thinking)
     excluded = not wire.include_reasoning
-    fields = wire.reasoning or ReasoningFields()
+    fields = with_thinking(wire.reasoning, wire.thinking) or ReasoningFields()
     if fields.exclude not in (None, excluded):
         raise InvalidRequest(
             "include_reasoning and reasoning.exclude say the contrary of each other",

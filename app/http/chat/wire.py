@@ -13,7 +13,7 @@ from app.http.requests.constraints import ConstraintFields
 from app.http.requests.generation import ChoiceFields, GenerationFields
 from app.http.requests.images import Detail, ImagePart, ImageRules, source_of_url
 from app.http.requests.messages import RefusalPart, TextPart
-from app.http.requests.reasoning import ReasoningFields
+from app.http.requests.reasoning import ReasoningFields, ThinkingSwitch
 from app.http.requests.tools import AnyInput, CustomDefinition, FunctionDefinition, InputGrammar
 from app.http.requests.unserved import CHAT, NO_EFFECT
 from app.http.requests.wire import (
@@ -225,8 +225,10 @@ class ConversationFields(Body):
     reasoning: ReasoningFields | None = None
     include_reasoning: bool | None = None
     """The older form of ``reasoning.exclude``."""
+    thinking: ThinkingSwitch | None = None
+    """Anthropic's, which GLM's, Kimi's and DeepSeek's servers take in chat completions."""
     chat_template_kwargs: dict[str, Any] | None = None
-    """Extension: variables of the chat template, of which a few are passed on."""
+    """Extension: variables of the chat template."""
 
 
 class ChatCompletionRequest(ConversationFields, GenerationFields, ChoiceFields, ConstraintFields):

@@ -12,7 +12,7 @@ from app.core.errors import InvalidRequest
 from app.core.specs import JsonSchema
 from app.http.answering import AnswerCall
 from app.http.config import ApiConfig
-from app.http.messages.blocks import template_messages
+from app.http.messages.blocks import TEXTS, template_messages
 from app.http.messages.render import messages_renderer
 from app.http.messages.wire import (
     ConversationFields,
@@ -24,6 +24,7 @@ from app.http.messages.wire import (
     OtherTool,
     ThinkingDisabled,
     ThinkingEnabled,
+    ThinkingTurns,
 )
 from app.http.models import ServedModels
 from app.http.requests.generation import generation_request, token_limit
@@ -38,6 +39,7 @@ from app.http.requests.reasoning import (
 )
 from app.http.requests.told import told
 from app.http.requests.tools import ToolChoice, leave_out_others, tool_use
+from app.http.requests.wire import Other
 
 
 def messages_call(
@@ -85,14 +87,31 @@ def read_conversation(
     check_message_count(wire.messages, config.max_messages)
     tools = _tools(wire, ignored)
     shown = () if isinstance(wire.tool_choice, NoTool) else tools
-    images = ImageReader(config.images)
-    messages, passages = template_messages(wire.system, wire.messages, images)
+    images = ImageReader(config.images, TEXTS, "image", kind="blocks")
+    messages, passages = template_messages(wire.system, wire.messages, images, ignored)
+    _clear_thinking(wire, messages, ignored)
     reasoning = _reasoning(wire, config)
     note = told(wire.schema_in_prompt, _content(wire, config)[0], config, by_format=True)
     conversation = Conversation(
         messages, shown, reasoning.options, passages, reasoning.use, note, images.sources
     )
     return conversation, tools
+
+
+def _clear_thinking(
+    wire: ConversationFields, messages: list[dict[str, Any]], ignored: Ignored
+) -> None:
+    """Take the thinking out of ``messages`` that ``context_management`` does not keep."""
+    edits = wire.context_management.edits if wire.context_management else ()
+    for number, edit in enumerate(edits):
+        if isinstance(edit, Other):
+            param = f"context_management.edits[{number}].type"
+            reason = f"{param}: edits of the type {edit.type!r} are not supported; leave it out"
+            ignored.leave_out(param, reason, name=f"context_management.edits[].type={edit.type}")
+        elif isinstance(edit.keep, ThinkingTurns):
+            thought = [each for each in messages if "reasoning_content" in each]
+            for message in thought[: -edit.keep.value]:
+                del message["reasoning_content"]
 
 
 def _tools(wire: ConversationFields, ignored: Ignored) -> list[FunctionTool]:

@@ -19,7 +19,7 @@ from app.http.requests.images import (
     source_of_base64,
     source_of_url,
 )
-from app.http.requests.unserved import MESSAGES, NO_EFFECT
+from app.http.requests.unserved import MESSAGES, NO_EFFECT, left_out
 from app.http.requests.wire import Body, Count, Other, TokenLimit, Unserved, Wire, type_among
 
 CacheControl = dict[str, Any] | None
@@ -66,6 +66,8 @@ class SearchResultBlock(Block):
 class ThinkingBlock(Block):
     type: Literal["thinking"]
     thinking: str
+    signature: str | None = None
+    """Another server's; here it is empty."""
 
 
 class ToolUseBlock(Block):
@@ -158,7 +160,8 @@ class CustomTool(Wire):
     eager_input_streaming: bool | None = None
     """Arguments always come as they are written."""
     allowed_callers: list[Literal["direct"]] | None = None
-    defer_loading: Literal[False] | None = None
+    unserved: ClassVar[Mapping[str, Unserved]] = {"defer_loading": left_out(False)}
+    """A tool that could be loaded later is offered at once."""
 
 
 class OtherTool(Other):
@@ -223,6 +226,36 @@ class OutputConfig(Wire):
     effort: Literal["low", "medium", "high", "xhigh", "max"] | None = None
 
 
+class ThinkingTurns(Wire):
+    type: Literal["thinking_turns"]
+    value: Count
+
+
+class AllTurns(Wire):
+    type: Literal["all"]
+
+
+class ClearThinking(Wire):
+    """Earlier thinking goes, but that of the last answers."""
+
+    type: Literal["clear_thinking_20251015"]
+    keep: Literal["all"] | Annotated[ThinkingTurns | AllTurns, Field(discriminator="type")] = (
+        ThinkingTurns(type="thinking_turns", value=1)
+    )
+
+
+class ContextManagement(Wire):
+    """Edits of other types begin where a prompt is long, and are left out."""
+
+    edits: list[
+        Annotated[
+            Annotated[ClearThinking, Tag("clear_thinking_20251015")]
+            | Annotated[Other, Tag("other")],
+            Discriminator(type_among("clear_thinking_20251015")),
+        ]
+    ] = Field(default=[])
+
+
 class ConversationFields(Body):
     """What the prompt is made of."""
 
@@ -235,6 +268,7 @@ class ConversationFields(Body):
     output_config: OutputConfig | None = None
     output_format: JsonSchemaOutput | None = None
     """The older name of ``output_config.format``."""
+    context_management: ContextManagement | None = None
     cache_control: CacheControl = None
     schema_in_prompt: SchemaInPrompt | None = None
     """Extension: tell the model the answer's schema; None is the server's default."""

@@ -5,46 +5,44 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from pydantic_core import to_json
+
 from app.core.errors import InvalidRequest
 from app.http.config import ApiConfig
+from app.http.requests.ignored import Ignored
+from app.http.requests.wire import refusal
 
-ALLOWED = frozenset(
-    {
-        "date_string",
-        "enable_thinking",
-        "preserve_thinking",
-        "reasoning_effort",
-        "thinking",
-        "thinking_budget",
-        "tools_in_user_message",
-    }
+_SET_HERE = frozenset(
+    [
+        *("add_generation_prompt", "chat_template", "continue_final_message", "documents"),
+        *("messages", "tools"),
+    ]
 )
-"""Variables of well-known templates that change the prompt and nothing else."""
+"""Variables that have fields of their own in requests, or none."""
 
-_LONGEST_TEXT = 128
+_LONGEST = 4096
+"""Bytes of all options as JSON."""
 
 
-def template_options(given: Mapping[str, Any] | None, config: ApiConfig) -> dict[str, Any]:
-    """``chat_template_kwargs``. Raises ``InvalidRequest`` for what the template does not have."""
-    options = dict(given or {})
-    for name, value in options.items():
-        _check(name, value, config)
+def template_options(
+    given: Mapping[str, Any] | None, config: ApiConfig, ignored: Ignored
+) -> dict[str, Any]:
+    """``chat_template_kwargs``: those that the template reads; the others are left out by name.
+
+    Raises ``InvalidRequest`` for those that the server sets, and for more than ``_LONGEST``.
+    """
+    options: dict[str, Any] = {}
+    for name, value in (given or {}).items():
+        param = f"chat_template_kwargs.{name}"
+        if name in _SET_HERE:
+            raise refusal(param, "it is not for chat_template_kwargs to set; leave it out")
+        if name in config.chat_format.variables:
+            options[name] = value
+        else:
+            ignored.leave_out(param, f"{param} is not read by this model's chat template")
+    if len(to_json(options)) > _LONGEST:
+        raise InvalidRequest(
+            f"chat_template_kwargs has more than {_LONGEST} bytes as JSON, the limit; shorten it",
+            param="chat_template_kwargs",
+        )
     return options
-
-
-def _check(name: str, value: Any, config: ApiConfig) -> None:
-    param = f"chat_template_kwargs.{name}"
-    if name not in ALLOWED:
-        raise InvalidRequest(
-            f"chat_template_kwargs takes {', '.join(sorted(ALLOWED))}, not {name!r}", param=param
-        )
-    if name not in config.chat_format.variables:
-        raise InvalidRequest(
-            f"this model's chat template does not know {name!r}; leave it out", param=param
-        )
-    plain = value is None or isinstance(value, (bool, int, float))
-    if not plain and not (isinstance(value, str) and len(value) <= _LONGEST_TEXT):
-        raise InvalidRequest(
-            f"{param} has to be a boolean, a number or a text of up to {_LONGEST_TEXT} characters",
-            param=param,
-        )

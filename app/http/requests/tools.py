@@ -81,13 +81,13 @@ def tool_use(
     return ToolUse(tuple(tools), choice.mode, most, config.whitespace)
 
 
-def leave_out_others(tools: Sequence[Wire] | None, ignored: Ignored) -> None:
+def leave_out_others(tools: Sequence[Wire] | None, ignored: Ignored, path: str = "tools") -> None:
     """Leave out the tools whose type is not served. Raises ``InvalidRequest`` if none may be."""
     for number, tool in enumerate(tools or ()):
         if isinstance(tool, Other):
-            param = f"tools[{number}].type"
+            param = f"{path}[{number}].type"
             reason = f"tools of the type {tool.type!r} are not supported; give functions"
-            ignored.leave_out(param, f"{param}: {reason}", name=f"tools[].type={tool.type}")
+            ignored.leave_out(param, f"{param}: {reason}", name=f"{path}[].type={tool.type}")
 
 
 def function_tools(definitions: Iterable[tuple[str, Definition]]) -> list[FunctionTool]:

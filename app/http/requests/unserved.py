@@ -54,7 +54,7 @@ _PENALTY = "use repetition_penalty, frequency_penalty or presence_penalty"
 _CACHES = "what shares computed prompts is set by the server; leave it out"
 _TOOLS = "use tools and tool_choice"
 _MORE = "answers have no more than is documented; leave it out"
-_KEPT = "no response is kept; send the conversation itself"
+_KEPT = "send the conversation itself"
 _WHOLE = "send what the prompt shall have; nothing is cut off it"
 _IN_CONSTRAINT = "name what is allowed in a constraint, or use logit_bias"
 _TEMPLATE = "the model's own chat template is used; leave it out"
@@ -65,12 +65,12 @@ UNSERVED: Mapping[str, Unserved] = {
     "add_generation_prompt": refused("the answer begins where the prompt ends", True),
     "chat_template": refused(_TEMPLATE),
     "continue_final_message": refused("answers cannot be begun for the model; leave it out", False),
-    "context_management": refused(_WHOLE, []),
+    "context_management": left_out([], {}),
     "conversation": refused(_KEPT),
     "documents": refused("write them into the messages", []),
     "echo": refused("join the prompt and the answer yourself", False),
     "previous_input_messages": refused(_KEPT, []),
-    "previous_response_id": refused(_KEPT),
+    "previous_response_id": refused("ask /v1/responses, or send the conversation itself"),
     "prompt_embeds": refused("send text or tokens"),
     "session_params": refused(_KEPT, {}),
     "suffix": refused("answers go on from the prompt alone; leave it out", ""),
@@ -226,7 +226,6 @@ _IN_RESPONSES = {
     "response_format": "text.format",
     "stop_sequences": "stop",
     "system": "instructions",
-    "thinking": "reasoning",
 }
 _IN_MESSAGES = {
     **dict.fromkeys(_CONSTRAINTS, "output_config.format"),
@@ -246,13 +245,18 @@ _IN_MESSAGES = {
     "text": "output_config.format",
 }
 
+
+def _without(*names: str) -> dict[str, Unserved]:
+    """``UNSERVED`` for an API that acts on these."""
+    return {name: field for name, field in UNSERVED.items() if name not in names}
+
+
 CHAT: Mapping[str, Unserved] = {
     **UNSERVED,
     **moved(_IN_CHAT),
     "add_special_tokens": refused(_TEMPLATE, False),
     "best_of": refused("use n", 1),
     "max_tool_calls": left_out(),
-    "thinking": refused("use reasoning_effort"),
 }
 COMPLETIONS: Mapping[str, Unserved] = {
     **UNSERVED,
@@ -261,7 +265,7 @@ COMPLETIONS: Mapping[str, Unserved] = {
     "add_special_tokens": refused("leave it out", True),
 }
 RESPONSES: Mapping[str, Unserved] = {
-    **UNSERVED,
+    **_without("previous_response_id", "store"),
     **moved(_IN_RESPONSES),
     "best_of": refused("ask several times", 1),
     "logprobs": refused("use top_logprobs", False),
@@ -269,7 +273,7 @@ RESPONSES: Mapping[str, Unserved] = {
     "prompt": refused(_KEPT),
 }
 MESSAGES: Mapping[str, Unserved] = {
-    **UNSERVED,
+    **_without("context_management"),
     **moved(_IN_MESSAGES),
     "best_of": refused("ask several times", 1),
     "chat_template_kwargs": refused("use thinking"),

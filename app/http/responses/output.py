@@ -32,12 +32,18 @@ WHOLE = "fields"
 
 Ended = Literal["completed", "incomplete"]
 
+Namespaces = dict[str, tuple[str, str]]
+"""Of tools that have one: by what the model calls them, namespace and name."""
+
 
 class OutputBuilder:
     """The output of one response. The texts of its events, joined, are those of its items."""
 
-    def __init__(self, key: str, vocabulary: Vocabulary | None) -> None:
+    def __init__(
+        self, key: str, vocabulary: Vocabulary | None, namespaces: Namespaces | None = None
+    ) -> None:
         """``key`` is part of the items' ids. ``vocabulary``: log-probabilities are asked for."""
+        self._namespaces = namespaces or {}
         self.items: list[dict[str, Any]] = []
         """The items that ended, as the response shows them."""
         self._key = key
@@ -59,7 +65,8 @@ class OutputBuilder:
                 return self._text(_Reasoning, text)
             case CallStart(name=name, id=id, custom=custom):
                 kind = _CustomCall if custom else _Call
-                return self._begin(kind(self._key, self._next, id, name))
+                space, name = self._namespaces.get(name, (None, name))
+                return self._begin(kind(self._key, self._next, id, name, space))
             case CallArguments(text=text):
                 assert self._open is not None
                 return [] if piece.custom and not text else [self._open.add(text)]
@@ -241,19 +248,26 @@ class _Call(_Item):
     stem = "response.function_call_arguments"
     _prefix = "fc"
 
-    def __init__(self, key: str, index: int, call_id: str, name: str) -> None:
+    _type = "function_call"
+    _text_name = "arguments"
+
+    def __init__(
+        self, key: str, index: int, call_id: str, name: str, namespace: str | None
+    ) -> None:
         super().__init__(self._prefix, key, index)
         self._call_id = call_id
         self._name = name
+        self._namespace = {} if namespace is None else {"namespace": namespace}
 
     def wire(self, status: str) -> dict[str, Any]:
         return {
             "id": self._id,
-            "type": "function_call",
+            "type": self._type,
             "status": status,
             "call_id": self._call_id,
             "name": self._name,
-            "arguments": self.text,
+            **self._namespace,
+            self._text_name: self.text,
         }
 
     def _done(self) -> Event:
@@ -264,16 +278,8 @@ class _Call(_Item):
 class _CustomCall(_Call):
     stem = "response.custom_tool_call_input"
     _prefix = "ctc"
-
-    def wire(self, status: str) -> dict[str, Any]:
-        return {
-            "id": self._id,
-            "type": "custom_tool_call",
-            "status": status,
-            "call_id": self._call_id,
-            "name": self._name,
-            "input": self.text,
-        }
+    _type = "custom_tool_call"
+    _text_name = "input"
 
     def _done(self) -> Event:
         return self._event(f"{self.stem}.done", input=self.text)
