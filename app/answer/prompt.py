@@ -37,6 +37,15 @@ Otherwise, answer with text."""  # noqa: E501
 
 
 @dataclass(frozen=True, slots=True)
+class Begun:
+    """The beginning of an answer, from which the model goes on."""
+
+    content: str
+    """"": it is still reasoning."""
+    reasoning: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Conversation:
     """Messages for the chat template, whose last one the model answers."""
 
@@ -54,6 +63,10 @@ class Conversation:
     """What the prompt tells of the answer's schema; None: nothing, nor should it."""
     images: Sequence[ImageSource] = ()
     """Those that marks in the messages stand for, in their order."""
+    begun: Begun | None = None
+    """What the answer begins with, behind all messages."""
+    opens: bool = True
+    """Whether the prompt opens a message of the assistant's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,12 +107,15 @@ def render(
             tokens = tokenizer.encode_prompt(text, add_special_tokens=add_special_tokens)
             return RenderedPrompt(tokens)
     given = prepare(prompt, format)
-    try:
-        return tokenizer.render_chat(given.messages, given.tools, given.options)
-    except InvalidRequest:
-        if format.arguments_as_text or not _wrap_texts(given.messages):
-            raise
-        return tokenizer.render_chat(given.messages, given.tools, given.options)
+    for _ in range(2):
+        try:
+            return tokenizer.render_chat(
+                given.messages, given.tools, given.options, opens=prompt.opens
+            )
+        except InvalidRequest:
+            if format.arguments_as_text or not _wrap_texts(given.messages):
+                raise
+    raise AssertionError("nothing is left to be wrapped")
 
 
 def _wrap_texts(messages: Sequence[Mapping[str, Any]]) -> bool:

@@ -158,7 +158,9 @@ class Engine:
             raise InvalidRequest(f"a request {request.request_id!r} is running already")
         check_request(request, self.max_sequence_tokens, self._config.most_whole)
         stop_tokens = StopTokens.of(request, self._vocabulary)
-        state = request.constraint.start() if request.constraint is not None else None
+        state = request.start.copy() if request.start is not None else None
+        if state is None and request.constraint is not None:
+            state = request.constraint.start()
         thinking = None
         if state is not None and request.on_budget == "finish":
             needed = state.shortest_tokens(request.max_tokens)

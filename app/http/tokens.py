@@ -22,7 +22,7 @@ from app.http.endpoint import Endpoint
 from app.http.models import ServedModels
 from app.http.openapi import Shape, tells
 from app.http.requests.ignored import Ignored
-from app.http.requests.unserved import CHAT, NO_EFFECT, refused
+from app.http.requests.unserved import CHAT, NO_EFFECT, UNSERVED, refused
 from app.http.requests.wire import Body, Unserved
 from app.serving.admission import Ticket
 from app.serving.service import GenerationService
@@ -40,7 +40,7 @@ _ERRORS = (400, 404, 413, 429, 504)
 
 class TokenizeText(Body):
     unserved: ClassVar[Mapping[str, Unserved]] = {
-        "add_generation_prompt": CHAT["add_generation_prompt"]
+        "add_generation_prompt": UNSERVED["add_generation_prompt"]
     }
     no_effect: ClassVar[frozenset[str]] = NO_EFFECT
 
@@ -57,10 +57,8 @@ class TokenizeChat(ConversationFields):
     unserved: ClassVar[Mapping[str, Unserved]] = {
         name: CHAT[name]
         for name in (
-            "add_generation_prompt",
             "add_special_tokens",
             "chat_template",
-            "continue_final_message",
             "media_io_kwargs",
             "mm_processor_kwargs",
             "prompt",

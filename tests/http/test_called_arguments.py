@@ -61,7 +61,9 @@ class Templated(FakeTokenizer):
         super().__init__()
         self._template = jinja2.Environment().from_string(template)
 
-    def render_chat(self, messages: Any, tools: Any = None, options: Any = None) -> RenderedPrompt:
+    def render_chat(
+        self, messages: Any, tools: Any = None, options: Any = None, *, opens: bool = True
+    ) -> RenderedPrompt:
         try:
             text = self._template.render(messages=messages)
         except (jinja2.TemplateError, TypeError) as error:

@@ -266,7 +266,7 @@ PDF = {"type": "document", "source": {"type": "url", "url": "http://x"}}
             "url",
         ),
         ({"messages": [{"role": "user", "content": []}]}, "messages[0].content", "no block"),
-        ({"messages": [HI, {"role": "assistant", "content": "{"}]}, "messages[1]", "begun"),
+        ({"messages": [HI, {"role": "assistant", "content": ""}]}, "messages[1]", "begun"),
         (
             {"messages": [{"role": "user", "content": [{"type": "thinking", "thinking": "x"}]}]},
             "messages[0].content[0]",

@@ -218,6 +218,7 @@ class FakeTokenizer:
         """``generation_prompt``: what the chat template would put behind the messages."""
         self.generation_prompt = generation_prompt
         self.seen: list[Sequence[Mapping[str, Any]]] = []
+        self.opened: list[bool] = []
         self.tools: list[Sequence[Mapping[str, Any]] | None] = []
         self.options: list[Mapping[str, Any]] = []
         self.threads: list[int] = []
@@ -227,8 +228,11 @@ class FakeTokenizer:
         messages: Sequence[Mapping[str, Any]],
         tools: Sequence[Mapping[str, Any]] | None = None,
         options: Mapping[str, Any] | None = None,
+        *,
+        opens: bool = True,
     ) -> RenderedPrompt:
         self.seen.append(messages)
+        self.opened.append(opens)
         self.tools.append(tools)
         self.options.append(options or {})
         self.threads.append(threading.get_ident())

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from app.answer.images import without_images
-from app.answer.prompt import Conversation
+from app.answer.prompt import Begun, Conversation
 from app.answer.tools import FunctionTool
 from app.core.constraint import Vocabulary
 from app.core.errors import InvalidRequest
@@ -28,7 +28,7 @@ from app.http.requests.constraints import ConstraintReader, JsonSchemaResponse
 from app.http.requests.generation import generation_request, token_limit
 from app.http.requests.ignored import Ignored
 from app.http.requests.images import ImageReader
-from app.http.requests.messages import check_message_count
+from app.http.requests.messages import begun_answer, check_message_count
 from app.http.requests.reasoning import ReasoningFields, asked_reasoning, with_thinking
 from app.http.requests.template_options import template_options
 from app.http.requests.told import told
@@ -95,6 +95,7 @@ def read_conversation(
     check_message_count(wire.messages, config.max_messages)
     images = ImageReader(config.images, "text", "image_url")
     messages = template_messages(wire.messages, images)
+    begun = _begun(wire, messages)
     leave_out_others(wire.tools, ignored)
     tools = function_tools(
         (f"tools[{number}].{tool.type}", tool.definition)
@@ -118,8 +119,22 @@ def read_conversation(
         passages,
         asked.use,
         images=images.sources,
+        begun=begun,
+        opens=wire.add_generation_prompt is not False or begun is not None,
     )
     return conversation, tools
+
+
+def _begun(wire: ConversationFields, messages: list[dict[str, Any]]) -> Begun | None:
+    """The beginning of the answer, where the last of ``messages`` is that: it is taken off."""
+    if not wire.continue_final_message:
+        return None
+    if wire.add_generation_prompt:
+        raise InvalidRequest(
+            "continue_final_message and add_generation_prompt exclude each other; leave one out",
+            param="add_generation_prompt",
+        )
+    return begun_answer(messages, "continue_final_message")
 
 
 def _reasoning(wire: ConversationFields) -> ReasoningFields | None:

@@ -229,6 +229,10 @@ class ConversationFields(Body):
     """Anthropic's, which GLM's, Kimi's and DeepSeek's servers take in chat completions."""
     chat_template_kwargs: dict[str, Any] | None = None
     """Extension: variables of the chat template."""
+    continue_final_message: bool | None = None
+    """vLLM's: the last message, the assistant's, is the beginning of the answer."""
+    add_generation_prompt: bool | None = None
+    """vLLM's: false ends the prompt behind the messages, and opens none of the assistant's."""
 
 
 class ChatCompletionRequest(ConversationFields, GenerationFields, ChoiceFields, ConstraintFields):

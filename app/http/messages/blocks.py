@@ -78,12 +78,6 @@ def template_messages(
             ]
         text = _BETWEEN.join([each for each in map(without_images, said) if each])
         passages.append(Passage(param, text, message.role == "user"))
-    if messages[-1].role == "assistant":
-        raise InvalidRequest(
-            "the last message is the assistant's: answers cannot be begun for the model here; end "
-            "with a message of the user",
-            param=f"messages[{len(messages) - 1}]",
-        )
     return conversation.messages, passages
 
 

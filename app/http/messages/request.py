@@ -30,7 +30,7 @@ from app.http.models import ServedModels
 from app.http.requests.generation import generation_request, token_limit
 from app.http.requests.ignored import Ignored
 from app.http.requests.images import ImageReader
-from app.http.requests.messages import check_message_count
+from app.http.requests.messages import begun_answer, check_message_count
 from app.http.requests.reasoning import (
     Asked,
     ReasoningFields,
@@ -90,10 +90,14 @@ def read_conversation(
     images = ImageReader(config.images, TEXTS, "image", kind="blocks")
     messages, passages = template_messages(wire.system, wire.messages, images, ignored)
     _clear_thinking(wire, messages, ignored)
+    begun = None
+    if wire.messages[-1].role == "assistant":
+        begun = begun_answer(messages, f"messages[{len(wire.messages) - 1}]")
+        passages = passages[:-1]
     reasoning = _reasoning(wire, config)
     note = told(wire.schema_in_prompt, _content(wire, config)[0], config, by_format=True)
     conversation = Conversation(
-        messages, shown, reasoning.options, passages, reasoning.use, note, images.sources
+        messages, shown, reasoning.options, passages, reasoning.use, note, images.sources, begun
     )
     return conversation, tools
 

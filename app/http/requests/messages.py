@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from app.answer.images import appended
+from app.answer.prompt import Begun
 from app.core.errors import InvalidRequest
 from app.http.requests.fields import parsed
 from app.http.requests.images import ImagePart, ImageReader
@@ -32,6 +33,18 @@ def check_message_count(messages: Sequence[object], most: int) -> None:
         raise InvalidRequest(
             f"there are {len(messages)} messages and the limit is {most}", param="messages"
         )
+
+
+def begun_answer(messages: list[dict[str, Any]], param: str) -> Begun:
+    """Take the last of ``messages``, which begins the answer. Raises ``InvalidRequest``."""
+    last = messages.pop()
+    content, reasoning = last["content"] or "", last.get("reasoning_content", "")
+    if last["role"] != "assistant" or "tool_calls" in last or not (content or reasoning):
+        raise InvalidRequest(
+            "an answer is begun by a last message of the assistant's that has text and no calls",
+            param=param,
+        )
+    return Begun(content, reasoning)
 
 
 Part = TextPart | RefusalPart | ImagePart | Other

@@ -62,7 +62,7 @@ _SPECIAL = "texts have no special tokens; leave it out"
 
 UNSERVED: Mapping[str, Unserved] = {
     # The prompt.
-    "add_generation_prompt": refused("the answer begins where the prompt ends", True),
+    "add_generation_prompt": refused("the answer begins where the prompt ends; leave it out", True),
     "chat_template": refused(_TEMPLATE),
     "continue_final_message": refused("answers cannot be begun for the model; leave it out", False),
     "context_management": left_out([], {}),
@@ -252,7 +252,7 @@ def _without(*names: str) -> dict[str, Unserved]:
 
 
 CHAT: Mapping[str, Unserved] = {
-    **UNSERVED,
+    **_without("add_generation_prompt", "continue_final_message"),
     **moved(_IN_CHAT),
     "add_special_tokens": refused(_TEMPLATE, False),
     "best_of": refused("use n", 1),
