@@ -26,6 +26,7 @@ from app.answer.pieces import (
     End,
     Inexact,
     Piece,
+    PromptTokens,
     Reasoning,
     Spans,
     TextPiece,
@@ -109,6 +110,8 @@ class ChoiceReader:
             pieces = [self._with_input(piece) for piece in pieces]
         if not self._shows_reasoning:
             pieces = [each for each in pieces if not isinstance(each, Reasoning)]
+        if chunks[0].prompt:
+            pieces = [PromptTokens(chunks[0].prompt), *pieces]
         if reason is not None:
             pieces += self._measured()
             assert reason in ("stop", "length")

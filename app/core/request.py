@@ -114,6 +114,9 @@ class EngineRequest:
     on_budget: OnBudget = "finish"
     choices: ChoiceOptions | None = None
     """None: nothing is done about them, even where the constraint asks for it."""
+    prompt_logprobs: int | None = None
+    """Tell the log-probability of each token of the prompt, and so many alternatives, in
+    ``TokenChunk.prompt``; without a constraint, whose answer may need no pass."""
     origins: bool = False
     """Tell where each token came from, in ``TokenChunk.origins``."""
     leap: bool = True

@@ -131,8 +131,8 @@ class Generation:
             ),
         )
 
-    async def begun(self, within: float) -> None:
-        """Wait for the first chunk, ``within`` seconds. Raises the error that came instead."""
+    async def begun(self, within: float | None = None) -> None:
+        """Wait for the first chunk, or for some seconds. Raises the error that came instead."""
         if not self._unread and not self._ended:
             await self._news(within)
         if self._failure is not None and not self._unread:

@@ -230,12 +230,12 @@ class GenerationService:
             try:
                 await self._worker.submit(choices, generation)
             except BudgetTooSmall as error:
-                prompt, room = max(map(len, prompts)), self._config.max_sequence_tokens
-                if prompt + error.needed <= room:
+                longest, room = max(map(len, prompts)), self._config.max_sequence_tokens
+                if longest + error.needed <= room:
                     raise
                 # No budget would do: the context leaves too little.
                 raise PromptTooLong(
-                    prompt_tokens=prompt, room=room, max_tokens=error.needed
+                    prompt_tokens=longest, room=room, max_tokens=error.needed
                 ) from None
         generation.expire(deadline)
         return generation
@@ -389,6 +389,7 @@ class GenerationService:
             ignore_eos=request.ignore_eos,
             on_budget=request.on_budget,
             choices=self._choice_options(request, plan),
+            prompt_logprobs=request.prompt_logprobs,
             origins=request.origins,
             leap=request.leap and self._config.leap,
             draft=request.draft and self._config.draft,

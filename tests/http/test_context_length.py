@@ -82,16 +82,20 @@ async def test_who_wants_a_400_for_it_gets_one(path: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "error"),
-    [({"max_tokens": 50}, "budget_too_small"), ({"max_tokens": 500}, "context_length_exceeded"),
-     ({}, "context_length_exceeded")],
-)  # fmt: skip
+    ("asked", "needed", "error"),
+    [
+        ({"max_tokens": 50}, 60, "budget_too_small"),
+        ({"max_tokens": 50}, 120, "context_length_exceeded"),
+        ({"max_tokens": 500}, 120, "context_length_exceeded"),
+        ({}, 120, "context_length_exceeded"),
+    ],
+)
 async def test_what_leaves_no_room_for_a_valid_answer_is_named(
-    asked: dict[str, Any], error: str
+    asked: dict[str, Any], needed: int, error: str
 ) -> None:
-    """The budget, where it was asked for; the prompt, where that leaves less."""
+    """The budget, where a larger one would do; else the prompt."""
     engine = FakeEngine()
-    engine.refusal = lambda request: BudgetTooSmall(max_tokens=request.max_tokens, needed=120)
+    engine.refusal = lambda request: BudgetTooSmall(max_tokens=request.max_tokens, needed=needed)
     async with client_of(Bench(engine, context=100)) as client:
         answer = await client.post(CHAT, json=chat(**asked))
     found = answer.json()["error"]

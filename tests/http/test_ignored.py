@@ -71,7 +71,6 @@ REFUSED: list[tuple[str, Any]] = [
     ("bad_words", ["a"]),
     ("cache_salt", "a"),
     ("mirostat", 2),
-    ("echo", True),
     ("prompt_logprobs", 1),
     ("best_of", 2),
     ("format", "json"),

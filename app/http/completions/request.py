@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from app.core.constraint import Vocabulary
@@ -44,21 +45,34 @@ def completion_call(
         )
     limit, max_tokens = token_limit(wire, "max_tokens", default=DEFAULT_MAX_TOKENS)
     content = constraints.read(wire, wire.response_format, ignored)
+    prompts = read_prompts(
+        wire.prompt, n=n, max_choices=config.max_n, vocabulary_size=vocabulary.size
+    )
+    scores_prompt = wire.echo and wire.logprobs is not None
+    if scores_prompt and content.spec is not None:
+        raise InvalidRequest(
+            f"echo with logprobs is for free text, and {content.param} is given; leave one out",
+            param="echo",
+        )
     request = generation_request(
         wire,
         request_id,
         model.adapter,
-        read_prompts(wire.prompt, n=n, max_choices=config.max_n, vocabulary_size=vocabulary.size),
+        prompts,
         content=content.spec,
         n=n,
         max_tokens=max_tokens,
         logprobs=wire.logprobs,
         choices=wire,
     )
+    if scores_prompt:
+        request = replace(request, prompt_logprobs=wire.logprobs)
     return AnswerCall(
         request,
         names={"prompt": "prompt", "max_tokens": limit, "constraint": content.param},
-        renderer=completion_renderer(wire, request_id, model, vocabulary, token_name),
+        renderer=completion_renderer(
+            wire, request_id, model, vocabulary, token_name, prompts if wire.echo else ()
+        ),
         stream=bool(wire.stream),
         logprobs=wire.logprobs is not None,
     )

@@ -36,5 +36,7 @@ class CompletionRequest(GenerationFields, ChoiceFields, ConstraintFields):
     best_of: Count | None = None
     max_tokens: TokenLimit | None = None
     """16 where it is missing or null, as OpenAI has it for this endpoint."""
+    echo: bool | None = None
+    """The text begins with the prompt; with ``logprobs``, its tokens are reported as well."""
     logprobs: Annotated[int, Field(ge=0, le=5)] | None = None
     """Report each token's log-probability, and those of so many likeliest tokens beside it."""

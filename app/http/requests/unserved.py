@@ -259,7 +259,7 @@ CHAT: Mapping[str, Unserved] = {
     "max_tool_calls": left_out(),
 }
 COMPLETIONS: Mapping[str, Unserved] = {
-    **UNSERVED,
+    **_without("echo"),
     **_CHAT_ALONE,
     **moved(_IN_COMPLETIONS),
     "add_special_tokens": refused("leave it out", True),

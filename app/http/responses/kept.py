@@ -29,13 +29,16 @@ class UnknownResponse(InvalidRequest):
 
 
 class Resumed(dict[str, Any]):
-    """A body with the items that it refers to in their places: its ``input`` is a list."""
+    """A body with the items that it refers to in their places."""
 
     def __init__(
         self, body: dict[str, Any], history: Items, own: Items, store: ResponseStore, owner: str
     ) -> None:
         """``history``: the items of earlier responses; ``own``: those that the request brings."""
-        super().__init__({**body, "input": [*history, *own]})
+        self.is_text = isinstance(body.get("input"), str)
+        """Whether ``own`` is a text in ``body``."""
+        joined = body["input"] if self.is_text and not history else [*history, *own]
+        super().__init__({**body, "input": joined})
         self.history = len(history)
         self._own = own
         self._store = store

@@ -8,7 +8,16 @@ from typing import Any
 
 from pydantic_core import to_json
 
-from app.answer.pieces import Confidences, Delta, End, Fields, FieldValue, Inexact, Spans
+from app.answer.pieces import (
+    Confidences,
+    Delta,
+    End,
+    Fields,
+    FieldValue,
+    Inexact,
+    PromptTokens,
+    Spans,
+)
 from app.core.constraint import Vocabulary
 from app.core.errors import QueueFull, RequestError
 from app.core.events import Origins
@@ -103,7 +112,7 @@ class _Whole(Renderer):
                 events.append(self._output.whole(piece.values))
             elif isinstance(piece, Confidences | Inexact | Spans):
                 self._measured |= measured(piece)
-            else:
+            elif not isinstance(piece, PromptTokens):
                 events += self._output.add(piece)
         return events
 

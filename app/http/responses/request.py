@@ -142,7 +142,6 @@ def read_conversation(
 
     ``wire`` was read from ``body``. Raises ``InvalidRequest``.
     """
-    history = body.history if isinstance(body, Resumed) else 0
     if wire.previous_response_id is not None and not isinstance(body, Resumed):
         reason = "this server keeps no responses; send the conversation itself"
         raise refusal("previous_response_id", reason)
@@ -169,7 +168,7 @@ def read_conversation(
     tools = function_tools(definitions)
     reasoning = asked_reasoning(with_thinking(wire.reasoning, wire.thinking), config)
     images = ImageReader(config.images, "input_text", "input_image")
-    messages, passages = _template_messages(wire, images, ignored, history)
+    messages, passages = _template_messages(wire, body, images, ignored)
     format = wire.text.format if wire.text else None
     named = format.inner if isinstance(format, JsonSchemaResponse) else None
     note = told(
@@ -235,7 +234,7 @@ def _tool_choice(wire: ConversationFields, namespaces: Namespaces) -> ToolChoice
 
 
 def _template_messages(
-    wire: ConversationFields, images: ImageReader, ignored: Ignored, history: int
+    wire: ConversationFields, body: Mapping[str, Any], images: ImageReader, ignored: Ignored
 ) -> tuple[list[dict[str, Any]], list[Passage]]:
     """In the chat template's terms, and the texts as this API calls them.
 
@@ -245,9 +244,13 @@ def _template_messages(
     if isinstance(wire.input, str):
         reader.add(Message(role="user", content=wire.input), "input")
     else:
+        history = body.history if isinstance(body, Resumed) else 0
         for number, item in enumerate(wire.input):
-            earlier = number < history
-            at = f"previous_response_id[{number}]" if earlier else f"input[{number - history}]"
+            at = f"input[{number - history}]"
+            if number < history:
+                at = f"previous_response_id[{number}]"
+            elif isinstance(body, Resumed) and body.is_text:
+                at = "input"
             reader.add(item, at)
     messages, passages = reader.messages, reader.passages
     if not (instructions := wire.instructions):
