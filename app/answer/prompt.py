@@ -51,7 +51,7 @@ class Conversation:
 
     messages: Sequence[Mapping[str, Any]]
     """In OpenAI's form: role, content, name, tool_calls, tool_call_id; content as text with marks
-    for images, and the arguments of calls as objects, or as the text they are where that is none."""
+    for images, and the arguments of calls as objects, or as text where they are none."""
     tools: Sequence[FunctionTool] = ()
     """What the prompt shows the model; calls are admitted by the constraint alone."""
     template_options: Mapping[str, Any] = field(default_factory=dict)

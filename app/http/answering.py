@@ -30,14 +30,6 @@ from app.serving.timeline import Timeline
 
 logger = logging.getLogger(__name__)
 
-HEAD_SECONDS = 1.0
-"""How long the head of a stream waits for the first token: an error that comes as soon has a status
-of its own, and a head that the first event follows at once is one packet."""
-
-PING_SECONDS = 15.0
-"""Of silence in a stream, after which a client is told that its answer is worked on. Proxies give
-up after 60."""
-
 _UNHURRIED = 32
 """Chunks that are collected before a whole answer goes on: it need not wake for each step."""
 
@@ -95,7 +87,7 @@ def answer_router(
 
     ``operation`` is what it tells of itself; ``parse`` checks a body: see ``Endpoint``.
     """
-    respond = functools.partial(_respond, service)
+    respond = functools.partial(_respond, service, config)
     endpoint = Endpoint(path, service, config, parse=parse, respond=respond, resume=resume)
     router = APIRouter()
     router.post(path, openapi_extra=operation)(endpoint.answer)
@@ -103,15 +95,19 @@ def answer_router(
 
 
 async def _respond(
-    service: GenerationService, call: AnswerCall, timeline: Timeline, ticket: Ticket
+    service: GenerationService,
+    config: ApiConfig,
+    call: AnswerCall,
+    timeline: Timeline,
+    ticket: Ticket,
 ) -> Response:
     try:
         generation = await service.open(call.request, timeline, ticket)
         try:
-            output = _output(service, generation, call, ticket)
+            output = _output(service, generation, call, ticket, config.ping_seconds)
             headers = {**relaxed_headers(generation), **_headers(generation, call.request)}
             if call.stream:
-                await generation.begun(within=HEAD_SECONDS)
+                await generation.begun(within=config.head_seconds)
                 return EventStream(output, generation.close, headers)
             body = b"".join([data async for data in output])
         except BaseException:
@@ -135,14 +131,18 @@ def _headers(generation: Generation, request: GenerationRequest) -> dict[str, st
 
 
 async def _output(
-    service: GenerationService, generation: Generation, call: AnswerCall, ticket: Ticket
+    service: GenerationService,
+    generation: Generation,
+    call: AnswerCall,
+    ticket: Ticket,
+    ping_seconds: float,
 ) -> AsyncIterator[bytes]:
     """What is to be sent, in order; what is ready together is sent together."""
     renderer = call.renderer(generation)
     begun = False
     try:
         batches = (
-            generation.batches(silence=PING_SECONDS)
+            generation.batches(silence=ping_seconds)
             if call.stream
             else generation.batches(_UNHURRIED)
         )

@@ -176,7 +176,8 @@ class Settings(BaseSettings):
     default_max_tokens: Count | None = None
     """Where a request sets no max_tokens; by default what the context leaves."""
     clip_max_tokens: bool = True
-    """Lower a max_tokens above what the context leaves, which the header x-leapjson-max-tokens tells; false refuses it."""
+    """Lower a max_tokens above what the context leaves, which the header x-leapjson-max-tokens
+    tells; false refuses it."""
     drain_seconds: Annotated[float, Field(ge=0)] = 30.0
     """On SIGTERM, how long running answers may take to end."""
 
@@ -192,7 +193,8 @@ class Settings(BaseSettings):
     schema_registry_bytes: Bytes = 64 * MIB
     """Memory for schemas kept by id (POST /v1/schemas), in bytes."""
     kept_responses_bytes: Annotated[int, Field(ge=0)] = 64 * MIB
-    """Memory for responses that later requests may go on from (previous_response_id), in bytes; 0 keeps none."""
+    """Memory for responses that later requests may go on from (previous_response_id), in bytes; 0
+    keeps none."""
     kept_responses_seconds: Seconds = 86_400.0
     """How long a response is kept after it was last used, in seconds."""
     max_verbatim_characters: Count = 400_000

@@ -165,8 +165,9 @@ class HfTokenizer:
     ) -> RenderedPrompt:
         """The prompt for the assistant's next message, by the model's own chat template.
 
-        Unless it ``opens`` that message, it ends behind the others. ``options`` are further variables of the template. Raises ``InvalidRequest`` if the model
-        has no chat template, or the template refuses, or an option is not for a request to set.
+        Unless it ``opens`` that message, it ends behind the others. ``options`` are further
+        variables of the template. Raises ``InvalidRequest`` if the model has no chat template, or
+        the template refuses, or an option is not for a request to set.
         """
         if not self.hf.chat_template:
             raise InvalidRequest("this model has no chat template", param="messages")

@@ -33,6 +33,7 @@ CONFIG = ApiConfig(
     max_nesting=20,
     max_n=4,
     max_messages=8,
+    head_seconds=3600.0,
 )
 CHAT = "/v1/chat/completions"
 

@@ -201,7 +201,12 @@ async def test_it_stands_behind_the_marks_that_the_model_writes_before_it(
     bench = real(format, generation_prompt=generation_prompt)
     added: list[Any] = []
     add = bench.engine.add
-    bench.engine.add = lambda request: (added.append(request), add(request))[1]  # type: ignore[method-assign]
+
+    def noted(request: Any) -> None:
+        added.append(request)
+        add(request)
+
+    bench.engine.add = noted  # type: ignore[method-assign]
     body = chat(
         messages=[HI, {"role": "assistant", **message}],
         continue_final_message=True,

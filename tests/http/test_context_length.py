@@ -13,12 +13,13 @@ from tests.http.harness import CHAT, chat, client_of
 from tests.serving.fakes import Bench, FakeEngine
 
 LONG = "x" * 200
+HI = {"role": "user", "content": "hi"}
 BODIES: dict[str, dict[str, Any]] = {
     CHAT: chat(),
     "/v1/completions": {"model": "demo", "prompt": [104, 105]},
     "/v1/responses": {"model": "demo", "input": "hi"},
-    "/v1/messages": {"model": "demo", "max_tokens": 9, "messages": [{"role": "user", "content": "hi"}]},
-}  # fmt: skip
+    "/v1/messages": {"model": "demo", "max_tokens": 9, "messages": [HI]},
+}
 LIMITS = {CHAT: "max_completion_tokens", "/v1/responses": "max_output_tokens"}
 
 
@@ -70,7 +71,7 @@ async def test_who_wants_a_400_for_it_gets_one(path: str) -> None:
     if path == "/v1/messages":
         found = re.match(
             r"input length and `max_tokens` exceed context limit: (\d+) \+ (\d+) > (\d+)", message
-        )  # noqa: E501
+        )
         assert found is not None
         assert found.groups() == ("2", "99", "100")
     else:

@@ -6,14 +6,14 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import httpx
 import pytest
 
 from app.core.errors import ConstraintTooComplex
-from app.http import answering
-from tests.http.harness import CHAT, application, chat, listening
+from tests.http.harness import CHAT, CONFIG, application, chat, listening
 from tests.serving.fakes import Bench, until
 
 HI = [{"role": "user", "content": "hi"}]
@@ -26,10 +26,11 @@ BODIES: dict[str, dict[str, Any]] = {
 }
 
 
-def waiting(monkeypatch: pytest.MonkeyPatch) -> Bench:
+IMPATIENT = replace(CONFIG, head_seconds=0.0, ping_seconds=0.001)
+
+
+def waiting() -> Bench:
     """An engine that brings nothing until its gate is opened."""
-    monkeypatch.setattr(answering, "HEAD_SECONDS", 0.0)
-    monkeypatch.setattr(answering, "PING_SECONDS", 0.001)
     bench = Bench()
     bench.engine.gate.clear()
     return bench
@@ -41,7 +42,7 @@ async def asked(
 ) -> AsyncIterator[tuple[httpx.Response, AsyncIterator[str]]]:
     async with (
         bench.running(),
-        listening(application(bench)) as url,
+        listening(application(bench, IMPATIENT)) as url,
         httpx.AsyncClient(base_url=url, timeout=60) as client,
         client.stream("POST", path, json=BODIES[path]) as response,
     ):
@@ -49,10 +50,8 @@ async def asked(
 
 
 @pytest.mark.parametrize("path", PATHS)
-async def test_its_head_and_signs_of_life_come_before_the_first_token(
-    path: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    bench = waiting(monkeypatch)
+async def test_its_head_and_signs_of_life_come_before_the_first_token(path: str) -> None:
+    bench = waiting()
     async with asked(bench, path) as (response, lines):
         assert response.status_code == 200
         assert response.headers["content-type"].startswith("text/event-stream")
@@ -67,10 +66,8 @@ async def test_its_head_and_signs_of_life_come_before_the_first_token(
 
 
 @pytest.mark.parametrize("path", PATHS)
-async def test_an_error_behind_the_head_is_an_event(
-    path: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    bench = waiting(monkeypatch)
+async def test_an_error_behind_the_head_is_an_event(path: str) -> None:
+    bench = waiting()
     async with asked(bench, path) as (response, lines):
         assert response.status_code == 200
         bench.engine.finish_with = "error"
@@ -81,7 +78,7 @@ async def test_an_error_behind_the_head_is_an_event(
         bench.engine.gate.set()
         text = "\n".join([line async for line in lines])
     data = [json.loads(line[6:]) for line in text.splitlines() if line.startswith("data: {")]
-    errors = [each for each in data if "error" in each and each["error"]]
+    errors = [each for each in data if each.get("error")]
     assert errors[0]["error"]["code"] == "schema_too_complex"
     kinds = [each["type"] for each in data if path == "/v1/responses"]
     assert kinds[-2:] in ([], ["error", "response.failed"])
@@ -92,20 +89,26 @@ async def test_an_error_that_comes_at_once_has_a_status_of_its_own() -> None:
     bench.engine.finish_with = "error"
     bench.engine.error = ConstraintTooComplex("it takes too many states")
     bench.engine.script = lambda request: [b""]
-    async with bench.running(), listening(application(bench)) as url:
-        async with httpx.AsyncClient(base_url=url, timeout=60) as client:
-            answer = await client.post(CHAT, json=chat(stream=True))
+    async with (
+        bench.running(),
+        listening(application(bench)) as url,
+        httpx.AsyncClient(base_url=url, timeout=60) as client,
+    ):
+        answer = await client.post(CHAT, json=chat(stream=True))
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, "schema_too_complex")
 
 
-async def test_whole_answers_have_no_signs_of_life(monkeypatch: pytest.MonkeyPatch) -> None:
-    bench = waiting(monkeypatch)
-    async with bench.running(), listening(application(bench)) as url:
-        async with httpx.AsyncClient(base_url=url, timeout=60) as client:
-            task = asyncio.create_task(client.post(CHAT, json=chat()))
-            await until(lambda: bench.engine.added)
-            bench.engine.gate.set()
-            answer = await task
+async def test_whole_answers_have_no_signs_of_life() -> None:
+    bench = waiting()
+    async with (
+        bench.running(),
+        listening(application(bench, IMPATIENT)) as url,
+        httpx.AsyncClient(base_url=url, timeout=60) as client,
+    ):
+        task = asyncio.create_task(client.post(CHAT, json=chat()))
+        await until(lambda: bench.engine.added)
+        bench.engine.gate.set()
+        answer = await task
     assert answer.json()["choices"][0]["message"]["content"] == "Hello"
 
 

@@ -68,7 +68,7 @@ async def test_an_answer_may_have_what_the_context_leaves() -> None:
         assert bench.engine.added[-1].max_tokens == 98
         long = [{"role": "user", "content": "x" * 100}]
         with pytest.raises(
-            PromptTooLong, match="length is 100 tokens.*requested 100 tokens in the prompt"
+            PromptTooLong, match=r"length is 100 tokens.*requested 100 tokens in the prompt"
         ):
             await bench.texts(ask("d", messages=long))
         assert bench.admission.live == 0
@@ -77,7 +77,7 @@ async def test_an_answer_may_have_what_the_context_leaves() -> None:
 async def test_more_than_the_context_leaves_may_be_refused() -> None:
     async with Bench(context=100, clip_max_tokens=False).running() as bench:
         await bench.texts(ask("a", max_tokens=98))
-        with pytest.raises(PromptTooLong, match="101 tokens .2 in the prompt, 99 in max_tokens"):
+        with pytest.raises(PromptTooLong, match=r"101 tokens .2 in the prompt, 99 in max_tokens"):
             await bench.texts(ask("b", max_tokens=99))
 
 

@@ -49,7 +49,7 @@ class JsonObjectResponse(Wire):
 
 
 class JsonSchemaResponse(Wire):
-    """The schema stands in ``json_schema``, or beside the type as Responses and llama.cpp have it."""
+    """The schema stands in ``json_schema``, or beside the type (Responses, llama.cpp)."""
 
     type: Literal["json_schema"]
     json_schema: JsonSchemaFormat | None = None

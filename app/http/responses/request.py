@@ -192,7 +192,7 @@ def read_conversation(
 
 
 def _qualified(namespace: str | None, name: str) -> str:
-    """What the model calls a tool of a namespace: ``mcp__files`` and ``read``, ``mcp__files__read``."""
+    """What the model calls a tool: ``mcp__files__read`` where ``mcp__files`` has a ``read``."""
     if namespace is None:
         return name
     return f"{namespace}{name}" if namespace.endswith("_") else f"{namespace}__{name}"
