@@ -55,9 +55,10 @@ def register(by: str, client: Callable[[], Any], features: dict[str, str]) -> No
     @check(features["stream"], f"{by}: run(stream=True)")
     async def _() -> None:
         stream = agent(client()).run("Hello", stream=True, options={"temperature": 0})
-        text = "".join([update.text async for update in stream])
+        assert [update async for update in stream]
+        streamed = await stream.get_final_response()
         whole = await agent(client()).run("Hello", options={"temperature": 0})
-        assert text == whole.text
+        assert streamed.text == whole.text
 
     @check(features["json_schema"], f"{by}: response_format")
     async def _() -> None:
