@@ -234,9 +234,7 @@ class GenerationService:
                 if longest + error.needed <= room:
                     raise
                 # No budget would do: the context leaves too little.
-                raise PromptTooLong(
-                    prompt_tokens=longest, room=room, max_tokens=error.needed
-                ) from None
+                raise PromptTooLong(prompt_tokens=longest, room=room, needed=error.needed) from None
         generation.expire(deadline)
         return generation
 

@@ -95,12 +95,18 @@ async def test_an_item_reference_is_the_item() -> None:
         output = {"type": "function_call_output", "call_id": call["call_id"], "output": "Rain"}
         references = [{"id": items[0]["id"]}, {"type": "item_reference", "id": call["id"]}]
         await made(client, input=[*references, output])
+        twice = await made(client, input=[references[1], output], previous_response_id=first["id"])
+        listed = (await client.get(f"{PATH}/{twice['id']}/input_items")).json()["data"]
         unknown = await client.post(
             PATH, json=asking(input=[{"type": "item_reference", "id": "x"}])
         )
         wrong = {"type": "item_reference", "id": call["id"].replace("_0", "_7")}
         other = await client.post(PATH, json=asking(input=[HI, wrong]))
-    assert [each["role"] for each in bench.tokenizer.seen[1]] == ["user", "assistant", "tool"]
+    for seen in bench.tokenizer.seen[1:3]:  # what stands in the conversation is not said again
+        assert [each["role"] for each in seen] == ["user", "assistant", "tool"]
+    assert [each["type"] for each in listed[::-1]] == [
+        *("message", "function_call", "function_call_output")
+    ]
     assert (unknown.status_code, unknown.json()["error"]["param"]) == (400, "input[0].id")
     assert (other.status_code, other.json()["error"]["param"]) == (400, "input[1].id")
 
@@ -217,7 +223,7 @@ async def test_the_sdk_goes_on() -> None:
             await client.responses.retrieve(first.id)
         with pytest.raises(openai.BadRequestError, match="no response is kept"):
             await client.responses.create(model="demo", input="", previous_response_id=second.id)
-    assert (len(items), count.input_tokens) == (1, 2)
+    assert (len(items), count.input_tokens) == (3, 2)
 
 
 async def test_a_conversation_is_bounded_as_a_body_is() -> None:

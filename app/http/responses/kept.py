@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,14 +9,12 @@ from pydantic_core import from_json, to_json
 
 from app.core.errors import InvalidRequest
 from app.http.errors import BodyTooLarge
+from app.http.requests.body import in_thread_if_large
 from app.http.requests.wire import refusal
 from app.serving.kept_responses import KeptResponse, ResponseStore
 
 _MOST_TURNS = 1024
 """Responses of one conversation that are followed back."""
-
-_LARGE = 1 << 15
-"""Bytes from which JSON is parsed on a thread."""
 
 Items = list[dict[str, Any]]
 
@@ -83,9 +80,23 @@ class Conversations:
             given = []
         if not isinstance(given, list):
             return body, 0
-        own = [await self._referred(item, f"input[{n}]") for n, item in enumerate(given)]
+        known = {item["id"] for item in history}
+        own = [
+            await self._referred(item, f"input[{number}]")
+            for number, item in enumerate(given)
+            if not (_is_reference(item) and item["id"] in known)  # it stands there already
+        ]
         resumed = Resumed(body, history, own, self._store, self._owner)
         return resumed, before - self._left
+
+    async def input_of(self, kept: KeptResponse) -> Items:
+        """All that a response was made from: as far back as responses are kept."""
+        try:
+            before = await self._conversation(kept.previous) if kept.previous else []
+        except UnknownResponse:
+            before = []
+        own: Items = await in_thread_if_large(kept.nbytes, lambda: from_json(kept.items))
+        return [*before, *own]
 
     async def _conversation(self, response_id: str) -> Items:
         """The items of a response, and of all that it went on from, the oldest first."""
@@ -102,10 +113,9 @@ class Conversations:
 
     async def _referred(self, item: Any, param: str) -> Any:
         """``item``, or the one that it refers to: its id has that of the response inside."""
-        if not isinstance(item, dict) or not isinstance(name := item.get("id"), str):
+        if not _is_reference(item):
             return item
-        if item.get("type") != "item_reference" and item.keys() != {"id"}:
-            return item
+        name: str = item["id"]
         response_id = f"resp_{name.split('_')[1]}" if name.count("_") == 2 else name
         kept = await self._find(response_id, f"{param}.id")
         for each in await self._items(kept, f"{param}.id"):
@@ -132,7 +142,13 @@ class Conversations:
         def read() -> Items:
             return [*from_json(kept.items), *from_json(kept.response)["output"]]
 
-        return read() if kept.nbytes < _LARGE else await asyncio.to_thread(read)
+        return await in_thread_if_large(kept.nbytes, read)
+
+
+def _is_reference(item: Any) -> bool:
+    if not isinstance(item, dict) or not isinstance(item.get("id"), str):
+        return False
+    return item.get("type") == "item_reference" or item.keys() == {"id"}
 
 
 def _listed(item: dict[str, Any], id: str) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
-from pydantic_core import from_json, to_json
+from pydantic_core import to_json
 
 from app.answer.prompt import Conversation
 from app.core.constraint import Vocabulary
@@ -119,12 +119,13 @@ def responses_router(
 
     @router.get(
         f"{_ONE}/input_items",
-        openapi_extra=tells("The items of its own input", InputItems, errors=[400, 404]),
+        openapi_extra=tells("The items it was made from", InputItems, errors=[400, 404, 413]),
     )
     async def input_items(response_id: str, request: Request) -> Response:
         """``order`` (desc, asc), ``limit`` and ``after``, an item's id, as OpenAI has them."""
         found = await kept(response_id, request)
-        items: list[dict[str, Any]] = from_json(found.items)
+        assert store is not None
+        items = await Conversations(store, _owner(request), config.max_body_bytes).input_of(found)
         return Response(to_json(_page(items, request.query_params)), media_type="application/json")
 
     return router
