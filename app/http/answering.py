@@ -16,11 +16,10 @@ from pydantic_core import to_json
 from app.answer.pieces import Delta
 from app.core.errors import LeapjsonError, RequestError, Role
 from app.http.config import ApiConfig
-from app.http.endpoint import Endpoint, Resume
+from app.http.endpoint import Api, Endpoint, Resume
 from app.http.errors import envelope
 from app.http.middleware.stack import CLIPPED, TOLD
 from app.http.relaxed import relaxed_headers
-from app.http.requests.ignored import Ignored
 from app.http.sse import EventStream
 from app.serving.admission import Ticket
 from app.serving.generation import Generation
@@ -78,17 +77,21 @@ class AnswerCall:
 def answer_router(
     path: str,
     operation: dict[str, Any],
-    service: GenerationService,
-    config: ApiConfig,
-    parse: Callable[[Mapping[str, Any], str, Ignored], AnswerCall],
+    api: Api,
+    parse: Callable[..., AnswerCall],
     resume: Resume | None = None,
 ) -> APIRouter:
     """The router of a route that generates.
 
     ``operation`` is what it tells of itself; ``parse`` checks a body: see ``Endpoint``.
     """
-    respond = functools.partial(_respond, service, config)
-    endpoint = Endpoint(path, service, config, parse=parse, respond=respond, resume=resume)
+    endpoint = Endpoint(
+        path,
+        api,
+        parse=functools.partial(parse, api=api),
+        respond=functools.partial(_respond, api.service, api.config),
+        resume=resume,
+    )
     router = APIRouter()
     router.post(path, openapi_extra=operation)(endpoint.answer)
     return router

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from fastapi import Request, Response
+from pydantic_core import to_json
 from starlette.requests import ClientDisconnect
 
+from app.core.constraint import Vocabulary
 from app.core.errors import LeapjsonError
 from app.http.config import ApiConfig
 from app.http.disconnect import ClientLeft, while_connected
 from app.http.errors import error_response, status_of
+from app.http.models import ServedModels
 from app.http.requests.body import in_thread_if_large, read_body
+from app.http.requests.constraints import ConstraintReader
 from app.http.requests.ignored import Ignored
 from app.serving.admission import Ticket
 from app.serving.generation import CLIENT_LEFT
@@ -28,14 +33,38 @@ Resume = Callable[[dict[str, Any], Request], Awaitable[tuple[Mapping[str, Any], 
 """From a body to what it stands for, and how many bytes more that has."""
 
 
+@dataclass(frozen=True, slots=True)
+class Api:
+    """What routes read requests with, and answer them."""
+
+    service: GenerationService
+    vocabulary: Vocabulary
+    config: ApiConfig
+    models: ServedModels
+    constraints: ConstraintReader
+
+
+def json_of(
+    answer: Callable[[Call, Ticket], Awaitable[Any]],
+) -> Callable[[Call, Timeline, Ticket], Coroutine[Any, Any, Response]]:
+    """``respond`` of an endpoint that generates nothing: ``answer`` gives its JSON, or a value."""
+
+    async def respond(call: Call, timeline: Timeline, ticket: Ticket) -> Response:
+        content = await answer(call, ticket)
+        timeline.end(status=200, finish_reason="stop")
+        data = content if isinstance(content, bytes) else to_json(content)
+        return Response(data, media_type="application/json")
+
+    return respond
+
+
 class Endpoint(Generic[Call]):
     """Reads the body by hand, for its limits; answers every error; ends when its client leaves."""
 
     def __init__(
         self,
         path: str,
-        service: GenerationService,
-        config: ApiConfig,
+        api: Api,
         *,
         parse: Callable[[Mapping[str, Any], str, Ignored], Call],
         respond: Callable[[Call, Timeline, Ticket], Coroutine[Any, Any, Response]],
@@ -51,8 +80,8 @@ class Endpoint(Generic[Call]):
         """
         self._resume = resume
         self._path = path
-        self._service = service
-        self._config = config
+        self._service = api.service
+        self._config = api.config
         self._parse = parse
         self._respond = respond
 

@@ -10,9 +10,10 @@ from pydantic import Discriminator, Field, Tag
 from app.answer.images import ImageSource
 from app.core.specs import Grammar, Regex
 from app.http.requests.constraints import ConstraintFields
-from app.http.requests.generation import ChoiceFields, GenerationFields
+from app.http.requests.generation import GenerationFields
 from app.http.requests.images import Detail, ImagePart, ImageRules, source_of_url
 from app.http.requests.messages import RefusalPart, TextPart
+from app.http.requests.prompt import SchemaInPrompt
 from app.http.requests.reasoning import ReasoningFields, ThinkingSwitch
 from app.http.requests.tools import AnyInput, CustomDefinition, FunctionDefinition, InputGrammar
 from app.http.requests.unserved import CHAT, NO_EFFECT
@@ -235,13 +236,15 @@ class ConversationFields(Body):
     """vLLM's: false ends the prompt behind the messages, and opens none of the assistant's."""
 
 
-class ChatCompletionRequest(ConversationFields, GenerationFields, ChoiceFields, ConstraintFields):
+class ChatCompletionRequest(ConversationFields, GenerationFields, ConstraintFields):
     """The fields this server acts on; None means the default, as OpenAI takes null."""
 
     unserved: ClassVar[Mapping[str, Unserved]] = CHAT
     no_effect: ClassVar[frozenset[str]] = NO_EFFECT
 
     model: str
+    schema_in_prompt: SchemaInPrompt | None = None
+    """Extension: tell the model the answer's schema; None is the server's default."""
     tool_choice: ToolChoice | None = None
     parallel_tool_calls: bool | None = None
     n: Count | None = None

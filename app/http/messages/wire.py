@@ -11,7 +11,8 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Discriminator, Field, Tag
 
 from app.answer.images import ImageSource
-from app.http.requests.generation import ChoiceFields, GenerationFields, SchemaInPrompt
+from app.answer.tools import FunctionTool
+from app.http.requests.generation import GenerationFields
 from app.http.requests.images import (
     ImagePart,
     ImageRules,
@@ -19,6 +20,8 @@ from app.http.requests.images import (
     source_of_base64,
     source_of_url,
 )
+from app.http.requests.prompt import SchemaInPrompt
+from app.http.requests.tools import Definition
 from app.http.requests.unserved import MESSAGES, NO_EFFECT, left_out
 from app.http.requests.wire import Body, Count, Other, TokenLimit, Unserved, Wire, type_among
 
@@ -148,10 +151,9 @@ class Message(Wire):
     content: str | Annotated[list[AnyBlock], Field(fail_fast=True)]
 
 
-class CustomTool(Wire):
+class CustomTool(Definition):
     type: Literal["custom"] | None = None
     name: Annotated[str, Field(pattern=r"^[a-zA-Z0-9_-]{1,128}$")]
-    description: str | None = None
     input_schema: dict[str, Any]
     strict: bool | None = None
     cache_control: CacheControl = None
@@ -162,6 +164,11 @@ class CustomTool(Wire):
     allowed_callers: list[Literal["direct"]] | None = None
     unserved: ClassVar[Mapping[str, Unserved]] = {"defer_loading": left_out(False)}
     """A tool that could be loaded later is offered at once."""
+
+    @property
+    def tool(self) -> FunctionTool:
+        # Anthropic leaves objects open unless told to be strict.
+        return FunctionTool(self.name, self.description, self.input_schema, bool(self.strict))
 
 
 class OtherTool(Other):
@@ -279,7 +286,7 @@ class CountTokensRequest(ConversationFields):
     no_effect: ClassVar[frozenset[str]] = NO_EFFECT
 
 
-class MessagesRequest(ConversationFields, GenerationFields, ChoiceFields):
+class MessagesRequest(ConversationFields, GenerationFields):
     """The fields this server acts on; None means the default."""
 
     unserved: ClassVar[Mapping[str, Unserved]] = MESSAGES

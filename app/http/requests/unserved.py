@@ -263,6 +263,7 @@ COMPLETIONS: Mapping[str, Unserved] = {
     **_CHAT_ALONE,
     **moved(_IN_COMPLETIONS),
     "add_special_tokens": refused("leave it out", True),
+    "schema_in_prompt": refused("prompts stay as they are; leave it out", "auto", False),
 }
 RESPONSES: Mapping[str, Unserved] = {
     **_without("previous_response_id", "store"),

@@ -10,14 +10,14 @@ from app.answer.custom import custom_arguments
 from app.answer.images import without_images
 from app.answer.prompt import Conversation
 from app.answer.tools import FunctionTool
-from app.core.constraint import ConstraintSpec, Vocabulary
+from app.core.constraint import ConstraintSpec
 from app.core.errors import InvalidRequest
 from app.core.verbatim import Passage
 from app.http.answering import AnswerCall
 from app.http.config import ApiConfig
-from app.http.models import ServedModels
-from app.http.requests.constraints import ConstraintReader, JsonSchemaResponse, ResponseFormat
-from app.http.requests.generation import generation_request, token_limit
+from app.http.endpoint import Api
+from app.http.requests.constraints import JsonSchemaResponse, ResponseFormat
+from app.http.requests.generation import answer_call, token_limit
 from app.http.requests.ignored import Ignored
 from app.http.requests.images import ImageReader
 from app.http.requests.messages import (
@@ -26,9 +26,8 @@ from app.http.requests.messages import (
     template_call,
     template_role,
 )
+from app.http.requests.prompt import template_options, told
 from app.http.requests.reasoning import asked_reasoning, with_thinking
-from app.http.requests.template_options import template_options
-from app.http.requests.told import told
 from app.http.requests.tools import (
     Definition,
     ToolChoice,
@@ -74,17 +73,11 @@ _OF_OTHERS = frozenset(
 
 
 def responses_call(
-    body: Mapping[str, Any],
-    request_id: str,
-    ignored: Ignored,
-    config: ApiConfig,
-    models: ServedModels,
-    constraints: ConstraintReader,
-    vocabulary: Vocabulary,
+    body: Mapping[str, Any], request_id: str, ignored: Ignored, api: Api
 ) -> AnswerCall:
     """Raises ``InvalidRequest`` (or ``UnknownModel``) with the field in ``param``."""
-    wire = ResponsesRequest.read(body, ignored)
-    model = models.find(wire.model)
+    wire, config = ResponsesRequest.read(body, ignored), api.config
+    model = api.models.find(wire.model)
     for number, value in enumerate(wire.include or ()):
         if value not in (LOGPROBS, ENCRYPTED):
             reason = f"include takes {LOGPROBS!r} and {ENCRYPTED!r}, not {value!r}"
@@ -94,39 +87,22 @@ def responses_call(
         keep = functools.partial(body.keep, request_id)
     elif wire.store:
         ignored.leave_out("store", "store: this server keeps no responses; leave it out")
-    content = constraints.read(wire, read_format(wire), ignored, "text.format")
+    content = api.constraints.read(wire, read_format(wire), ignored, "text.format")
     conversation, tools, namespaces = read_conversation(wire, body, ignored, config, content.spec)
     # Clients set either of the two (langchain-openai sends top_logprobs alone).
     logprobs = LOGPROBS in (wire.include or ()) or bool(wire.top_logprobs)
-    limit, max_tokens = token_limit(wire, "max_output_tokens")
-    request = generation_request(
+    vocabulary = api.vocabulary if logprobs else None
+    return answer_call(
         wire,
         request_id,
-        model.adapter,
+        model,
         [conversation],
-        content=content.spec,
+        content,
+        token_limit(wire, "max_output_tokens"),
+        responses_renderer(wire, request_id, model, vocabulary, namespaces, store=keep is not None),
+        prompt="input",
         tools=tool_use(tools, _tool_choice(wire, namespaces), wire.parallel_tool_calls, config),
-        max_tokens=max_tokens,
         logprobs=(wire.top_logprobs or 0) if logprobs else None,
-        choices=wire,
-    )
-    return AnswerCall(
-        request,
-        names={
-            "prompt": "input",
-            "max_tokens": limit,
-            "constraint": "tools" if content.spec is None else content.param,
-        },
-        renderer=responses_renderer(
-            wire,
-            request_id,
-            model,
-            vocabulary if logprobs else None,
-            namespaces,
-            store=keep is not None,
-        ),
-        stream=bool(wire.stream),
-        logprobs=logprobs,
         keep=keep,
     )
 
@@ -170,15 +146,7 @@ def read_conversation(
     images = ImageReader(config.images, "input_text", "input_image")
     messages, passages = _template_messages(wire, body, images, ignored)
     format = wire.text.format if wire.text else None
-    named = format.inner if isinstance(format, JsonSchemaResponse) else None
-    note = told(
-        wire.schema_in_prompt,
-        content,
-        config,
-        by_format=format is not None,
-        name=named.name if named else None,
-        description=named.description if named else None,
-    )
+    note = told(wire.schema_in_prompt, content, config, format)
     conversation = Conversation(
         messages,
         () if wire.tool_choice == "none" else tools,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,15 +10,11 @@ from fastapi.responses import JSONResponse
 from pydantic_core import to_json
 
 from app.answer.prompt import Conversation
-from app.core.constraint import Vocabulary
 from app.core.errors import InvalidRequest
 from app.http.answering import answer_router
-from app.http.config import ApiConfig
-from app.http.endpoint import Endpoint
+from app.http.endpoint import Api, Endpoint, json_of
 from app.http.errors import NotKept
-from app.http.models import ServedModels
 from app.http.openapi import GENERATES, tells
-from app.http.requests.constraints import ConstraintReader
 from app.http.requests.ignored import Ignored
 from app.http.responses.answers import (
     CountedInput,
@@ -33,8 +28,6 @@ from app.http.responses.request import read_conversation, read_format, responses
 from app.http.responses.wire import ConversationFields, ResponsesRequest
 from app.serving.admission import Ticket
 from app.serving.kept_responses import KeptResponse, ResponseStore
-from app.serving.service import GenerationService
-from app.serving.timeline import Timeline
 
 PATH = "/v1/responses"
 COUNT = f"{PATH}/input_tokens"
@@ -43,24 +36,16 @@ _ONE = f"{PATH}/{{response_id}}"
 _MOST_LISTED = 100
 
 
-def responses_router(
-    service: GenerationService,
-    vocabulary: Vocabulary,
-    config: ApiConfig,
-    models: ServedModels,
-    constraints: ConstraintReader,
-    store: ResponseStore | None,
-) -> APIRouter:
+def responses_router(api: Api, store: ResponseStore | None) -> APIRouter:
     """The router of responses. ``store`` None: none are kept."""
 
     async def resume(body: dict[str, Any], request: Request) -> tuple[Mapping[str, Any], int]:
-        if store is None:
-            return body, 0
-        return await Conversations(store, _owner(request), config.max_body_bytes).resume(body)
+        return (body, 0) if store is None else await conversations(request).resume(body)
 
-    parse = functools.partial(
-        responses_call, config=config, models=models, constraints=constraints, vocabulary=vocabulary
-    )
+    def conversations(request: Request) -> Conversations:
+        assert store is not None
+        return Conversations(store, _owner(request), api.config.max_body_bytes)
+
     operation = tells(
         "Answer a list of items",
         ResponseObject,
@@ -68,20 +53,19 @@ def responses_router(
         bodies=[ResponsesRequest],
         errors=GENERATES,
     )
-    router = answer_router(PATH, operation, service, config, parse, resume)
+    router = answer_router(PATH, operation, api, responses_call, resume)
 
     def parse_count(body: Mapping[str, Any], request_id: str, ignored: Ignored) -> Conversation:
         wire = ConversationFields.read(body, ignored)
-        models.find(wire.model)
-        content = constraints.response_format(read_format(wire), ignored, "text.format")
-        return read_conversation(wire, body, ignored, config, content)[0]
+        api.models.find(wire.model)
+        content = api.constraints.response_format(read_format(wire), ignored, "text.format")
+        return read_conversation(wire, body, ignored, api.config, content)[0]
 
-    async def count(prompt: Conversation, timeline: Timeline, ticket: Ticket) -> Response:
-        tokens = await service.tokenize(prompt, ticket)
-        timeline.end(status=200, finish_reason="stop")
-        return JSONResponse({"object": "response.input_tokens", "input_tokens": len(tokens)})
+    async def count(prompt: Conversation, ticket: Ticket) -> dict[str, Any]:
+        tokens = await api.service.tokenize(prompt, ticket)
+        return {"object": "response.input_tokens", "input_tokens": len(tokens)}
 
-    endpoint = Endpoint(COUNT, service, config, parse=parse_count, respond=count, resume=resume)
+    endpoint = Endpoint(COUNT, api, parse=parse_count, respond=json_of(count), resume=resume)
     operation = tells(
         "The tokens of a response's prompt",
         CountedInput,
@@ -124,8 +108,7 @@ def responses_router(
     async def input_items(response_id: str, request: Request) -> Response:
         """``order`` (desc, asc), ``limit`` and ``after``, an item's id, as OpenAI has them."""
         found = await kept(response_id, request)
-        assert store is not None
-        items = await Conversations(store, _owner(request), config.max_body_bytes).input_of(found)
+        items = await conversations(request).input_of(found)
         return Response(to_json(_page(items, request.query_params)), media_type="application/json")
 
     return router

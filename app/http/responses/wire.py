@@ -10,9 +10,10 @@ from pydantic import Discriminator, Field, Tag
 from app.answer.images import ImageSource
 from app.core.specs import Grammar, Regex
 from app.http.requests.constraints import ExtensionFields, ResponseFormat
-from app.http.requests.generation import ChoiceFields, GenerationFields, SchemaInPrompt
+from app.http.requests.generation import GenerationFields
 from app.http.requests.images import Detail, ImagePart, ImageRules, not_kept, source_of_url
 from app.http.requests.messages import RefusalPart, TextPart
+from app.http.requests.prompt import SchemaInPrompt
 from app.http.requests.reasoning import ReasoningFields, ThinkingSwitch
 from app.http.requests.tools import AnyInput, CustomDefinition, FunctionDefinition, InputGrammar
 from app.http.requests.unserved import NO_EFFECT, RESPONSES, left_out, refused
@@ -279,7 +280,7 @@ class ConversationFields(Body):
     """Extension: tell the model the answer's schema; None is the server's default."""
 
 
-class ResponsesRequest(ConversationFields, GenerationFields, ChoiceFields, ExtensionFields):
+class ResponsesRequest(ConversationFields, GenerationFields, ExtensionFields):
     """The fields this server acts on or gives back; None means the default."""
 
     model: str
