@@ -43,3 +43,5 @@ class Limits:
     Each costs about ten expressions."""
     nodes: int = 2_000_000
     """Expressions in the pool."""
+    missing: int = 0
+    """Bytes that the tokenizer cannot spell, as a ``ByteSet``: see ``language.spelling``."""

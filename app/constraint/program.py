@@ -18,9 +18,17 @@ from app.constraint.json.text import SPELLINGS, JsonText, json_pool
 from app.constraint.json.whitespace import Whitespace
 from app.constraint.language.codepoints import utf8
 from app.constraint.language.derivatives import Derivatives
-from app.constraint.language.expressions import INFINITE, Expression, ExpressionPool, Kind, Mark
+from app.constraint.language.expressions import (
+    INFINITE,
+    ByteSet,
+    Expression,
+    ExpressionPool,
+    Kind,
+    Mark,
+)
 from app.constraint.language.pruning import pruned
 from app.constraint.language.rows import UNBOUNDED
+from app.constraint.language.spelling import spelled, unspelled
 from app.constraint.limits import Limits
 from app.constraint.regex.errors import PatternError, PatternNotSupported
 from app.constraint.regex.lowering import Lowering
@@ -45,6 +53,9 @@ from app.core.specs import Choice, Grammar, JsonObject, JsonSchema, Regex
 
 _COMPILE_WORK = 1_000_000
 """Steps of work that lengths and emptiness may cost: a fraction of a second."""
+
+_SHOWN_BYTES = 80
+"""Of an answer that cannot be given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,17 +107,25 @@ def compile_program(
 def _compile(
     spec: ConstraintSpec | Arguments, limits: Limits | None, *, pointers: bool = False
 ) -> Program:
+    limits = limits or Limits()
     pool, root = build(spec, limits, pointers=pointers, maps=not pointers)
     try:
-        return _program(*pruned(pool, root))
+        return _program(pool, root, limits.missing)
     except ConstraintError:
         if not pool.names_differ:
             raise
-    return _program(*pruned(*build(spec, limits, maps=False)))
+    return _program(*build(spec, limits, maps=False), limits.missing)
 
 
-def _program(pool: ExpressionPool, root: Expression) -> Program:
-    if Kind.HOLE in pool.kinds and _tells_items_apart(pool):
+def _program(built: ExpressionPool, whole: Expression, missing: ByteSet) -> Program:
+    """The program of what can be spelled of ``whole``."""
+    root = spelled(built, whole, missing)
+    for name in SPELLINGS if root != whole else ():
+        if name in built.landmarks:
+            built.landmarks[name] = spelled(built, built.landmarks[name], missing)
+    pool, root = pruned(built, root)
+    marks = (mark for _, mark in pool.index[Kind.MARKED])
+    if Kind.HOLE in pool.kinds and any(mark < Mark.POINTER for mark in marks):
         reason = "items that have no list are not told apart beside x-verbatim"
         raise UnsupportedSchema("uniqueItems", "", reason)
     derivatives = Derivatives(pool)
@@ -115,14 +134,28 @@ def _program(pool: ExpressionPool, root: Expression) -> Program:
     empty = derivatives.length(root) >= INFINITE
     derivatives.allow(UNBOUNDED)
     if empty:
-        raise UnsatisfiableSchema
+        raise _unsatisfiable(built, whole, missing)
     characters = tuple([pool.landmarks.get(name) for name in SPELLINGS])
     return Program(root, derivatives, characters, may_repeat=tuple(sorted(pool.may_repeat)))
 
 
-def _tells_items_apart(pool: ExpressionPool) -> bool:
-    marked = (operand[1] for operand in pool.index[Kind.MARKED])
-    return any(mark < Mark.POINTER for mark in marked)
+def _unsatisfiable(
+    pool: ExpressionPool, whole: Expression, missing: ByteSet
+) -> UnsatisfiableSchema:
+    """Why nothing is left of ``whole``: by the shortest answer, if there are any."""
+    if not missing:
+        return UnsatisfiableSchema()
+    derivatives = Derivatives(pool)
+    derivatives.allow(_COMPILE_WORK)
+    derivatives.measure()
+    if derivatives.length(whole) >= INFINITE:
+        return UnsatisfiableSchema()
+    text = derivatives.shortest(whole)
+    shown = text[:_SHOWN_BYTES].decode(errors="ignore")
+    return UnsatisfiableSchema(
+        f"no answer can be written: {unspelled(text, missing)}, which the shortest one holds: "
+        f"{shown!r}{'...' if len(text) > _SHOWN_BYTES else ''}"
+    )
 
 
 def build(
@@ -184,7 +217,7 @@ def _lower(
     match spec:
         case Composite(root):
             return lower_composite(
-                pool, root, limits, lambda leaf: _lower(pool, leaf, limits, maps=maps)
+                pool, root, limits, lambda leaf: _lower_leaf(pool, leaf, limits, maps=maps)
             )
         case Regex(pattern):
             return _lower_regex(pool, pattern, limits)
@@ -206,6 +239,16 @@ def _lower(
     if isinstance(spec, JsonObject):
         return json.any_object()
     return SchemaBuilder(spec.schema, json, close=spec.close_objects).build()
+
+
+def _lower_leaf(
+    pool: ExpressionPool, leaf: ConstraintSpec | Arguments, limits: Limits, *, maps: bool
+) -> Expression:
+    """A part of which something can be spelled: else the error is this part's."""
+    whole = _lower(pool, leaf, limits, maps=maps)
+    if whole != pool.empty == spelled(pool, whole, limits.missing):
+        raise _unsatisfiable(pool, whole, limits.missing)
+    return whole
 
 
 def _lower_arguments(
@@ -237,6 +280,10 @@ def _lower_choice(pool: ExpressionPool, options: Sequence[str], limits: Limits) 
     if len(options) > limits.choices:
         raise ConstraintTooComplex(f"more than {limits.choices} options in a choice")
     try:
-        return pool.one_of(option.encode() for option in options)
+        texts = [option.encode() for option in options]
     except UnicodeEncodeError as error:
         raise InvalidSchema("an option holds half of a surrogate pair") from error
+    for number, text in enumerate(texts if limits.missing else ()):
+        if reason := unspelled(text, limits.missing):
+            raise UnsupportedSchema("choice", f"/{number}", reason)
+    return pool.one_of(texts)

@@ -185,11 +185,18 @@ class Decoder:
         if sequence.thinking is not None:
             budget -= sequence.thinking.after(b"".join([self.spelling[each] for each in draft]))
         mask = state.mask(budget=budget, work=work)
-        if not sequence.budget_closed:
+        if sequence.closed is None:
             plain = state.mask(work=work)
-            if mask is not plain and not np.array_equal(mask, plain):
+            narrowed = mask is not plain and not np.array_equal(mask, plain)
+            if narrowed and not sequence.budget_closed:
                 sequence.budget_closed = True
                 self._tally.budget_closed += 1
+            at, closing = sequence.length + len(draft), sequence.closing
+            if narrowed and state.is_closing(mask, plain):
+                # behind a draft that may not come about: the first place that may yet be drawn
+                sequence.closing = min(at, closing) if closing >= sequence.length else at
+            elif closing == at:
+                sequence.closing = -1
         return mask
 
     def take(self, sequence: Sequence, sampled: SampledToken) -> int:
@@ -200,6 +207,9 @@ class Decoder:
         """
         token = sampled.token_id
         changed = settled = len(sequence.tokens)
+        if sequence.closed is None and sequence.closing == sequence.length:
+            answer = sequence.tokens[sequence.answer_start :]
+            sequence.closed = b"".join([self.spelling[each] for each in answer])
         sequence.draft = NO_DRAFT
         state, statistics = sequence.state, sequence.statistics
         if state is not None and statistics is not None:

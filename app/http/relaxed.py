@@ -1,4 +1,5 @@
-"""Answers that were not held to all of their schema: the header and the warnings that say so."""
+"""What is told of answers beside them: the keywords that they were not held to, and values that
+``max_tokens`` ended."""
 
 from __future__ import annotations
 
@@ -17,17 +18,21 @@ _MOST_CHARACTERS = 2_000
 
 
 class Warning(Shape):
-    """A keyword that the answer was not held to, as it cannot be enforced."""
+    """A keyword that the answer was not held to, as it cannot be enforced; or the first string,
+    array or object of a choice that ended as ``max_tokens`` left no room for more of it."""
 
-    code: Literal["relaxed"]
+    code: Literal["relaxed", "budget_closed"]
     function: str | None
-    """Whose parameters have it; None: the schema of the content."""
+    """Whose parameters, or arguments; None: the content, or its schema."""
     pointer: str
-    """JSON Pointer (RFC 6901) to the keyword, or to a subschema of which only the type holds."""
+    """JSON Pointer (RFC 6901) to the keyword, or to a subschema of which only the type holds; into
+    the answer to the value that ended."""
     keyword: str | None
     satisfied: bool | None
     """Whether what was written satisfies it anyway; None: it was not used, or not found out."""
     message: str
+    choice: int | None = None
+    """Whose value ended."""
 
 
 def relaxed_headers(generation: Generation) -> Mapping[str, str]:
@@ -46,9 +51,20 @@ def relaxed_headers(generation: Generation) -> Mapping[str, str]:
 
 def warnings_of(generation: Generation) -> dict[str, Any]:
     """The member ``warnings`` of an answer; nothing where there are none."""
-    if generation.relaxed is None:
-        return {}
-    return {"warnings": _entries(generation.relaxed.warnings)}
+    told = [] if generation.relaxed is None else _entries(generation.relaxed.warnings)
+    told += [
+        {
+            "code": "budget_closed",
+            "function": each.function,
+            "pointer": each.pointer,
+            "keyword": None,
+            "satisfied": None,
+            "message": "the limit of tokens left no room for more of this value; raise it",
+            "choice": each.choice,
+        }
+        for each in sorted(generation.closed, key=lambda closed: closed.choice)
+    ]
+    return {"warnings": told} if told else {}
 
 
 def _entries(warnings: Sequence[Warned]) -> list[dict[str, Any]]:

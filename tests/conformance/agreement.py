@@ -103,8 +103,8 @@ def smallest(found: Disagreement, *, disputed: bool = False) -> Disagreement:
     progress = True
     while progress:
         progress = False
-        pairs = [(smaller, value) for smaller in _without_a_part(schema)]
-        pairs += [(schema, smaller) for smaller in _without_a_part(value)]
+        pairs = [(smaller, value) for smaller in without_a_part(schema)]
+        pairs += [(schema, smaller) for smaller in without_a_part(value)]
         for candidate in pairs:
             if disagrees(*candidate, disputed=disputed) == found.kind:
                 (schema, value), progress = candidate, True
@@ -157,17 +157,17 @@ def _values(walker: Walker | None, rng: random.Random) -> Iterator[Any]:
             yield random_value(rng)
 
 
-def _without_a_part(value: Any) -> Iterator[Any]:
+def without_a_part(value: Any) -> Iterator[Any]:
     """All values that lack one member or item somewhere, the largest parts first."""
     if isinstance(value, dict):
         for key in value:
             yield {other: part for other, part in value.items() if other != key}
         for key, part in value.items():
-            yield from ({**value, key: smaller} for smaller in _without_a_part(part))
+            yield from ({**value, key: smaller} for smaller in without_a_part(part))
     elif isinstance(value, list):
         for place, part in enumerate(value):
             yield value[:place] + value[place + 1 :]
-            for smaller in _without_a_part(part):
+            for smaller in without_a_part(part):
                 yield [*value[:place], smaller, *value[place + 1 :]]
 
 

@@ -132,6 +132,13 @@ class Masks:
         self.mask(state)
         return self._far_bytes[state]
 
+    def is_quoted(self, state: State) -> bool:
+        """Whether ``state`` is inside a string that ends with the next quote, as far as its form
+        shows it."""
+        here = self.automaton.expression(state)
+        split = self._parts.split(self.automaton.derivatives.without_marks(here))
+        return split is not None and self.automaton.leading_literal(split[1])[:1] == b'"'
+
     def followed(self, state: State) -> Int32s:
         """The tokens that are allowed and the states after them: shape [N, 2]."""
         return self._walks.all(self.index.trie, state)

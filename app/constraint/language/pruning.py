@@ -16,7 +16,7 @@ def pruned(pool: ExpressionPool, root: Expression) -> tuple[ExpressionPool, Expr
     base = pool.base
     result = base.extended(pool.max_nodes) if base else ExpressionPool(pool.max_nodes)
     first = len(result)
-    kept = _parts(pool, root, first)
+    kept = parts_of(pool, root, first)
     moved = [*range(first), *[-1] * (len(pool) - first)]
     for number, expression in enumerate(kept, first):
         moved[expression] = number
@@ -52,7 +52,7 @@ def pruned(pool: ExpressionPool, root: Expression) -> tuple[ExpressionPool, Expr
     return result, moved[root]
 
 
-def _parts(pool: ExpressionPool, root: Expression, first: Expression) -> list[Expression]:
+def parts_of(pool: ExpressionPool, root: Expression, first: Expression) -> list[Expression]:
     """``root`` and all it is made of, in order, without those before ``first``."""
     kinds, operands = pool.kinds, pool.operands
     found = bytearray(len(pool))

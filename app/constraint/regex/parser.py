@@ -196,7 +196,10 @@ class _Parser:
             if node.anchored:
                 self.positions[node] = start
             if node.looks and high is not None:
-                self._count_rounds(node.counts * (self.at - start))
+                self.written_out += node.counts * (self.at - start)
+                if self.written_out > _MOST_WRITTEN_OUT:
+                    reason = "look-around inside repetitions of too long a text"
+                    raise ConstraintTooComplex(reason)
             if inner.counts > 1 and node.counts > self.limits.nested_counts:
                 raise ConstraintTooComplex(
                     "counts inside counts in a pattern that multiply to more than "
@@ -226,11 +229,6 @@ class _Parser:
             raise ConstraintTooComplex(
                 f"more than {_MOST_AHEAD} look-aheads or {_MOST_LOOKS} other look-arounds"
             )
-
-    def _count_rounds(self, count: int) -> None:
-        self.written_out += count
-        if self.written_out > _MOST_WRITTEN_OUT:
-            raise ConstraintTooComplex("look-around inside repetitions of too long a text")
 
     def _quantifier(self) -> tuple[int, int | None] | None:
         start = self.at

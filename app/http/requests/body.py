@@ -39,7 +39,11 @@ async def read_body(
     Raises ``BodyTooLarge`` as soon as the limit is passed, ``InvalidRequest`` for what is no such
     object.
     """
-    _check_page(request)
+    # What any web page may send without a preflight is a form (Fetch standard, CORS): else a server
+    # on somebody's own machine would answer every page that they visit.
+    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if "origin" in request.headers and media_type != "application/json":
+        raise InvalidRequest("a page has to send its request with content-type: application/json")
     data = await _read(request, keep, max_bytes)
     size = len(data)
     return await in_thread_if_large(size, lambda: parse_json_object(data, max_nesting)), size
@@ -48,16 +52,6 @@ async def read_body(
 async def in_thread_if_large(size: int, work: Callable[[], T]) -> T:
     """What ``work`` makes of a body of ``size`` bytes."""
     return work() if size < LARGE_BODY else await asyncio.to_thread(work)
-
-
-def _check_page(request: Request) -> None:
-    """Refuse what any web page may send without a preflight: a form (Fetch standard, CORS).
-
-    Else a server on somebody's own machine would answer every page that they visit.
-    """
-    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if "origin" in request.headers and media_type != "application/json":
-        raise InvalidRequest("a page has to send its request with content-type: application/json")
 
 
 def parse_json_object(data: bytes | bytearray, max_nesting: int) -> dict[str, Any]:

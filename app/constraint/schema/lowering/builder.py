@@ -9,6 +9,7 @@ from typing import Any
 from app.constraint.cached_method import cached_method
 from app.constraint.json.text import JsonText, json_text
 from app.constraint.language.expressions import Expression
+from app.constraint.language.spelling import unspelled
 from app.constraint.roomy_stack import with_room
 from app.constraint.schema.arrays import array_shape
 from app.constraint.schema.document import Document, Goal, Node
@@ -89,7 +90,7 @@ class SchemaBuilder:
         self._meanings = None if placed else Meanings()
         self._open: set[_Unit] = set()
         self._waiting: list[tuple[_Unit, Expression]] = []
-        self._plenty = Plenty(self._pool)
+        self._plenty = Plenty(self._pool, text.limits.missing)
 
     @cached_property
     def _loose_evaluation(self) -> Evaluation:
@@ -242,7 +243,10 @@ class SchemaBuilder:
         return self._pool.union((self._strings.listed(branch, strings), self._pool.one_of(others)))
 
     def _listed(self, branch: Branch) -> list[Any] | None:
-        """The values that ``const`` or ``enum`` list and the whole branch admits, if there are."""
+        """The values that ``const`` or ``enum`` list and the whole branch admits, if there are.
+
+        Raises ``UnsupportedSchema`` for one that the tokenizer cannot spell.
+        """
         listing = [node for node in branch if "const" in node.schema or "enum" in node.schema]
         if not listing:
             return None
@@ -254,14 +258,22 @@ class SchemaBuilder:
         other = tuple(node for node in branch if both or node is not source)
         distinct = {identity(value): value for value in reversed(values)}
         typed = [value for value in reversed(distinct.values()) if admits_type(source, value)]
-        if not other and _ASKING.isdisjoint(schema):
-            return typed
-        return [
-            value
-            for value in typed
-            if self._sure(value, lambda v: self._evaluation.admits_content((source,), v))
-            and (not other or self._sure(value, lambda v: self._evaluation.branch_admits(other, v)))
-        ]
+        if other or not _ASKING.isdisjoint(schema):
+            typed = [
+                value
+                for value in typed
+                if self._sure(value, lambda v: self._evaluation.admits_content((source,), v))
+                and (
+                    not other
+                    or self._sure(value, lambda v: self._evaluation.branch_admits(other, v))
+                )
+            ]
+        for value in typed if self._limits.missing else ():
+            reason = unspelled(self._text.written(value), self._limits.missing)
+            if reason:
+                keyword = "const" if "const" in schema else "enum"
+                raise UnsupportedSchema(keyword, source.pointer_to(keyword), reason)
+        return typed
 
     def _sure(self, value: Any, admits: Callable[[Any], bool]) -> bool:
         """Whether ``value`` is admitted; raises where an array or object is by a prompt alone."""
