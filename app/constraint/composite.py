@@ -9,6 +9,7 @@ in the automaton of Aho and Corasick (1975), and how much of a character.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 from app.constraint.language.codepoints import CHARACTERS, utf8
 from app.constraint.language.expressions import ByteSet, Expression, ExpressionPool, Kind
@@ -121,12 +122,19 @@ class _Lowering:
     def _leaf(self, part: Leaf) -> Expression:
         """Errors name the part if it has a name, and such a part is there to be used."""
         subject = part.subject if isinstance(part, JsonSchema | Arguments) else ""
+        noted = set(self._pool.inexact)
         try:
             built = self._build_leaf(part)
             if subject and built == self._pool.empty:
                 raise UnsatisfiableSchema
         except ConstraintError as error:
             raise error.about(subject) from None
+        if subject:
+            self._pool.named[subject] = built
+            notes = self._pool.inexact
+            self._pool.inexact = {
+                each if each in noted else replace(each, subject=subject): None for each in notes
+            }
         return built
 
     def _free_text(self, without: Iterable[str], not_ending: Iterable[str]) -> Expression:

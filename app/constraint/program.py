@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from app.constraint.composite import lower_composite
 from app.constraint.formats.strict import known_formats
 from app.constraint.grammar import lowering as grammar
-from app.constraint.grammar.depth import check_depth
+from app.constraint.grammar.complexity import check_grammars
 from app.constraint.grammar.parsing import parse as parse_grammar
 from app.constraint.json.literals import LiteralText
 from app.constraint.json.text import SPELLINGS, JsonText, json_pool
@@ -33,7 +33,7 @@ from app.constraint.limits import Limits
 from app.constraint.regex.errors import PatternError, PatternNotSupported
 from app.constraint.regex.lowering import Lowering
 from app.constraint.regex.parser import parse
-from app.constraint.relaxation import may_be_relaxed, relaxed
+from app.constraint.relaxation import explained, may_be_relaxed, relaxed
 from app.constraint.schema.lowering.arguments import ParametersBuilder
 from app.constraint.schema.lowering.builder import SchemaBuilder
 from app.constraint.schema.lowering.literals import LiteralsBuilder
@@ -53,6 +53,8 @@ from app.core.specs import Choice, Grammar, JsonObject, JsonSchema, Regex
 
 _COMPILE_WORK = 1_000_000
 """Steps of work that lengths and emptiness may cost: a fraction of a second."""
+_MAY_BE_EMPTY = frozenset([Kind.INTERSECTION, Kind.COMPLEMENT, Kind.RULE])
+"""What may turn out to have no string though no part of it is plainly empty."""
 
 _SHOWN_BYTES = 80
 """Of an answer that cannot be given."""
@@ -67,7 +69,7 @@ class Program:
     characters: tuple[Expression | None, ...] = ()
     """The characters of strings in this pool, as by ``SPELLINGS``; None where there are none."""
     relaxed: tuple[Relaxation, ...] = ()
-    """What answers are not held to."""
+    """What answers are not held to, or not as every validator would."""
     may_repeat: tuple[str, ...] = ()
     """JSON Pointers of the objects of a schema in which a name that it leaves open may come twice,
     but for those of which it says nothing at all."""
@@ -92,29 +94,47 @@ def compile_program(
     JSON Schema are marked with their places in it, to be looked at rather than run. Raises
     ``InvalidSchema``, ``UnsupportedSchema``, ``UnsatisfiableSchema`` or ``ConstraintTooComplex``.
     """
+    limits = limits or Limits()
     try:
-        return _compile(spec, limits, pointers=pointers)
-    except ConstraintError:
-        if not may_be_relaxed(spec):
-            raise
-    try:
-        spec, relaxations = relaxed(spec, limits or Limits(), lambda alone: _compile(alone, limits))
+        try:
+            return _compile(spec, limits, pointers=pointers)
+        except ConstraintError as error:
+            if not may_be_relaxed(spec):
+                raise
+            failed = error
+        spec, relaxations = relaxed(spec, limits, lambda part: _compile(part, limits), failed)
+        program = _compile(spec, limits, pointers=pointers)
+        return replace(program, relaxed=relaxations + program.relaxed)
+    except UnsatisfiableSchema as error:
+        raise explained(error, spec, limits) from None
     except RecursionError:
         raise ConstraintTooComplex("it is nested too deeply") from None
-    return replace(_compile(spec, limits, pointers=pointers), relaxed=relaxations)
 
 
 def _compile(
-    spec: ConstraintSpec | Arguments, limits: Limits | None, *, pointers: bool = False
+    spec: ConstraintSpec | Arguments, limits: Limits, *, pointers: bool = False
 ) -> Program:
-    limits = limits or Limits()
     pool, root = build(spec, limits, pointers=pointers, maps=not pointers)
+    _check_named(pool, limits.missing)
     try:
         return _program(pool, root, limits.missing)
     except ConstraintError:
         if not pool.names_differ:
             raise
     return _program(*build(spec, limits, maps=False), limits.missing)
+
+
+def _check_named(pool: ExpressionPool, missing: ByteSet) -> None:
+    """Each part that has a name is there to be used: an empty one would drop out in silence."""
+    parts = {subject: spelled(pool, part, missing) for subject, part in pool.named.items()}
+    if not parts or _MAY_BE_EMPTY.isdisjoint(pool.kinds[pool.num_shared :]):
+        return
+    derivatives = Derivatives(pool)
+    derivatives.allow(_COMPILE_WORK)
+    derivatives.measure()
+    for subject, part in parts.items():
+        if derivatives.length(part) >= INFINITE:
+            raise _unsatisfiable(pool, pool.named[subject], missing).about(subject)
 
 
 def _program(built: ExpressionPool, whole: Expression, missing: ByteSet) -> Program:
@@ -136,7 +156,8 @@ def _program(built: ExpressionPool, whole: Expression, missing: ByteSet) -> Prog
     if empty:
         raise _unsatisfiable(built, whole, missing)
     characters = tuple([pool.landmarks.get(name) for name in SPELLINGS])
-    return Program(root, derivatives, characters, may_repeat=tuple(sorted(pool.may_repeat)))
+    may_repeat = tuple(sorted(pool.may_repeat))
+    return Program(root, derivatives, characters, tuple(pool.inexact), may_repeat)
 
 
 def _unsatisfiable(
@@ -197,8 +218,8 @@ def _root(
 ) -> Expression:
     try:
         root = _lower(pool, spec, limits, pointers=pointers, maps=maps)
-        if pool.has_grammar:
-            check_depth(pool)
+        if pool.grammars:
+            check_grammars(pool)
     except RecursionError:
         raise ConstraintTooComplex("it is nested too deeply") from None
     if root == pool.empty:

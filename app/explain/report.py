@@ -66,11 +66,15 @@ def length_facts(program: Program) -> dict[str, Any]:
 def program_facts(program: Program) -> dict[str, Any]:
     """The places at which answers are not held to the schema, and the objects in which a name that
     it leaves open may come twice."""
-    relaxed = [
-        {"pointer": each.pointer, "keyword": each.keyword or None, "reason": each.reason}
-        for each in program.relaxed
+    relaxed, inexact = [
+        [
+            {"pointer": each.pointer, "keyword": each.keyword or None, "reason": each.reason}
+            for each in program.relaxed
+            if each.inexact is inexact
+        ]
+        for inexact in (False, True)
     ]
-    return {"relaxed": relaxed, "may_repeat": list(program.may_repeat)}
+    return {"relaxed": relaxed, "inexact": inexact, "may_repeat": list(program.may_repeat)}
 
 
 def graph_facts(graph: Graph) -> dict[str, Any]:

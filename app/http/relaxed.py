@@ -18,10 +18,11 @@ _MOST_CHARACTERS = 2_000
 
 
 class Warning(Shape):
-    """A keyword that the answer was not held to, as it cannot be enforced; or the first string,
-    array or object of a choice that ended as ``max_tokens`` left no room for more of it."""
+    """A keyword that the answer was not held to, as it cannot be enforced (``relaxed``), or that
+    validators read in another way, too (``inexact``); or the first string, array or object of a
+    choice that ended as ``max_tokens`` left no room for more of it (``budget_closed``)."""
 
-    code: Literal["relaxed", "budget_closed"]
+    code: Literal["relaxed", "inexact", "budget_closed"]
     function: str | None
     """Whose parameters, or arguments; None: the content, or its schema."""
     pointer: str
@@ -41,8 +42,11 @@ def relaxed_headers(generation: Generation) -> Mapping[str, str]:
         return {}
     places: list[str] = []
     for each in generation.relaxed.warnings:
-        name = f"{each.function or ''}#{each.relaxation.pointer}"
-        places.append(quote(name, safe="#/$~-_."))
+        if not each.relaxation.inexact:
+            name = f"{each.function or ''}#{each.relaxation.pointer}"
+            places.append(quote(name, safe="#/$~-_."))
+    if not places:
+        return {}
     value = ", ".join(places)
     if len(value) > _MOST_CHARACTERS:
         value = value[:_MOST_CHARACTERS].rpartition(", ")[0] + ", ..."
@@ -70,12 +74,13 @@ def warnings_of(generation: Generation) -> dict[str, Any]:
 def _entries(warnings: Sequence[Warned]) -> list[dict[str, Any]]:
     return [
         {
-            "code": "relaxed",
+            "code": "inexact" if each.relaxation.inexact else "relaxed",
             "function": each.function,
             "pointer": each.relaxation.pointer,
             "keyword": each.relaxation.keyword or None,
             "satisfied": each.satisfied,
-            "message": f"answers are not held to it: {each.relaxation.reason}",
+            "message": ("" if each.relaxation.inexact else "answers are not held to it: ")
+            + each.relaxation.reason,
         }
         for each in warnings
     ]

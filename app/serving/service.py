@@ -209,7 +209,7 @@ class GenerationService:
             if relaxations:
                 begun = "" if plans[0].begun is None else plans[0].begun.content
                 relaxed = RelaxedAnswers(tuple(relaxations), request.content, request.tools, begun)
-                timeline.relaxed = tuple([each.keyword for each in relaxations])
+                timeline.relaxed = tuple([each.keyword for each in relaxations if not each.inexact])
             generation = Generation(
                 request_ids=[choice.request_id for choice in choices],
                 plans=plans,

@@ -79,6 +79,9 @@ def check(
         raise
     except Exception as error:  # a crash is a disagreement
         return Disagreement("crash", schema, None, repr(error))
+    if walker is not None and walker.pool.inexact:
+        counts["read in one of several ways"] += 1  # and the answer says so
+        return None
     counts["unsatisfiable" if walker is None else "built"] += 1
     for value in _values(walker, rng):
         try:
@@ -120,6 +123,8 @@ def disagrees(schema: Any, value: Any, *, disputed: bool = False) -> str:
         return ""
     try:
         walker = _walker(schema)
+        if walker is not None and walker.pool.inexact:
+            return ""
         wrong = judge(schema, value, valid=valid, walker=walker) is Verdict.WRONG
     except ConstraintError:
         return ""

@@ -87,14 +87,14 @@ def lower(
 
     Raises ``InvalidSchema``, ``UnsatisfiableSchema`` if no finite text is derived, and
     ``ConstraintTooComplex``. Time is linear in the grammar's size, except for left recursion: cubic
-    in the number of rules that are left-recursive through each other. How deep it is is for
-    ``check_depth`` to say, once all of the pool is there.
+    in the number of rules that are left-recursive through each other. How deep it is, and how
+    ambiguous, is for ``check_grammars`` to say, once all of the pool is there.
     """
-    pool.has_grammar = True
     lowering = _Lowering(pool, grammar, limits, json, spelling)
     root = lowering.root()
     if lowering.facts.rounds * len(pool) > _MAX_MEASURE:
         raise ConstraintTooComplex("the shortest texts of a grammar nest too many rules")
+    pool.grammars.append(root)
     return root
 
 

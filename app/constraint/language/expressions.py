@@ -32,6 +32,7 @@ from app.constraint.language.nodes import (
     byte_set,
     mark_after,
 )
+from app.constraint.language.remainders import Remainder
 
 __all__ = [
     "ALL_BYTES",
@@ -100,7 +101,7 @@ class ExpressionPool(Nodes):
             self.bodies[rules:],
             [{o: number for o, number in index.items() if number >= first} for index in self.index],
         )
-        names = self.landmarks, self.has_grammar, self.exact_choices, self.pointers
+        names = self.landmarks, self.exact_choices, self.pointers
         return _restored, (self.base, self.max_nodes, added, names)
 
     @property
@@ -416,6 +417,15 @@ class ExpressionPool(Nodes):
         """What ``repeat`` still is after one time."""
         return self.repeat(expression, max(low - 1, 0), None if high is None else high - 1)
 
+    def remainder(self, rest: Remainder) -> Expression:
+        """The digits that end a multiple, or none; worked out as far as an answer goes."""
+        known = self.index[Kind.REMAINDER].get(rest)
+        if known is not None:
+            return known
+        if not rest.is_alive:
+            return self.empty
+        return self.node(Kind.REMAINDER, rest, nullable=rest.may_end, regular=True)
+
     def distinct(
         self, items: tuple[Expression, ...], between: Expression, low: int, high: int
     ) -> Expression:
@@ -469,7 +479,7 @@ def _restored(
     for index, known in zip(indexes, pool.index, strict=True):
         index |= known
     pool.index = indexes
-    pool.landmarks, pool.has_grammar, pool.exact_choices, pool.pointers = names
+    pool.landmarks, pool.exact_choices, pool.pointers = names
     return pool
 
 

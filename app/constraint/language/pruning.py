@@ -48,6 +48,7 @@ def pruned(pool: ExpressionPool, root: Expression) -> tuple[ExpressionPool, Expr
     result.exact_lists = pool.exact_lists
     result.items_are_needed = pool.items_are_needed
     result.may_repeat = pool.may_repeat
+    result.inexact = pool.inexact
     result.pointers = pool.pointers
     return result, moved[root]
 

@@ -16,6 +16,8 @@ from app.constraint.language.pruning import parts_of
 
 _UTF8 = byte_range(0, 0xBF) | byte_range(0xC2, 0xF4)
 """The bytes of text (RFC 3629)."""
+_DIGITS = byte_set(b"0123456789.")
+"""What a remainder is made of, or a part of it."""
 
 
 def missing_bytes(tokens: Iterable[bytes | None]) -> ByteSet:
@@ -65,6 +67,8 @@ def spelled(pool: ExpressionPool, root: Expression, missing: ByteSet) -> Express
                 changes = not gone.isdisjoint(operands[expression])
             elif kind == Kind.BYTES:
                 changes = bool(operands[expression] & missing)
+            elif kind == Kind.REMAINDER:
+                changes = bool(_DIGITS & missing)
             elif kind == Kind.INTERSECTION or kind == Kind.COMPLEMENT:
                 changes = changed.issuperset(parts[expression])
             else:
@@ -116,7 +120,7 @@ def _without(
     if kind == Kind.DISTINCT:
         items = tuple([item for item in parts[:-1] if item != pool.empty])
         return pool.distinct(items, parts[-1], *operand[2:])
-    assert kind in (Kind.INTERSECTION, Kind.COMPLEMENT)
-    if kind == Kind.COMPLEMENT:
+    assert kind in (Kind.INTERSECTION, Kind.COMPLEMENT, Kind.REMAINDER)
+    if kind != Kind.INTERSECTION:
         return pool.intersect((expression, text))
     return pool.intersect(parts if parts != [*operand] else (expression, text))

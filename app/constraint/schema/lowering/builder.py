@@ -16,6 +16,7 @@ from app.constraint.schema.document import Document, Goal, Node
 from app.constraint.schema.keywords import (
     EXACT_CHOICE,
     NOT_ENUM,
+    NOT_UNIQUE,
     OWN_ASSERTIONS,
     VERBATIM,
     admits_kind,
@@ -40,6 +41,7 @@ from app.constraint.schema.strings import Strings
 from app.constraint.schema.values import identity
 from app.core.choices import MOST_BYTES, MOST_WAYS
 from app.core.errors import ConstraintTooComplex, InvalidSchema, UnsupportedSchema
+from app.core.relaxation import Relaxation
 
 _DEEPEST = 24
 """Goals inside goals built on one stack; deeper ones become rules and are built after."""
@@ -64,8 +66,11 @@ class SchemaBuilder:
     recursive schemas have no depth limit.
     """
 
-    def __init__(self, schema: Any, text: JsonText, *, close: bool, may_mark: bool = True) -> None:
-        """``may_mark``: False where the text around it has several readings at once."""
+    def __init__(
+        self, schema: Any, text: JsonText, *, close: bool, may_mark: bool = True, start: str = ""
+    ) -> None:
+        """``may_mark``: False where the text around it has several readings at once; ``start``:
+        pointer to the subschema that is built."""
         document = Document(schema, text.limits)
         if text.maps and may_mark and document.has_any(ABOUT_NAMES) and holds_maps(schema):
             text = text.with_levels()
@@ -77,6 +82,7 @@ class SchemaBuilder:
         self._limits = text.limits
         self._close = close
         self._may_mark = may_mark
+        self._start = start
         self._document = document
         self._summaries = Summaries(self._document)
         self._strings = Strings(text)
@@ -124,18 +130,26 @@ class SchemaBuilder:
             if not self._may_mark:
                 reason = "a grammar does not tell items or names apart that have no list"
                 raise UnsupportedSchema(needed.keyword, needed.pointer, reason) from None
+            for expression in self._known.values():  # nothing refers to these any more
+                if self._pool.is_undefined(expression):
+                    self._pool.define_rule(expression, self._pool.empty)
             return self._with_levels().build()
         self._plenty.check()
+        self._pool.inexact |= self._document.read_as
         for node in self._document.nodes_with(EXACT_CHOICE):
             self._pool.exact_choices.update(self._exact_choice(node))
         return root
 
     def _root(self) -> Expression:
-        return self._value((self._document.root,), 0)
+        start = self._document.find(self._start)
+        if start is None:
+            raise InvalidSchema("there is nothing", pointer=self._start)
+        return self._value((start,), 0)
 
     def _with_levels(self) -> SchemaBuilder:
         """The same with containers marked."""
-        return SchemaBuilder(self._schema, self._text.with_levels(), close=self._close)
+        text = self._text.with_levels()
+        return SchemaBuilder(self._schema, text, close=self._close, start=self._start)
 
     def _exact_choice(self, node: Node) -> Iterator[frozenset[bytes]]:
         """The values of a node that wants them drawn as wholes, freely written and in one form."""
@@ -164,8 +178,8 @@ class SchemaBuilder:
             try:
                 value = self._built(goal, depth, form)
             except ConstraintTooComplex as error:
-                if error.pointer is None and goal:
-                    error.pointer = goal[0].pointer
+                if goal:
+                    error.within(goal[0].pointer)
                 raise
             if meaning is not None:
                 self._alike[alike] = value
@@ -201,13 +215,28 @@ class SchemaBuilder:
         return self._known[unit]
 
     def _any_of(self, unit: _Unit) -> Expression:
+        repeats = [n for branch in unit[0] for n in branch if NOT_UNIQUE in n.schema]
+        built = self._any_branch(unit)
+        if repeats and built == self._pool.empty:
+            pointer = repeats[0].pointer_to("uniqueItems")
+            raise UnsupportedSchema(
+                "uniqueItems", pointer, "an array that must repeat an item cannot be written"
+            )
+        for node in repeats:
+            reason = "arrays that repeat an item are not written where another subschema is negated"
+            pointer = node.pointer_to("uniqueItems")
+            note = Relaxation(pointer, "uniqueItems", reason, node.pointer, inexact=True)
+            self._pool.inexact[note] = None
+        return built
+
+    def _any_branch(self, unit: _Unit) -> Expression:
         branches, depth, form = unit
         if len(branches) == 1:
             return self._branch(branches[0], depth, form)
         if form == Form.ONCE:
             form = Form.SORTED
         built = [self._branch(branch, depth, form) for branch in branches]
-        if self._text.pointers:
+        if self._text.pointers and branches:
             everywhere = set(branches[0]).intersection(*branches)
             own = [next((n for n in branch if n not in everywhere), None) for branch in branches]
             built = [
@@ -299,6 +328,8 @@ class SchemaBuilder:
             return self._strings.build(nodes) if nodes else text.string()
         inside = text.inside(depth)
         if kind == "array":
+            if any(NOT_UNIQUE in node.schema for node in nodes):
+                return self._pool.empty
             value = partial(self._value, depth=inside)
             finite = partial(self._finite, depth=inside)
             return ArrayWriter(text, value, finite, self._plenty, depth, form).write(
