@@ -21,10 +21,10 @@ SchemaInPrompt = Literal["auto", True, False]
 _SET_HERE = frozenset(
     [
         *("add_generation_prompt", "chat_template", "continue_final_message", "documents"),
-        *("messages", "tools"),
+        *("messages", "tokenize", "tools"),
     ]
 )
-"""Variables that have fields of their own in requests, or none."""
+"""Variables that have fields of their own in requests, or none (CVE-2025-62426)."""
 
 _LONGEST = 4096
 """Bytes of all options as JSON."""

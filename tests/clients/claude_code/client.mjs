@@ -15,6 +15,7 @@ const CONTACT_SCHEMA = {
   required: ["name", "email"],
   additionalProperties: false,
 };
+const SENTENCE = { format: { type: "json_schema", schema: { type: "string", maxLength: 80 } } };
 const home = folder();
 
 /** What `claude -p` says, as JSON. */
@@ -47,8 +48,9 @@ check("messages tools", "an MCP server's tool is called, and its result sent bac
   const name = "mcp__wx__get_weather";
   await steered(
     (body, number) => {
-      if (number === 0) body.tool_choice = { type: "tool", name };
-      else body.tool_choice = { type: "none" };
+      // Bounds on both answers: so small a model may go on until the context is full.
+      if (number === 0) Object.assign(body, { tool_choice: { type: "tool", name }, max_tokens: 300 });
+      else Object.assign(body, { tool_choice: { type: "none" }, output_config: SENTENCE });
     },
     async (origin, sent) => {
       const options = ["--mcp-config", JSON.stringify(MCP), "--strict-mcp-config"];
