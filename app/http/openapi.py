@@ -60,18 +60,11 @@ class ErrorEnvelope(Shape):
     error: ErrorObject
 
 
-class MessagesErrorObject(Shape):
-    message: str
-    type: Literal[
+class MessagesErrorObject(ErrorObject):
+    type: Literal[  # type: ignore[assignment]
         "invalid_request_error", "authentication_error", "not_found_error", "request_too_large",
         "rate_limit_error", "overloaded_error", "timeout_error", "api_error",
     ]  # fmt: skip
-    param: str | None
-    code: str | None
-    pointer: str | None = None
-    line: int | None = None
-    column: int | None = None
-    position: int | None = None
 
 
 class MessagesError(Shape):

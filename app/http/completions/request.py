@@ -98,7 +98,14 @@ def _prompts(prompt: Any, *, n: int, max_choices: int, vocabulary_size: int) -> 
         param = "prompt"
     else:
         param = "prompt[{number}]"
-    _check_number(len(prompt), n, max_choices)
+    if n > max_choices and len(prompt) == 1:
+        raise InvalidRequest(f"n is {n} and the limit is {max_choices}", param="n")
+    if (asked := len(prompt) * n) > max_choices:
+        raise InvalidRequest(
+            f"{len(prompt)} prompts with n = {n} ask for {asked} choices and the limit is "
+            f"{max_choices}; send fewer prompts in one request, or lower n",
+            param="prompt",
+        )
     if all(isinstance(each, str) for each in prompt):
         return [TextPrompt(text) for text in prompt]
     return [
@@ -127,18 +134,6 @@ def check_token_ids(tokens: Sequence[Any], param: str, vocabulary_size: int) -> 
             f"{vocabulary_size - 1}",
             param=where,
         )
-
-
-def _check_number(prompts: int, n: int, max_choices: int) -> None:
-    if prompts * n <= max_choices:
-        return
-    if prompts == 1:
-        raise InvalidRequest(f"n is {n} and the limit is {max_choices}", param="n")
-    raise InvalidRequest(
-        f"{prompts} prompts with n = {n} ask for {prompts * n} choices and the limit is "
-        f"{max_choices}; send fewer prompts in one request, or lower n",
-        param="prompt",
-    )
 
 
 def _token_prompt(tokens: Any, param: str, vocabulary_size: int) -> TokenPrompt:

@@ -269,22 +269,11 @@ def _format(wire: ResponsesRequest) -> dict[str, Any]:
 
 
 def _tool(tool: FunctionToolParam | CustomToolParam | Namespace) -> dict[str, Any]:
-    if isinstance(tool, Namespace):
-        inner = [_tool(each) for each in tool.tools if not isinstance(each, Other)]
-        described = {"name": tool.name, "description": tool.description or "", "tools": inner}
-        return {"type": "namespace", **described}
-    if isinstance(tool, CustomToolParam):
-        asked = {"type": "text"} if tool.format is None else tool.format.model_dump()
-        return {
-            "type": "custom",
-            "name": tool.name,
-            "description": tool.description,
-            "format": asked,
-        }
-    return {
-        "type": "function",
-        "name": tool.name,
-        "description": tool.description,
-        "parameters": tool.parameters,
-        "strict": tool.strict is not False,
-    }
+    shown = {"type": tool.type, "name": tool.name, "description": tool.description}
+    match tool:
+        case Namespace(description=description, tools=tools):
+            inner = [_tool(each) for each in tools if not isinstance(each, Other)]
+            return shown | {"description": description or "", "tools": inner}
+        case CustomToolParam(format=format):
+            return shown | {"format": format.model_dump() if format else {"type": "text"}}
+    return shown | {"parameters": tool.parameters, "strict": tool.strict is not False}
