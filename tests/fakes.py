@@ -220,7 +220,7 @@ class FiniteState:
     def prepare(self, *, work: int) -> None:
         pass
 
-    def accept(self, token_id: int) -> None:
+    def accept(self, token_id: int, *, budget: int | None = None) -> None:
         data = self._constraint.vocabulary.token_bytes[token_id]
         if data is None:
             raise RejectedToken(f"token {token_id} spells nothing")
@@ -259,6 +259,9 @@ class FiniteState:
 
     def shortest_tokens(self, limit: int | None = None) -> int:
         return self._constraint.shortest(self._text)
+
+    def fits(self, budget: int) -> bool:
+        return self.shortest_tokens() <= budget
 
     def quoted(self, most: int) -> bytes:
         return b""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from app.constraint.composite import lower_composite
+from app.constraint.composite import Leaf, lower_composite
 from app.constraint.formats.strict import known_formats
 from app.constraint.grammar import lowering as grammar
 from app.constraint.grammar.depth import check_depth
@@ -18,7 +18,14 @@ from app.constraint.json.text import SPELLINGS, JsonText, json_pool
 from app.constraint.json.whitespace import Whitespace
 from app.constraint.language.codepoints import utf8
 from app.constraint.language.derivatives import Derivatives
-from app.constraint.language.expressions import INFINITE, Expression, ExpressionPool, Kind, Mark
+from app.constraint.language.expressions import (
+    INFINITE,
+    Expression,
+    ExpressionPool,
+    Kind,
+    Mark,
+    Notation,
+)
 from app.constraint.language.pruning import pruned
 from app.constraint.language.rows import UNBOUNDED
 from app.constraint.limits import Limits
@@ -57,9 +64,8 @@ class Program:
     """The characters of strings in this pool, as by ``SPELLINGS``; None where there are none."""
     relaxed: tuple[Relaxation, ...] = ()
     """What answers are not held to."""
-    may_repeat: tuple[str, ...] = ()
-    """JSON Pointers of the objects of a schema in which a name that it leaves open may come twice,
-    but for those of which it says nothing at all."""
+    notation: Notation | None = None
+    """How all of an answer is written, where that is JSON whose names have to differ."""
 
 
 def everyday_schema() -> JsonSchema:
@@ -96,16 +102,7 @@ def compile_program(
 def _compile(
     spec: ConstraintSpec | Arguments, limits: Limits | None, *, pointers: bool = False
 ) -> Program:
-    pool, root = build(spec, limits, pointers=pointers, maps=not pointers)
-    try:
-        return _program(*pruned(pool, root))
-    except ConstraintError:
-        if not pool.names_differ:
-            raise
-    return _program(*pruned(*build(spec, limits, maps=False)))
-
-
-def _program(pool: ExpressionPool, root: Expression) -> Program:
+    pool, root = pruned(*build(spec, limits, pointers=pointers))
     if Kind.HOLE in pool.kinds and _tells_items_apart(pool):
         reason = "items that have no list are not told apart beside x-verbatim"
         raise UnsupportedSchema("uniqueItems", "", reason)
@@ -117,12 +114,13 @@ def _program(pool: ExpressionPool, root: Expression) -> Program:
     if empty:
         raise UnsatisfiableSchema
     characters = tuple([pool.landmarks.get(name) for name in SPELLINGS])
-    return Program(root, derivatives, characters, may_repeat=tuple(sorted(pool.may_repeat)))
+    is_json = pool.has_free_names and isinstance(spec, JsonSchema | JsonObject)
+    return Program(root, derivatives, characters, notation=Notation() if is_json else None)
 
 
 def _tells_items_apart(pool: ExpressionPool) -> bool:
     marked = (operand[1] for operand in pool.index[Kind.MARKED])
-    return any(mark < Mark.POINTER for mark in marked)
+    return Mark.ITEM in marked
 
 
 def build(
@@ -130,47 +128,24 @@ def build(
     limits: Limits | None = None,
     *,
     pointers: bool = False,
-    maps: bool = True,
 ) -> tuple[ExpressionPool, Expression]:
     """The answers that ``spec`` admits, in a pool of their own.
 
-    ``maps``: names of maps are told apart where they can be. What cannot be built so is built
-    without. Raises as ``compile_program``, but sees only what is plainly empty: an intersection
-    that turns out to be shows in the length of the root.
+    Raises as ``compile_program``, but sees only what is plainly empty: an intersection that turns
+    out to be shows in the length of the root.
     """
     limits = limits or Limits()
-    pool = _new_pool(spec, limits)
-    try:
-        return pool, _root(pool, spec, limits, pointers=pointers, maps=maps)
-    except ConstraintError:
-        if not pool.names_differ:
-            raise
-    pool = _new_pool(spec, limits)
-    return pool, _root(pool, spec, limits, pointers=pointers, maps=False)
-
-
-def _new_pool(spec: ConstraintSpec | Arguments, limits: Limits) -> ExpressionPool:
     bare = isinstance(spec, Regex | Choice)
-    return ExpressionPool(limits.nodes) if bare else json_pool(limits.nodes)
-
-
-def _root(
-    pool: ExpressionPool,
-    spec: ConstraintSpec | Arguments,
-    limits: Limits,
-    *,
-    pointers: bool,
-    maps: bool,
-) -> Expression:
+    pool = ExpressionPool(limits.nodes) if bare else json_pool(limits.nodes)
     try:
-        root = _lower(pool, spec, limits, pointers=pointers, maps=maps)
+        root = _lower(pool, spec, limits, pointers=pointers)
         if pool.has_grammar:
             check_depth(pool)
     except RecursionError:
         raise ConstraintTooComplex("it is nested too deeply") from None
     if root == pool.empty:
         raise UnsatisfiableSchema()
-    return root
+    return pool, root
 
 
 def _lower(
@@ -179,44 +154,50 @@ def _lower(
     limits: Limits,
     *,
     pointers: bool = False,
-    maps: bool,
 ) -> Expression:
     match spec:
         case Composite(root):
-            return lower_composite(
-                pool, root, limits, lambda leaf: _lower(pool, leaf, limits, maps=maps)
-            )
+            return lower_composite(pool, root, limits, lambda leaf: _part(pool, leaf, limits))
         case Regex(pattern):
             return _lower_regex(pool, pattern, limits)
         case Choice(options):
             return _lower_choice(pool, options, limits)
         case Arguments():
-            return _lower_arguments(pool, spec, limits, maps=maps)
+            return _lower_arguments(pool, spec, limits)
         case Grammar(source, syntax):
             rules = parse_grammar(source, syntax, limits)
-            inline = JsonText(pool, limits)
+            inline = JsonText(pool, limits, apart=False)
             return grammar.lower(
                 pool,
                 rules,
                 limits,
-                lambda s: SchemaBuilder(s, inline, close=True, may_mark=False).build(),
+                lambda s: SchemaBuilder(s, inline, close=True).build(),
                 grammar.as_it_stands(pool),
             )
-    json = JsonText(pool, limits, Whitespace.named(spec.whitespace), pointers=pointers, maps=maps)
+    json = JsonText(pool, limits, Whitespace.named(spec.whitespace), pointers=pointers)
     if isinstance(spec, JsonObject):
+        pool.has_free_names = True
         return json.any_object()
     return SchemaBuilder(spec.schema, json, close=spec.close_objects).build()
 
 
-def _lower_arguments(
-    pool: ExpressionPool, spec: Arguments, limits: Limits, *, maps: bool
-) -> Expression:
+def _part(pool: ExpressionPool, leaf: Leaf, limits: Limits) -> Expression:
+    """A part of a text; where it is JSON whose names have to differ it is marked as such."""
+    before, pool.has_free_names = pool.has_free_names, False
+    part = _lower(pool, leaf, limits)
+    if pool.has_free_names and isinstance(leaf, JsonSchema | JsonObject):
+        part = pool.text(part, Notation())
+    pool.has_free_names |= before
+    return part
+
+
+def _lower_arguments(pool: ExpressionPool, spec: Arguments, limits: Limits) -> Expression:
     notation = spec.notation
     if isinstance(notation, Literals):
-        return LiteralsBuilder(spec, LiteralText(pool, limits, notation, maps=maps)).build()
-    text = JsonText(pool, limits, Whitespace.named(spec.schema.whitespace), maps=maps)
+        return LiteralsBuilder(spec, LiteralText(pool, limits, notation)).build()
+    text = JsonText(pool, limits, Whitespace.named(spec.schema.whitespace))
     if notation.nested is not None:
-        text = LiteralText(pool, limits, notation.nested, maps=maps)
+        text = LiteralText(pool, limits, notation.nested)
     return ParametersBuilder(spec, notation, text).build()
 
 

@@ -142,6 +142,8 @@ class StepStats:
     prefix_hits: int
     budget_closed: int
     """Answers whose mask was first narrowed by their budget in this step."""
+    drawn_again: int = 0
+    """Draws that brought what would repeat an item or a name, or not end within the budget."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from itertools import pairwise
 import numpy as np
 
 from app.core.constraint import ConstraintState, Mask, Vocabulary
-from app.core.errors import RejectedToken, WorkPending
+from app.core.errors import ConstraintTooComplex, DrawAgain, RejectedToken, WorkPending
 from app.core.events import AnswerToken
 from app.core.step import SampledToken
 from app.core.text import Tokenizer
@@ -26,6 +26,9 @@ from app.engine.stop_tokens import EditedMasks
 
 _MOST_PLAIN = 1 << 14
 
+_MOST_AGAIN = 64
+"""Draws of one token in vain; states take their shortest completion long before."""
+
 
 @dataclass(slots=True)
 class Tally:
@@ -34,6 +37,7 @@ class Tally:
     leapt: int = 0
     skipped: int = 0
     budget_closed: int = 0
+    drawn_again: int = 0
 
 
 class Decoder:
@@ -147,8 +151,8 @@ class Decoder:
             if not _allows(masks[-1], draft[before]):
                 break
             try:
-                for token in draft[before:after]:
-                    state.accept(token)
+                for position, token in enumerate(draft[before:after], before):
+                    state.accept(token, budget=self._budget(sequence, draft[: position + 1]))
                 masks.append(self._mask(sequence, state, draft[:after], work))
             except (WorkPending, RejectedToken):
                 break
@@ -181,9 +185,7 @@ class Decoder:
     def _budget_mask(
         self, sequence: Sequence, state: ConstraintState, draft: Seq[int], work: int
     ) -> Mask:
-        budget = sequence.request.max_tokens - sequence.length - len(draft)
-        if sequence.thinking is not None:
-            budget -= sequence.thinking.after(b"".join([self.spelling[each] for each in draft]))
+        budget = self._budget(sequence, draft)
         mask = state.mask(budget=budget, work=work)
         if not sequence.budget_closed:
             plain = state.mask(work=work)
@@ -195,7 +197,8 @@ class Decoder:
     def take(self, sequence: Sequence, sampled: SampledToken) -> int:
         """Add a drawn token to the answer, then leap if the way on is forced.
 
-        Returns the lowest position of ``sequence.tokens`` that is new or changed.
+        Returns the lowest position of ``sequence.tokens`` that is new or changed. Where the token
+        cannot follow nothing changes but ``sequence.drawn_again``, and it is to be drawn again.
         Raises what the constraint raises; the sequence then is of no further use.
         """
         token = sampled.token_id
@@ -212,9 +215,13 @@ class Decoder:
             if state is not None:
                 if (forced := state.forced()) and self._leaps(sequence):
                     source = HELD if forced.startswith(self.spelling[token]) else SAMPLED
+                try:
+                    state.accept(token, budget=self._budget(sequence, (token,)))
+                except DrawAgain:
+                    self._draw_again(sequence)
+                    return changed
                 if statistics is not None and self._drafter.wanted(sequence.request):
                     statistics.record(sequence.place, sequence.tokens[-1], token)
-                state.accept(token)
             sequence.append(self._drawn(sampled), source)
             settled = self._settle(sequence)
         if statistics is not None:
@@ -226,6 +233,21 @@ class Decoder:
             if sequence.scoring is not None:
                 changed = min(changed, sequence.scoring.base - 1)
         return changed
+
+    def _budget(self, sequence: Sequence, draft: Seq[int]) -> int | None:
+        """Tokens that are left behind ``draft`` to finish the answer; None where it need not."""
+        if not sequence.finishes_in_budget:
+            return None
+        budget = sequence.request.max_tokens - sequence.length - len(draft)
+        if sequence.thinking is not None:
+            budget -= sequence.thinking.after(b"".join([self.spelling[each] for each in draft]))
+        return budget
+
+    def _draw_again(self, sequence: Sequence) -> None:
+        sequence.drawn_again += 1
+        self._tally.drawn_again += 1
+        if sequence.drawn_again > _MOST_AGAIN:
+            raise ConstraintTooComplex("a token that nothing can follow is drawn again and again")
 
     def go_on(self, sequence: Sequence) -> int:
         """A choice of the answer has been scored: go on as it was drawn, to the next one.

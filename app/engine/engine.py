@@ -375,15 +375,18 @@ class Engine:
         if not portion.draft.tokens:
             if not portion.num_usable:
                 return valid
-            portion.num_taken = 1
-            return min(valid, self._decoder.take(sequence, drawn[0]))
+            valid = min(valid, self._decoder.take(sequence, drawn[0]))
+            portion.num_taken = int(not sequence.drawn_again)
+            return valid
         while sequence.finish_reason is None:
             last = len(sequence.tokens) - 1
             index = portion.draw_at(last) if last < valid else None
             if index is None:
                 break
-            portion.num_taken += 1
             changed = self._decoder.take(sequence, drawn[index])
+            if sequence.drawn_again:
+                return min(valid, changed)
+            portion.num_taken += 1
             valid = portion.agreeing(sequence.tokens, changed, valid)
             portion.num_accepted += self._decoder.record(portion, last + 1)
             if sequence.scoring is not None:

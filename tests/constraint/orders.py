@@ -9,7 +9,7 @@ from operator import itemgetter
 from typing import Any, Protocol, TypeVar
 
 from app.constraint.language.expressions import Expression
-from app.constraint.memory.places import Place
+from app.constraint.distinct.places import Place
 
 _Left = TypeVar("_Left")
 

@@ -15,6 +15,7 @@ undecidable.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +29,7 @@ from app.constraint.language.nodes import (
     Kind,
     Mark,
     Nodes,
+    Notation,
     byte_range,
     byte_set,
     mark_after,
@@ -42,6 +44,7 @@ __all__ = [
     "ExpressionPool",
     "Kind",
     "Mark",
+    "Notation",
     "byte_range",
     "byte_set",
     "mark_after",
@@ -58,6 +61,12 @@ _FIRST = len(Nodes())
 """Expressions that every pool has from the start."""
 
 _CONCATENATIONS = {Kind.CONCATENATION}
+
+_KEPT = (
+    "landmarks", "has_grammar", "exact_choices", "exact_lists", "pointers", "has_free_names",
+    "notations", "items_are_needed", "needed_names",
+)  # fmt: skip
+"""What a pool knows beside its expressions, and a copy of it, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +109,7 @@ class ExpressionPool(Nodes):
             self.bodies[rules:],
             [{o: number for o, number in index.items() if number >= first} for index in self.index],
         )
-        names = self.landmarks, self.has_grammar, self.exact_choices, self.pointers
+        names = {name: vars(self)[name] for name in _KEPT}
         return _restored, (self.base, self.max_nodes, added, names)
 
     @property
@@ -120,10 +129,9 @@ class ExpressionPool(Nodes):
         other.base = self.base
         other.kinds[:], other.operands[:] = self.kinds, self.operands
         other.nullable[:], other.regular[:] = self.nullable, self.regular
-        other.bodies[:], other.landmarks = self.bodies, self.landmarks.copy()
-        other.exact_choices = self.exact_choices.copy()
-        other.exact_lists = self.exact_lists.copy()
-        other.pointers = self.pointers.copy()
+        other.bodies[:] = self.bodies
+        for name in _KEPT:
+            setattr(other, name, copy(vars(self)[name]))
         other.index = [index.copy() for index in self.index]
         return other
 
@@ -456,7 +464,7 @@ class ExpressionPool(Nodes):
 
 
 def _restored(
-    base: ExpressionPool | None, max_nodes: int, added: tuple[Any, ...], names: tuple[Any, ...]
+    base: ExpressionPool | None, max_nodes: int, added: tuple[Any, ...], names: dict[str, Any]
 ) -> ExpressionPool:
     """A pool as it was pickled."""
     pool = base.extended(max_nodes) if base else ExpressionPool(max_nodes)
@@ -469,7 +477,7 @@ def _restored(
     for index, known in zip(indexes, pool.index, strict=True):
         index |= known
     pool.index = indexes
-    pool.landmarks, pool.has_grammar, pool.exact_choices, pool.pointers = names
+    vars(pool).update(names)
     return pool
 
 

@@ -23,6 +23,10 @@ from app.constraint.schema.lowering.form import Form
 from app.constraint.schema.lowering.plenty import LevelsNeeded, Plenty, few
 from app.core.errors import ConstraintTooComplex
 
+_FEW = 16
+"""Values of which those that are left are kept in states; of more, what was said is remembered,
+where that can be."""
+
 _MOST_WANTED = 6
 """Nodes that some items must satisfy, in one branch; each may double what must be told apart."""
 
@@ -205,7 +209,7 @@ class ArrayWriter:
         """``uniqueItems``: items from a finite set, each used once; others by what was said."""
         plain = not shape.prefix and not shape.wanted
         values = self._values(shape.rest, form=self._form) if plain else None
-        if values is None:
+        if values is None or (len(values) > _FEW and self._text.apart and self._form == Form.ANY):
             return self._by_memory(shape)
         high = len(values) if shape.high is None else min(shape.high, len(values))
         if high < shape.low:
