@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from app.constraint.automaton.automaton import Automaton
-from app.constraint.json.whitespace import Whitespace
 from app.constraint.distinct.places import Place, Places, Repeated
 from app.constraint.distinct.plans import Plans
+from app.constraint.json.whitespace import Whitespace
 from app.constraint.pieces.automaton import PieceAutomaton
 from app.constraint.pieces.binding import BoundDerivatives
 from app.constraint.program import Program

@@ -8,8 +8,8 @@ from itertools import chain
 from operator import itemgetter
 from typing import Any, Protocol, TypeVar
 
-from app.constraint.language.expressions import Expression
 from app.constraint.distinct.places import Place
+from app.constraint.language.expressions import Expression
 
 _Left = TypeVar("_Left")
 

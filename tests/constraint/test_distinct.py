@@ -19,7 +19,7 @@ from app.core.composite import FixedText, Series
 from app.core.errors import RejectedToken, UnsupportedSchema
 from app.text import Vocabulary
 from tests.conformance.tokenizers import tokenizer
-from tests.constraint.test_masks import acceptable, brute_force, random_walk, tokens_of
+from tests.constraint.test_masks import acceptable, brute_force, random_walk
 from tools import datasets
 
 PIECES = [

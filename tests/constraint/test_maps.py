@@ -11,14 +11,14 @@ from typing import Any
 import jsonschema
 import pytest
 
-from app.constraint import Compiler, Composite, Grammar, JsonSchema, compile_program
+from app.constraint import Compiler, Composite, Grammar, JsonSchema
 from app.constraint.constraint import CompiledConstraint
 from app.core.composite import FixedText, Series
 from app.core.errors import RejectedToken
 from app.core.json_scan import Place
 from app.text import Vocabulary
-from tests.constraint.test_masks import acceptable, random_walk
 from tests.constraint.test_distinct import Choosing, compare, follow, leap
+from tests.constraint.test_masks import acceptable, random_walk
 from tests.constraint.walks import Walker
 
 PIECES = [

@@ -8,6 +8,8 @@ from typing import Any
 
 from app.constraint.automaton.automaton import Automaton
 from app.constraint.automaton.trie import DEAD
+from app.constraint.distinct.places import Place, Places, Repeated
+from app.constraint.distinct.plans import Plans
 from app.constraint.language.derivatives import Derivatives
 from app.constraint.language.expressions import (
     INFINITE,
@@ -17,8 +19,6 @@ from app.constraint.language.expressions import (
     Notation,
 )
 from app.constraint.limits import Limits
-from app.constraint.distinct.places import Place, Places, Repeated
-from app.constraint.distinct.plans import Plans
 from app.constraint.program import Program, build
 from app.core.constraint import ConstraintSpec
 from tests.constraint.orders import Here, OrderSearch

@@ -27,9 +27,9 @@ _CLOSING = b"}]"
 _BLANKS = b" \n\r\t"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)  # not frozen: each token may make one; nothing changes it
 class Names:
-    """Where a text stands. Immutable."""
+    """Where a text stands."""
 
     open: tuple[Said | None, ...] = ()
     """The names of each container that is open, from the outermost; None for an array."""
@@ -67,6 +67,9 @@ class NameScan:
         self._ends = frozenset(notation.quote[:1] + (b"\\" if notation.escaped else b""))
         self.end = _COLON if notation.bare_names else notation.quote[-1]
         """The byte that ends a name."""
+        self.any_end = b"~z" + (b":" if notation.bare_names else notation.quote)
+        """The end of a name that nobody says."""
+        self.any_name = (b"" if notation.bare_names else notation.quote) + self.any_end
 
     def after(self, names: Names, data: bytes) -> Names | int:
         """Where the text stands after ``data``; where a name comes again, the index of its end."""

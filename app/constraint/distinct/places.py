@@ -44,7 +44,7 @@ class Repeated(Exception):
         self.length = length
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)  # not frozen: each token makes one; nothing changes it
 class Place:
     """Where an answer stands. ``frames`` has one for each level."""
 
@@ -57,13 +57,18 @@ class Place:
     @property
     def near(self) -> list[int]:
         """The levels at which the item that is being written may yet be one that was said."""
+        if not self.frames:
+            return []
         sides = zip(self.frames, self.begun, strict=True)
         return [level for level, (frame, begun) in enumerate(sides) if begun and frame.near]
 
     @property
     def is_near(self) -> bool:
         """Whether such an item, or a name, may yet be one that was said."""
-        return self.names.near is not None or bool(self.near)
+        if self.frames and self.near:
+            return True
+        names = self.names
+        return (names.name is not None or names.is_next) and names.near is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,6 +255,8 @@ class Places:
         if name is None:
             rest, said = self.levels.rest(place.state, near[0]), place.frames[near[0]].near
             return self.items.count(rest, said + 1) > said or self.away(place) is not None
+        if self._has_any_name(place, name):
+            return True
         ending = self.ending_of_name(place)
         if ending is None or ending.counting.count(ending.rest, name.near + 1) > name.near:
             return True
@@ -260,6 +267,29 @@ class Places:
                 self._names_left.clear()
             known = self._names_left[key] = self.away(place) is not None
         return known
+
+    def _has_any_name(self, place: Place, name: Frame) -> bool:
+        """Whether the only name that may come here is new, or one that nobody says may come.
+
+        Cheap, and so it is in nearly all places.
+        """
+        scan, names = self._scan_of(place), place.names
+        forced = self.automaton.forced(place.state).text
+        if len(forced) > 1:
+            after = scan.after(names, forced)
+            if not isinstance(after, int) and after.open[: len(names.open)] != names.open:
+                return True
+        if not place.names.is_next:
+            end = scan.any_end
+            leads_on = self.automaton.step(place.state, end) != DEAD
+        else:
+            end = scan.any_name
+            step, state = self.automaton.step, place.state
+            leads_on = step(state, end) != DEAD or step(state, b" " + end) != DEAD
+        return leads_on and name.text + end not in name.said
+
+    def _scan_of(self, place: Place) -> NameScan:
+        return self._whole or self._scans[self.levels.front(place.state).text]
 
     def begins(self, place: Place) -> int | None:
         """The level of which an item begins here that may be one that was said; None: no item."""
@@ -273,7 +303,7 @@ class Places:
     def ending_of_name(self, place: Place) -> Ending | None:
         """What is left of the name that ``place`` is in, or in front of; None where a choice of
         something else comes before it."""
-        scan = self._whole or self._scans[self.levels.front(place.state).text]
+        scan = self._scan_of(place)
         opening, state = b"", place.state
         if place.names.is_next and not scan.notation.bare_names:
             opening, state = self._behind_quote(state, scan.notation.quote)

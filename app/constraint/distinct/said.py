@@ -21,7 +21,7 @@ class Said:
         return at < len(self.texts) and self.texts[at] == text
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)  # not frozen: each byte may make one; nothing changes it
 class Frame:
     """What was said in a container, and the text that is being written: of an item, or a name.
 

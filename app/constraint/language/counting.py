@@ -80,6 +80,8 @@ class Counting:
 
         Raises as ``Derivatives.row``.
         """
+        if self._least.get(expression, 0) >= most > 0:
+            return most
         if most <= 1:
             return int(most == 1 and self._derivatives.is_alive(expression))
         passed = []
@@ -98,7 +100,7 @@ class Counting:
         known = self._exact.get(expression)
         if known is not None:
             return min(known, most)
-        if expression in self._open or self._least.get(expression, 0) >= most:
+        if expression in self._open:
             return most  # a way back to where it began: without end
         if self._nested >= _MOST_NESTED:
             self.is_exact = False
