@@ -212,12 +212,16 @@ class FiniteState:
         self._constraint = constraint
         self._text = text
 
-    def mask(self, budget: int | None = None, *, work: int | None = None) -> Mask:
+    gave_up = False
+
+    def mask(
+        self, budget: int | None = None, *, work: int | None = None, last: bool = False
+    ) -> Mask:
         mask = self._constraint.mask(self._text, budget)
         assert budget is None or mask.any(), "the budget was not kept"
         return mask
 
-    def prepare(self, *, work: int) -> None:
+    def prepare(self, *, work: int, last: bool = False) -> None:
         pass
 
     def accept(self, token_id: int, *, budget: int | None = None) -> None:

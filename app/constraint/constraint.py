@@ -123,6 +123,7 @@ class AutomatonState:
         "_masks",
         "_state",
         "_work",
+        "gave_up",
     )
 
     def __init__(
@@ -141,13 +142,18 @@ class AutomatonState:
         """Steps of work so far for the mask that is being worked on, or for what is prepared."""
         self._learned = 0
         """What was worked out when that was last left."""
+        self.gave_up = False
+        """See ``ConstraintState.gave_up``."""
 
-    def mask(self, budget: int | None = None, *, work: int | None = None) -> Mask:
+    def mask(
+        self, budget: int | None = None, *, work: int | None = None, last: bool = False
+    ) -> Mask:
         self._allow(_WORK_PER_MASK if work is None else work)
+        self.gave_up = False
         try:
             mask = self._mask(budget)
         except TooMuchWork as error:
-            if work is not None and self._work + work <= self._most_work:
+            if work is not None and not last and self._work + work <= self._most_work:
                 raise self._pending(work) from error
             mask = self._narrow_mask()
         except ConstraintTooComplex:
@@ -155,13 +161,13 @@ class AutomatonState:
         self._work = 0
         return mask
 
-    def prepare(self, *, work: int) -> None:
+    def prepare(self, *, work: int, last: bool = False) -> None:
         self._allow(work)
         try:
             if not self.is_complete or not self._automaton.is_final(self._state):
                 self._automaton.forced(self._state)
         except TooMuchWork as error:
-            if self._work + work <= self._most_work:
+            if not last and self._work + work <= self._most_work:
                 raise self._pending(work) from error
             raise
         self._work = 0
@@ -179,6 +185,7 @@ class AutomatonState:
 
     def _narrow_mask(self) -> Mask:
         """The one token that a shortest completion begins with, or the end where that is empty."""
+        self.gave_up = True
         self._allow(2 * _WORK_PER_CALL)
         text = self.shortest_completion()
         self._automaton.derivatives.lead_along(self._automaton.expression(self._state), text)
@@ -327,9 +334,14 @@ class PlaceState(AutomatonState):
         """Whether tokens along what was said are among them."""
         self._tried = 0
 
-    def _mask(self, budget: int | None) -> Mask:
+    def mask(
+        self, budget: int | None = None, *, work: int | None = None, last: bool = False
+    ) -> Mask:
         if self._watchful and not self._looked:
             self._look()
+        return super().mask(budget, work=work, last=last)
+
+    def _mask(self, budget: int | None) -> Mask:
         plan, first = self._plan, None
         if budget is not None and plan is not None:
             # The same way as the plan is longer than the state knows others may be, too.
@@ -349,8 +361,12 @@ class PlaceState(AutomatonState):
         return mask
 
     def _look(self) -> None:
-        """Bar the tokens along what was said that repeat it, once."""
+        """Bar the tokens along what was said that repeat it, once.
+
+        How much that is does not depend on what was worked out before, as answers would.
+        """
         self._looked = True
+        self._allow(_WORK_PER_CALL)
         if not self._place.is_near and self._places.begins(self._place) is None:
             return
         trie = self._index.trie
@@ -368,7 +384,7 @@ class PlaceState(AutomatonState):
                 raise RejectedToken(f"{data!r} cannot follow here")
             plan = _behind(self._plan, data)
             if budget is not None:
-                plan = self._within(place, plan, budget)
+                plan = self._within(place, plan, budget, data)
         except Repeated as repeated:
             self._bar(self._index.beginning(data[: repeated.length]))
             self._watchful = True
@@ -416,21 +432,29 @@ class PlaceState(AutomatonState):
             return False
         return True
 
-    def _within(self, place: PlaceInText, plan: _Plan | None, budget: int) -> _Plan | None:
+    def _within(
+        self, place: PlaceInText, plan: _Plan | None, budget: int, data: bytes = b""
+    ) -> _Plan | None:
         """A completion of ``place`` within ``budget`` tokens; None where that is not in question.
 
-        Raises ``_NotWithin``.
+        ``data`` leads there from where the answer stands. Raises ``_NotWithin``.
         """
         if self._plans.is_plain(place):
             if self._distances.of(place.state, budget) <= budget:
                 return None
         elif self._plans.bound(place) <= budget:
             return None
-        if plan is None or plan.left > budget:
-            plan = self._planned(place)
-        if plan.left > budget:
-            raise _NotWithin
-        return plan
+        if plan is not None and plan.left <= budget:
+            return plan
+        planned = self._planned(place)
+        if planned.left <= budget:
+            return planned
+        if data and self._plan is None:  # from now on there is one that can be kept to
+            self._plan = self._planned(self._place)
+            plan = _behind(self._plan, data)
+            if plan is not None and plan.left <= budget:
+                return plan
+        raise _NotWithin
 
     def _planned(self, place: PlaceInText) -> _Plan:
         text = self._plans.completion(place)

@@ -44,7 +44,13 @@ class Vocabulary(Protocol):
 class ConstraintState(Protocol):
     """Where one answer stands in its constraint. Not thread-safe; owned by the engine."""
 
-    def mask(self, budget: int | None = None, *, work: int | None = None) -> Mask:
+    gave_up: bool
+    """Whether the last mask is only the first token of a shortest completion, as more would have
+    been too much work, or was drawn in vain too often."""
+
+    def mask(
+        self, budget: int | None = None, *, work: int | None = None, last: bool = False
+    ) -> Mask:
         """Tokens allowed next, end of sequence included where ``is_complete``. Read only.
 
         A token that ``accept`` raised ``DrawAgain`` for is left out.
@@ -56,14 +62,14 @@ class ConstraintState(Protocol):
 
         ``work`` bounds what the call may cost, in steps of about a microsecond; where that is not
         enough it raises ``WorkPending``, and the same call later goes on from there. A mask that
-        was asked for before costs none.
+        was asked for before costs none. With ``last`` there will be no later call: it gives up.
         """
 
-    def prepare(self, *, work: int) -> None:
+    def prepare(self, *, work: int, last: bool = False) -> None:
         """Work out what ``forced`` and ``is_final`` are here, for as much work.
 
         Raises ``WorkPending`` as ``mask`` does, or ``ConstraintTooComplex`` where it takes more
-        than one mask may in all.
+        than one mask may in all, or with ``last`` more than this.
         """
 
     def accept(self, token_id: int, *, budget: int | None = None) -> None:

@@ -38,6 +38,8 @@ class Tally:
     skipped: int = 0
     budget_closed: int = 0
     drawn_again: int = 0
+    put_off: int = 0
+    given_up: int = 0
 
 
 class Decoder:
@@ -68,6 +70,10 @@ class Decoder:
         """The counts since the last call."""
         tally, self._tally = self._tally, Tally()
         return tally
+
+    def put_off(self) -> None:
+        """A mask takes more work than a step has time for."""
+        self._tally.put_off += 1
 
     def begin(self, sequence: Sequence) -> None:
         """Leap over a forced opening, before anything of the sequence is computed."""
@@ -128,13 +134,13 @@ class Decoder:
             sequence.prediction.record(came)
         return came
 
-    def masks(self, portion: Portion, work: int) -> list[Mask | None]:
+    def masks(self, portion: Portion, work: int, *, last: bool = False) -> list[Mask | None]:
         """Masks for the draws of ``portion``: after the answer, and after some drafted tokens.
 
-        ``work`` bounds what the first may cost (see ``ConstraintState.mask``), and all the others
-        together: they may be of no use. Ends early where a mask excludes the token drafted next,
-        as what follows it cannot be drawn, and where a mask takes more work. Raises
-        ``WorkPending`` if the first one does.
+        ``work`` and ``last`` bound what the first may cost (see ``ConstraintState.mask``), and
+        ``work`` all the others together: they may be of no use. Ends early where a mask excludes
+        the token drafted next, as what follows it cannot be drawn, and where a mask takes more
+        work. Raises ``WorkPending`` if the first one does.
         """
         sequence, draft = portion.sequence, portion.draft.tokens
         state = sequence.state
@@ -142,7 +148,8 @@ class Decoder:
             if sequence.stop_tokens is None:
                 return [None] * len(portion.draws)
             return [self._edit(sequence, None, None, ahead) for ahead in portion.draws]
-        masks = [self._mask(sequence, state, (), work)]
+        masks = [self._mask(sequence, state, (), work, last=last)]
+        self._tally.given_up += state.gave_up
         if not draft:
             return masks
         state = state.copy()
@@ -159,11 +166,24 @@ class Decoder:
         return masks
 
     def _mask(
-        self, sequence: Sequence, state: ConstraintState, draft: Seq[int], work: int
+        self,
+        sequence: Sequence,
+        state: ConstraintState,
+        draft: Seq[int],
+        work: int,
+        *,
+        last: bool = False,
     ) -> Mask | None:
         """The mask of the draw after ``draft``, where ``state`` stands."""
-        budget = sequence.finishes_in_budget
-        mask = self._budget_mask(sequence, state, draft, work) if budget else state.mask(work=work)
+        budget = self._budget(sequence, draft)
+        # First what is kept for all answers: so no turn's work on it is lost to the other's.
+        plain = None if sequence.budget_closed else state.mask(work=work, last=last)
+        mask = plain
+        if mask is None or budget is not None:
+            mask = state.mask(budget, work=work, last=last)
+        if plain is not None and mask is not plain and not np.array_equal(mask, plain):
+            sequence.budget_closed = True
+            self._tally.budget_closed += 1
         return self._edit(sequence, mask, state, len(draft))
 
     def _edit(
@@ -181,18 +201,6 @@ class Decoder:
             edited = self._edited.get(mask, edit)
             sequence.edited = mask, edit, edited
         return edited
-
-    def _budget_mask(
-        self, sequence: Sequence, state: ConstraintState, draft: Seq[int], work: int
-    ) -> Mask:
-        budget = self._budget(sequence, draft)
-        mask = state.mask(budget=budget, work=work)
-        if not sequence.budget_closed:
-            plain = state.mask(work=work)
-            if mask is not plain and not np.array_equal(mask, plain):
-                sequence.budget_closed = True
-                self._tally.budget_closed += 1
-        return mask
 
     def take(self, sequence: Sequence, sampled: SampledToken) -> int:
         """Add a drawn token to the answer, then leap if the way on is forced.

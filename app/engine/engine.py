@@ -42,6 +42,12 @@ _NOT_SEEN = (
 )
 
 
+_TOOK_LONG = (
+    "request %s: a token mask took too much work; the answer goes on with the first token of its "
+    "shortest completion"
+)
+
+
 class Engine:
     """Runs many answers at once over one runner. Everything on one thread.
 
@@ -282,7 +288,8 @@ class Engine:
         """
         try:
             if sequence.state is not None:
-                sequence.state.prepare(work=self._unopened.work_for(sequence))
+                turns = self._unopened
+                sequence.state.prepare(work=turns.work_for(sequence), last=turns.is_last(sequence))
             self._unopened.done(sequence)
             self._decoder.begin(sequence)
         except WorkPending as pending:
@@ -305,13 +312,18 @@ class Engine:
                 continue
             sequence = portion.sequence
             try:
-                masks = self._decoder.masks(portion, self._unmasked.work_for(sequence))
+                turns = self._unmasked
+                work, last = turns.work_for(sequence), turns.is_last(sequence)
+                masks = self._decoder.masks(portion, work, last=last)
+                if last:
+                    _log.warning(_TOOK_LONG, sequence.request.request_id)
                 draws += portion.draws_from(masks, self._decoder.spelling)
                 portion.num_usable = len(masks)
                 self._unmasked.done(sequence)
             except WorkPending as pending:
                 # Nothing is drawn; the next step computes the last token again.
                 self._unmasked.put_off(sequence, pending)
+                self._decoder.put_off()
             except Exception as error:
                 self._fail(sequence, error)
                 self._forget(sequence)

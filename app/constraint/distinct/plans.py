@@ -40,7 +40,7 @@ class Plans:
         """Bytes that surely suffice to finish the answer; ``INFINITE`` where that is not plain."""
         places, near, name = self._places, place.near, place.names.near
         length = self._automaton.length(place.state)
-        if len(near) + (name is not None) > 1:
+        if len(near) + (name is not None) > 1 or self._pool.items_vary:
             return INFINITE
         if near:
             rest = places.levels.rest(place.state, near[0])
@@ -109,7 +109,10 @@ class Plans:
         counting, opening, quote = self._strings, b"", b""
         if not place.is_near:
             assert level is not None
-            key = rest = self._pool.union(places.levels.front(place.state).items[level])
+            items = places.levels.front(place.state).items[level]
+            if len(items) > 1:  # it may matter which of them comes
+                return None
+            key = rest = items[0]
             said = place.frames[level].said
         else:
             ending = places.ending_of_name(place) if place.names.is_next else None

@@ -123,6 +123,8 @@ class Nodes:
         """Those of the texts that are marked as such."""
         self.items_are_needed = False
         """Whether some container must have an item of those that differ."""
+        self.items_vary = False
+        """Whether what may follow such an item depends on which it is."""
         self.needed_names: set[Expression] = set()
         """The names, with their quotes, of objects that must have some that are left open."""
         self.pointers: dict[str, int] = {}

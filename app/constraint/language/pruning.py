@@ -50,6 +50,7 @@ def pruned(pool: ExpressionPool, root: Expression) -> tuple[ExpressionPool, Expr
     result.has_free_names = pool.has_free_names
     result.notations = pool.notations
     result.items_are_needed = pool.items_are_needed
+    result.items_vary = pool.items_vary
     result.needed_names = {moved[expression] for expression in pool.needed_names}
     result.pointers = pool.pointers
     return result, moved[root]

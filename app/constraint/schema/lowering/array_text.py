@@ -234,8 +234,8 @@ class ArrayWriter:
                 raise few(_asked(shape))
             return self._pool.empty
         self._told_apart = True
-        if shape.low or shape.wanted:
-            self._pool.items_are_needed = True
+        self._pool.items_are_needed |= bool(shape.low or shape.wanted)
+        self._pool.items_vary |= bool(shape.wanted)
         return self._items(shape)
 
     def _most(self, shape: ArrayShape, form: Form) -> int | None:
