@@ -56,6 +56,7 @@ demo-vision: $(STAMP)
 
 fuzz: $(STAMP)
 	$(BIN)/python -m tests.conformance.fuzz_api --examples 2000
+	$(BIN)/python -m tests.conformance.agreement --objects --count 1500
 
 clean:
 	rm -rf $(VENV) .clients .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

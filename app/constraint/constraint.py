@@ -390,6 +390,7 @@ class PlaceState(AutomatonState):
             self._watchful = True
         except (TooMuchWork, _NotWithin):
             self._bar(self._index.spelled(data))
+            self._tried += MOST_TRIED // 2  # others cost as much to try, and may fit as little
         else:
             self._stand(place, plan)
             return

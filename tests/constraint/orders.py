@@ -66,7 +66,8 @@ class OrderSearch:
         elif isinstance(value, list) and value:
             yield from self._after_items(self._step(here, "["), value, 0, set())
         else:
-            yield self._step(here, json.dumps(value, ensure_ascii=False))
+            plain = isinstance(value, float)  # a subclass may know a spelling without an exponent
+            yield self._step(here, repr(value) if plain else json.dumps(value, ensure_ascii=False))
 
     def _after_members(
         self,

@@ -16,7 +16,7 @@ import pytest
 from app.constraint import Compiler, Composite, Grammar, JsonSchema, compile_program
 from app.constraint.constraint import AutomatonState, CompiledConstraint
 from app.core.composite import FixedText, Series
-from app.core.errors import RejectedToken, UnsupportedSchema
+from app.core.errors import RejectedToken, UnsatisfiableSchema, UnsupportedSchema
 from app.text import Vocabulary
 from tests.conformance.tokenizers import tokenizer
 from tests.constraint.test_masks import acceptable, brute_force, random_walk
@@ -355,12 +355,17 @@ def test_items_differ_inside_an_answer_with_text_around_it(compiler: Compiler) -
         unique(prefixItems=[{"enum": [1, 2]}, {"const": 1}], minItems=2),
         unique(items=unique(items={"type": "integer", "minimum": 0, "maximum": 9})),
         unique(contains={"type": "boolean"}, minContains=3),
-        unique(items={**RECORD, "properties": {"a": {"enum": [1, 2]}}}, minItems=3),
     ],
 )
 def test_lists_that_may_run_out_of_values_are_refused_by_name(schema: Any) -> None:
     with pytest.raises(UnsupportedSchema, match="the keyword 'uniqueItems' at "):
         compile_program(JsonSchema(schema))
+
+
+def test_a_list_of_more_records_than_there_are_has_no_value() -> None:
+    few = unique(items={**RECORD, "properties": {"a": {"enum": [1, 2]}}}, minItems=3)
+    with pytest.raises(UnsatisfiableSchema):
+        compile_program(JsonSchema(few))
 
 
 def test_a_schema_inside_a_grammar_refuses_what_has_no_list() -> None:

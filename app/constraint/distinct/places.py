@@ -163,6 +163,20 @@ class Places:
             here = after
         return here
 
+    def behind_item(self, place: Place, level: int, text: bytes) -> Place | None:
+        """The place behind ``text``, a whole item of ``level`` that begins here and was not said, and
+        in which nothing has to differ; None where an answer may not go on so."""
+        self._spend(2 * _STEP_WORK)
+        state = self.automaton.step(place.state, text)
+        begun = self.levels.front(state).begun
+        if state == DEAD or len(begun) != len(place.begun) or not begun[level]:
+            return None
+        frames = [
+            frame.after(text) if inside else frame
+            for frame, inside in zip(place.frames, begun, strict=True)
+        ]
+        return Place(state, tuple(frames), begun, self._named(place, text, state))
+
     def step(self, place: Place, byte: int) -> Place | None:
         """The place after ``byte``, as ``advance`` has it, but for whether it can be finished."""
         self._spend(_STEP_WORK)

@@ -118,7 +118,7 @@ class Plans:
             ending = places.ending_of_name(place) if place.names.is_next else None
             if ending is None or name is None or place.near:
                 return None
-            key, said, rest = ~len(place.names.open), name.said, ending.rest
+            key, level, said, rest = ~len(place.names.open), None, name.said, ending.rest
             counting, opening, quote = ending.counting, ending.opening, ending.quote
         if key not in sources:
             sources[key] = counting.strings(rest)
@@ -126,10 +126,10 @@ class Plans:
         for text in sources[key]:
             if quote + text in said:
                 continue
-            try:
-                after = places.advance(place, opening + text)
-            except Repeated:
-                after = None
+            if level is not None and self._pool.regular[rest]:
+                after = places.behind_item(place, level, text)
+            else:
+                after = self._advanced(place, opening + text)
             if after is not None:
                 return opening + text, after
             tried += 1
@@ -137,3 +137,9 @@ class Plans:
                 break
         del sources[key]
         return None
+
+    def _advanced(self, place: Place, text: bytes) -> Place | None:
+        try:
+            return self._places.advance(place, text)
+        except Repeated:
+            return None

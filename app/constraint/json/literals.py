@@ -67,6 +67,13 @@ class LiteralText(JsonText):
     def spelled(self, value: str) -> bytes:
         return self.notation.content(value).encode(errors="surrogatepass")
 
+    def read(self, content: bytes) -> str:
+        if not self.notation.escaped:
+            return content.decode()
+        if self.notation.quote == "'":
+            content = content.replace(b"\\'", b"'").replace(b'"', b'\\"')
+        return super().read(content)
+
     def written(self, value: Any, depth: int = 0) -> bytes:
         return self.notation.written(value).encode(errors="surrogatepass")
 

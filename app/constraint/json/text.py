@@ -166,6 +166,11 @@ class JsonText:
         """What stands between the quotes of the string ``value``."""
         return json_text(value)[1:-1]
 
+    def read(self, content: bytes) -> str:
+        """The string of which ``content`` is the plain spelling, as ``spelled`` writes it."""
+        text: str = json.loads(b'"' + content + b'"')
+        return text
+
     def written(self, value: Any, depth: int = 0) -> bytes:
         """``value`` as text."""
         return self.whitespace.written(value, depth)

@@ -7,7 +7,7 @@ so that tails are shared and the cost is linear in the members where nothing is 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from app.constraint.cached_method import cached_method
 from app.constraint.json.text import JsonText
@@ -22,6 +22,7 @@ from app.constraint.schema.objects import (
     ObjectShape,
     SomeMember,
     is_that_member,
+    member_goal,
 )
 from app.constraint.schema.strings import Strings
 from app.core.errors import ConstraintTooComplex, UnsupportedSchema
@@ -90,6 +91,8 @@ class ObjectWriter:
             return self.pool.empty
         if len(wanted) > _MOST_WANTED or (wanted and self.once and shape.open):
             raise ConstraintTooComplex("too many negations of what members may be, in one object")
+        if wanted and shape.open:
+            shape = self._with_few(nodes, shape)
         names = property_names(nodes)
         members: list[_Written] = []
         for member in shape.members:
@@ -110,6 +113,17 @@ class ObjectWriter:
         items = _Tails(self, members, free, blocks, shape).build(everything)
         may_be_empty = not shape.low and not wanted and not any(m.required for m in members)
         return self._text.begun(b"{}", items, may_be_empty=may_be_empty, depth=self._depth)
+
+    def _with_few(self, nodes: Goal, shape: ObjectShape) -> ObjectShape:
+        """``shape`` with members for the names of wanted ones, where these are few: others with
+        these names might leave none for them."""
+        members = [*shape.members]
+        for node in shape.some:
+            declared = [member.name for member in members]
+            for name in self._free_names.few(nodes, declared, node):
+                goal = member_goal(nodes, name, self._strings.key_matches)
+                members.append(Member(name, goal, required=False))
+        return replace(shape, members=tuple(members))
 
     def _member(self, names: Goal, member: Member, wanted: tuple[Node, ...]) -> _Written:
         pool = self.pool
@@ -299,7 +313,7 @@ class _Tails:
         for size in range(1, missing.bit_count() + 1):
             needed = max(low - size, 0)
             if self._writer.counts_free or not needed:
-                others = pool.repeat(more, needed, self._room(count + size))
+                others = pool.repeat(more, needed, self._free_room(count + size, 0))
                 options.append(pool.concatenate(others, between, self._last(missing, size)))
         return pool.union(options)
 
@@ -317,7 +331,7 @@ class _Tails:
             room, last = self._room(size), self._last(missing, size)
             if size >= self._low and (room is None or room >= 0):
                 options.append(last)
-            others = pool.repeat(more, max(self._low - size - 1, 0), self._room(size + 1))
+            others = pool.repeat(more, max(self._low - size - 1, 0), self._free_room(size + 1, 1))
             options.append(pool.concatenate(self._free, others, between, last))
         return pool.union(options)
 
