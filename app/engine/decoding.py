@@ -179,7 +179,7 @@ class Decoder:
         # First what is kept for all answers: so no turn's work on it is lost to the other's.
         plain = None if sequence.budget_closed else state.mask(work=work, last=last)
         mask = plain
-        if mask is None or budget is not None:
+        if mask is None or (budget is not None and not state.gave_up):
             mask = state.mask(budget, work=work, last=last)
         if plain is not None and mask is not plain and not np.array_equal(mask, plain):
             sequence.budget_closed = True

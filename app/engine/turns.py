@@ -12,7 +12,7 @@ T = TypeVar("T")
 WORK_AT_ONCE = 2_000
 """Steps of work (see ``ConstraintState.mask``) that one answer may cost a step of the engine."""
 
-_WORK_IN_TURN = 15_000
+_WORK_IN_TURN = 8_000
 """The same for the one whose turn it is, of those that this was not enough for."""
 
 _IN_VAIN = 3

@@ -25,7 +25,7 @@ _STEP_WORK = 4
 _MOST_RUNS = 16_384
 _MOST_LEFT = 1024
 
-_MOST_ALONG = 256
+_MOST_ALONG = 512
 """Texts along which repetitions are looked for before they come."""
 _FEW = 1024
 """Endings of which what was said may leave none."""
@@ -72,6 +72,15 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
+class NextItem:
+    """An item that comes next: its level, the blanks before it, and what it may be."""
+
+    level: int
+    blanks: bytes
+    ways: list[Expression]
+
+
+@dataclass(frozen=True, slots=True)
 class Ending:
     """How a name may go on: ``opening``, with its quote, if it has not begun; then what counts
     the endings of ``rest``."""
@@ -96,6 +105,7 @@ class Places:
         self._spend = derivatives.spend
         self._runs: dict[tuple[State, bytes], State | None] = {}
         self._openings: dict[State, tuple[bytes, State]] = {}
+        self._next: dict[State, tuple[bytes, dict[int, list[Expression]]]] = {}
         self._names_left: dict[tuple[State, bytes, tuple[bytes, ...]], bool] = {}
         self._whole = None if notation is None else NameScan(notation)
         notations = pool.notations if pool.has_free_names else []
@@ -117,7 +127,7 @@ class Places:
     @property
     def nbytes(self) -> int:
         counted = len(self.items) + sum(map(len, self._names.values()))
-        runs = len(self._runs) + len(self._openings) + len(self._names_left)
+        runs = len(self._runs) + len(self._next) + len(self._openings) + len(self._names_left)
         return self.levels.nbytes + 200 * runs + 100 * counted
 
     def start(self) -> Place:
@@ -305,14 +315,27 @@ class Places:
     def _scan_of(self, place: Place) -> NameScan:
         return self._whole or self._scans[self.levels.front(place.state).text]
 
-    def begins(self, place: Place) -> int | None:
-        """The level of which an item begins here that may be one that was said; None: no item."""
+    def next_item(self, place: Place) -> NextItem | None:
+        """The item that begins here, perhaps behind blanks, if it may be one that was said."""
         if not place.frames:
             return None
-        for level in self.levels.front(place.state).items:
+        blanks, items = self._next_items(place.state)
+        for level, ways in items.items():
             if level < len(place.frames) and place.frames[level].said.texts:
-                return level
+                return NextItem(level, blanks, ways)
         return None
+
+    def _next_items(self, state: State) -> tuple[bytes, dict[int, list[Expression]]]:
+        """The blanks before the items that may begin next, and by level what they may be."""
+        known = self._next.get(state)
+        if known is None:
+            blanks, items = b"", self.levels.front(state).items
+            forced = self.automaton.forced(state).text if not items else b""
+            if forced and forced[0] in _BLANKS:
+                blanks = forced[: len(forced) - len(forced.lstrip(_BLANKS))]
+                items = self.levels.front(self.automaton.step(state, blanks)).items
+            known = self._next[state] = blanks, items
+        return known
 
     def ending_of_name(self, place: Place) -> Ending | None:
         """What is left of the name that ``place`` is in, or in front of; None where a choice of
@@ -394,10 +417,10 @@ class Places:
         """
         said: dict[bytes, None] = {}
         few = False
-        if (level := self.begins(place)) is not None:
-            said |= dict.fromkeys(place.frames[level].said.texts)
-            items = self.levels.front(place.state).items[level]
-            few = self.items.count(self.automaton.pool.union(items), _FEW) < _FEW
+        if (item := self.next_item(place)) is not None:
+            texts = place.frames[item.level].said.texts
+            said |= dict.fromkeys([item.blanks + text for text in texts])
+            few = self.items.count(self.automaton.pool.union(item.ways), _FEW) < _FEW
         for level in place.near:
             said |= dict.fromkeys(place.frames[level].rests)
             few = few or self.items.count(self.levels.rest(place.state, level), _FEW) < _FEW

@@ -34,7 +34,7 @@ class Plans:
         pool = self._pool
         if pool.needed_names or pool.items_are_needed or place.is_near:
             return False
-        return self._places.begins(place) is None
+        return self._places.next_item(place) is None
 
     def bound(self, place: Place) -> int:
         """Bytes that surely suffice to finish the answer; ``INFINITE`` where that is not plain."""
@@ -84,7 +84,7 @@ class Plans:
         sources: _Sources = {}
         done, text, position = bytearray(), self._automaton.shortest(place.state), 0
         while True:
-            if place.is_near or self._places.begins(place) is not None:
+            if place.is_near or self._places.next_item(place) is not None:
                 found = self._fresh(place, sources) or self._places.away(place)
                 if found is None:
                     return None
@@ -105,20 +105,24 @@ class Plans:
 
         None where that takes a search.
         """
-        places, level, name = self._places, self._places.begins(place), place.names.near
+        places, item, name = self._places, None, place.names.near
         counting, opening, quote = self._strings, b"", b""
         if not place.is_near:
-            assert level is not None
-            items = places.levels.front(place.state).items[level]
-            if len(items) > 1:  # it may matter which of them comes
+            item = places.next_item(place)
+            assert item is not None
+            if len(item.ways) > 1:  # it may matter which of them comes
                 return None
-            key = rest = items[0]
-            said = place.frames[level].said
+            opening, key, said = item.blanks, item.ways[0], place.frames[item.level].said
+            rest = key
+            for blank in opening:
+                after = places.step(place, blank)
+                assert after is not None
+                place = after
         else:
             ending = places.ending_of_name(place) if place.names.is_next else None
             if ending is None or name is None or place.near:
                 return None
-            key, level, said, rest = ~len(place.names.open), None, name.said, ending.rest
+            key, said, rest = ~len(place.names.open), name.said, ending.rest
             counting, opening, quote = ending.counting, ending.opening, ending.quote
         if key not in sources:
             sources[key] = counting.strings(rest)
@@ -126,10 +130,12 @@ class Plans:
         for text in sources[key]:
             if quote + text in said:
                 continue
-            if level is not None and self._pool.regular[rest]:
-                after = places.behind_item(place, level, text)
-            else:
+            if item is None:
                 after = self._advanced(place, opening + text)
+            elif self._pool.regular[rest]:
+                after = places.behind_item(place, item.level, text)
+            else:
+                after = self._advanced(place, text)
             if after is not None:
                 return opening + text, after
             tried += 1
