@@ -41,7 +41,7 @@ RUN install -D -m 755 cc /opt/leapjson/lib/triton/cc \
         && sh build.sh /opt/leapjson/lib/triton; \
     fi
 
-COPY README.md LICENSE ./
+COPY README.md LICENSE leapjson.py ./
 COPY app ./app
 RUN pip install --no-deps . && pip uninstall --yes pip
 

@@ -1,71 +1,78 @@
-# Set-up happens by itself: every target that needs the environment depends on its stamp.
+# Set-up happens by itself: a target that needs the environment depends on its stamp.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-STAMP := $(VENV)/.installed
+RUN := $(VENV)/.run
+TEST := $(VENV)/.test
 export OMP_WAIT_POLICY := PASSIVE
 
-.PHONY: run test unit format lint typecheck bench clients page browser demo-vision clean
+.PHONY: help run test test-all wide format lint typecheck fuzz bench clients page browser demo-vision clean
 
-run: $(STAMP)
-	$(BIN)/python -m app serve
+help:
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
 
-test: lint typecheck unit
+run: $(RUN)  ## serve the embedded demo model on http://127.0.0.1:8000
+	@$(BIN)/python -m app serve
 
-unit: $(STAMP)
-	$(BIN)/python -m pytest
+# Tests of one file run in one process, short files last.
+WORKERS ?= 2
+SPREAD := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+TESTED := $(BIN)/python tools/stages.py
+test: $(TEST)  ## lint, import rules, types and tests; WORKERS=2 processes run the tests
+	@$(TESTED) test $(SPREAD)
 
-format: $(STAMP)
-	$(BIN)/ruff format .
-	$(BIN)/ruff check --fix .
+test-all: $(TEST)  ## the same with the wide tests, which tests/wide.py lists
+	@$(TESTED) test-all $(SPREAD) -m 'wide or not wide'
 
-lint: $(STAMP)
-	$(BIN)/ruff format --check .
-	$(BIN)/ruff check .
-	$(BIN)/lint-imports
+WIDE ?= tests
+wide: $(TEST)  ## the wide tests alone; WIDE="tests/loadtest tests/tools" for those of some folders
+	@$(TESTED) wide $(SPREAD) -m wide $(WIDE)
 
-typecheck: $(STAMP)
-	$(BIN)/mypy
+HOURS ?= 1
+fuzz: $(TEST)  ## random inputs against oracles for HOURS=1; a failure is printed as a test to paste
+	@$(BIN)/python -m tests.conformance.fuzz --hours $(HOURS) --workers $(WORKERS)
+
+format: $(TEST)  ## format and fix what ruff can
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+lint: $(TEST)  ## format, lint and import rules
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/lint-imports
+
+typecheck: $(TEST)  ## types
+	@$(BIN)/mypy
 
 # Another run: make bench BENCH="run --url http://... --workload character"; see docs/performance.md.
 BENCH ?= run --workload lmsys tools extraction free --out loadtest/results/latest
-bench: $(STAMP)
-	$(BIN)/python -m loadtest $(BENCH)
+bench: $(TEST)  ## measure the server under load; docs/performance.md
+	@$(BIN)/python -m loadtest $(BENCH)
 
-# Real clients against servers of the demo models; needs Node and npm for those of Node.
-clients: $(STAMP)
-	$(BIN)/python -m tests.clients.run $(CLIENTS)
+# Needs Node and npm for the clients of Node.
+clients: $(TEST)  ## real client libraries against servers of the demo models; docs/clients.md
+	@$(BIN)/python -m tests.clients.run $(CLIENTS)
 
-# The page that the server shows at /, from its sources; needs Node and npm. See docs/page.md.
-page:
+page:  ## build the page of the server from its sources (Node and npm); docs/page.md
 	npm ci --no-audit --no-fund --loglevel=error --ignore-scripts --prefix app/page
 	npm run --silent --prefix app/page check
 	npm run --silent --prefix app/page build
 
-# The page in a real browser: part of make test where one is installed. See docs/page.md.
+# Part of make test where a browser is installed.
 BROWSERS := chromium chromium-browser google-chrome
-browser: $(STAMP)
+browser: $(TEST)  ## the page in a real browser; installs Chromium where apt-get may
 	@which $(BROWSERS) 2>/dev/null | grep -q . || \
 		{ [ "$$(id -u)" = 0 ] && which apt-get >/dev/null && apt-get install -qq -y chromium fonts-dejavu; } || \
 		{ echo 'No browser is here ($(BROWSERS)): sudo apt-get install chromium fonts-dejavu'; exit 1; }
-	$(BIN)/python -m pytest tests/browser
+	@$(BIN)/python -m pytest tests/browser
 
-# The demo that sees, trained anew: an hour on one core. See tools/demo_vision/README.md.
-demo-vision: $(STAMP)
-	$(BIN)/python -m tools.demo_vision train $(DEMO_VISION)
+demo-vision: $(TEST)  ## train the demo that sees: an hour on one core; tools/demo_vision/README.md
+	@$(BIN)/python -m tools.demo_vision train $(DEMO_VISION)
 
-fuzz: $(STAMP)
-	$(BIN)/python -m tests.conformance.fuzz_api --examples 2000
-	$(BIN)/python -m tests.conformance.agreement --objects --count 1500
+clean:  ## remove the environment and all caches
+	rm -rf $(VENV) .cache .clients .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 
-clean:
-	rm -rf $(VENV) .clients .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
-
-$(STAMP): pyproject.toml constraints.txt
+$(VENV)/.%: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo 'Leapjson needs Python 3.11 or later: make PYTHON=/path/to/python3.11'; exit 1; }
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet -c constraints.txt torch
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[test]"
-	touch $@
+	@$(PYTHON) tools/stages.py set-up $*

@@ -28,6 +28,9 @@ def main(arguments: list[str] | None = None) -> int:
 
         run = check.run if options.command == "check" else explain.run
         return reporting_errors(run, options)
+    if options.help_markdown:
+        print(settings_page())
+        return 0
     settings = _settings(parser, options)
     from app.server.serve import serve
 
@@ -67,9 +70,40 @@ def build_parser() -> argparse.ArgumentParser:
         else:
             action = "append" if field.annotation == tuple[str, ...] else "store"
             serve.add_argument(flag, action=action, metavar="VALUE", help=text)
+    serve.add_argument(
+        "--help-markdown", action="store_true", default=False, help="print docs/settings.md"
+    )
     add_check(commands)
     add_explain(commands)
     return parser
+
+
+def settings_page() -> str:
+    """The text of docs/settings.md: one table per section, made from the settings themselves."""
+    from app.server.settings import SECTIONS, Settings
+
+    page = [
+        "# Settings",
+        "",
+        "Each setting is an environment variable and a flag of `leapjson serve`: `--max-running` "
+        "for `LEAPJSON_MAX_RUNNING`. The flag wins.",
+        "`leapjson serve --help-markdown` writes this page.",
+    ]
+    for name, field in Settings.model_fields.items():
+        if name in SECTIONS:
+            page += [
+                "",
+                f"## {SECTIONS[name]}",
+                "",
+                "| variable | default | meaning |",
+                "|---|---|---|",
+            ]
+        default = "" if field.default in (None, ()) else f"`{str(field.default).lower()}`"
+        if name == "model":
+            default = "`demo`"
+        meaning = " ".join(str(field.description).split())
+        page.append(f"| `LEAPJSON_{name.upper()}` | {default} | {meaning} |")
+    return "\n".join(page)
 
 
 def _settings(parser: argparse.ArgumentParser, options: argparse.Namespace) -> Settings:
@@ -77,7 +111,11 @@ def _settings(parser: argparse.ArgumentParser, options: argparse.Namespace) -> S
 
     from app.server.settings import Settings
 
-    given = {key: value for key, value in vars(options).items() if key != "command"}
+    given = {
+        key: value
+        for key, value in vars(options).items()
+        if key not in ("command", "help_markdown")
+    }
     try:
         return Settings(**given)
     except ValidationError as error:

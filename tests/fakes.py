@@ -22,6 +22,7 @@ from app.core.cache import CacheGroup, StateSlots
 from app.core.constraint import Mask
 from app.core.errors import RejectedToken
 from app.core.images import PreparedImage
+from app.core.json_scan import JsonScan, Place
 from app.core.relaxation import Relaxation
 from app.core.step import (
     NOT_DRAWN,
@@ -220,6 +221,22 @@ class FiniteState:
         mask = self._constraint.mask(self._text, budget)
         assert budget is None or mask.any(), "the budget was not kept"
         return mask
+
+    def is_closing(self, mask: Mask, plain: Mask) -> bool:
+        scan = JsonScan()
+        for byte in self._text:
+            scan.push(byte)
+
+        def goes_on(piece: bytes) -> bool:
+            return b'"' not in piece if scan.place is Place.STRING else piece[0] not in b"]}"
+
+        going_on = [
+            token for piece, token in self._constraint.vocabulary.ids.items() if goes_on(piece)
+        ]
+        left, before = (
+            [each[token >> 5] >> (token & 31) & 1 for token in going_on] for each in (mask, plain)
+        )
+        return any(before) and not any(left)
 
     def prepare(self, *, work: int, last: bool = False) -> None:
         pass

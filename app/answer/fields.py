@@ -24,6 +24,16 @@ _BEGINS = (Place.VALUE, Place.FIRST_ITEM, Place.FIRST_KEY, Place.KEY)
 _COMMA = ord(",")
 
 
+@dataclass(frozen=True, slots=True)
+class ClosedValue:
+    """A value that was ended as ``max_tokens`` left no room for more of it."""
+
+    choice: int
+    function: str | None
+    """Whose arguments have it; None: the content."""
+    pointer: str
+
+
 class FieldReader:
     """Finds the values in the pieces of one choice: of its content, and of its calls' arguments."""
 
@@ -115,6 +125,13 @@ class ValueScanner:
             self._leaf(self._passed + len(self._kept))
         found, self._found = self._found, []
         return found
+
+    @property
+    def pointer(self) -> str:
+        """Of the value that is being written, or of the innermost around it that can be told."""
+        inside = self._scan.place in (Place.NUMBER, Place.WORD) or self._scan.in_value
+        pointers = [each.pointer for each in self._open] + [self._pointer] * inside
+        return next((each for each in reversed(pointers) if each is not None), "")
 
     def _push(self, at: int, byte: int) -> None:
         scan = self._scan

@@ -14,11 +14,12 @@ from dataclasses import dataclass, replace
 
 from app.answer.choice import ChoiceReader
 from app.answer.confidence_reader import ConfidenceReader, ContentKind
-from app.answer.fields import FieldReader
+from app.answer.fields import ClosedValue, FieldReader, ValueScanner
 from app.answer.formats.chat import ChatFormat
 from app.answer.formats.reasoning import BARE
 from app.answer.language import answer, free_content, is_open_ended, with_reasoning
 from app.answer.locator import AnswerLocator
+from app.answer.pieces import CallArguments, CallStart, Content
 from app.answer.prompt import Opening, opening
 from app.answer.reader import AnswerReader
 from app.answer.reasoning import AS_IT_IS, UNTAUGHT, ReasoningUse
@@ -167,6 +168,28 @@ class AnswerPlan:
     def field_reader(self) -> FieldReader:
         """What finds the values of a choice as they become whole."""
         return FieldReader(content=self._content_is == "json")
+
+    def closed_value(self, choice: int, text: bytes) -> ClosedValue | None:
+        """The JSON value that is being written where ``text``, an answer's beginning, ends."""
+        whole, name, written = text.decode(errors="ignore"), None, list[str]()
+        is_json = self._content_is == "json"
+        if self._is_content_alone:
+            written.append(whole)
+        else:
+            for piece in self._answer_reader().push(whole):
+                match piece:
+                    case CallStart():
+                        name, written = piece.name, []
+                    case CallArguments() | Content():
+                        is_json = is_json or isinstance(piece, CallArguments)
+                        written.append(piece.text)
+        if not is_json:
+            return None
+        scanner = ValueScanner()
+        scanner.push("".join(written).encode())
+        tools = () if self.tools is None else self.tools.tools
+        is_input = any(tool.custom and tool.name == name for tool in tools)
+        return ClosedValue(choice, name, "" if is_input else scanner.pointer)
 
     def _span_reader(self, texts: Quotable) -> SpanReader:
         content = self.content.schema if isinstance(self.content, JsonSchema) else None

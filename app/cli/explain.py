@@ -75,12 +75,12 @@ def run(options: argparse.Namespace) -> int:
     if options.prompt:
         tokens = f", {report['prompt_tokens']} tokens" if "prompt_tokens" in report else ""
         lines += ["", f"prompt: {len(report['prompt'])} characters{tokens}", report["prompt"]]
-    if program.relaxed:
-        lines += [
-            "",
-            paint("relaxed", _COLOURS["not enforced"]) + ": answers are not held to these",
-        ]
-        lines += [f"  {each.pointer or 'the root'}: {each.reason}" for each in program.relaxed]
+    for inexact, title in ((False, "answers are not held to these"), (True, "held in one reading")):
+        found = [each for each in program.relaxed if each.inexact is inexact]
+        if found:
+            name = "inexact" if inexact else "relaxed"
+            lines += ["", f"{paint(name, _COLOURS['not enforced'])}: {title}"]
+            lines += [f"  {each.pointer or 'the root'}: {each.reason}" for each in found]
     if options.svg is not None:
         lines += ["", f"picture: {options.svg}"]
     if options.dot is not None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from app.constraint.language.nodes import ByteSet
+from app.constraint.language.spelling import missing_bytes
 from app.constraint.limits import Limits
 from app.constraint.program import Program, compile_program
 from app.core.constraint import ConstraintSpec, Vocabulary
@@ -55,11 +58,11 @@ class _Bytes:
     )  # fmt: skip
 
 
-def read_document(texts: Sequence[str], words: bool) -> Document:
+def read_document(texts: Sequence[str], words: bool, missing: ByteSet = 0) -> Document:
     """What fills the holes of constraints: see ``Document``. Costs some 20 ms, on any thread."""
     from app.constraint.pieces.document import Document
 
-    return Document(texts, words=words)
+    return Document(texts, words=words, missing=missing)
 
 
 class Compiler:
@@ -76,7 +79,9 @@ class Compiler:
 
         self._link = CompiledConstraint
         self._index = VocabularyIndex(vocabulary)
-        self._limits = limits
+        missing = missing_bytes(vocabulary.token_bytes)
+        self.limits = replace(limits or Limits(), missing=missing)
+        """For programs of this vocabulary."""
         small = VocabularyIndex(_Bytes())
         warmed = CompiledConstraint(compile_program(_WARMING), small)
         _run_kernels(warmed, b'{"a": "x", "b": "ab", "c": "h", "bc": "y"}')
@@ -91,10 +96,11 @@ class Compiler:
 
     def compile(self, spec: ConstraintSpec) -> CompiledConstraint:
         """Compile in this process. Raises as ``compile_program`` does."""
-        return self.link(compile_program(spec, self._limits))
+        return self.link(compile_program(spec, self.limits))
 
     def link(self, program: Program) -> CompiledConstraint:
-        """Join a program, perhaps compiled elsewhere, with the vocabulary. Costs microseconds."""
+        """Join a program, compiled with ``limits``, perhaps elsewhere, with the vocabulary. Costs
+        microseconds."""
         return self._link(program, self._index)
 
 

@@ -9,10 +9,12 @@ in the automaton of Aho and Corasick (1975), and how much of a character.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 from app.constraint.language.codepoints import CHARACTERS, utf8
 from app.constraint.language.expressions import ByteSet, Expression, ExpressionPool, Kind
 from app.constraint.language.rows import Rows
+from app.constraint.language.spelling import unspelled
 from app.constraint.limits import Limits
 from app.core.arguments import Arguments
 from app.core.composite import Either, FixedText, FreeText, NotStarting, Part, Repeated, Series
@@ -41,7 +43,8 @@ def lower_composite(
 ) -> Expression:
     """The texts of ``root``; ``leaf`` builds the parts that are specifications themselves.
 
-    Raises ``ConstraintTooComplex`` for too many parts, counts inside counts that multiply to more
+    Raises ``UnsupportedSchema`` for text that the tokenizer cannot spell,
+    ``ConstraintTooComplex`` for too many parts, counts inside counts that multiply to more
     than ``limits.nested_counts``, or too many marks, ``InvalidSchema`` for text that has no UTF-8,
     and what ``leaf`` raises.
     """
@@ -100,7 +103,7 @@ class _Lowering:
         pool = self._pool
         match part:
             case FixedText(text):
-                return pool.literal(_encoded(text))
+                return pool.literal(self._spelled(text))
             case FreeText(without, not_ending):
                 return self._free_text(without, not_ending)
             case Series(parts):
@@ -119,12 +122,19 @@ class _Lowering:
     def _leaf(self, part: Leaf) -> Expression:
         """Errors name the part if it has a name, and such a part is there to be used."""
         subject = part.subject if isinstance(part, JsonSchema | Arguments) else ""
+        noted = set(self._pool.inexact)
         try:
             built = self._build_leaf(part)
             if subject and built == self._pool.empty:
                 raise UnsatisfiableSchema
         except ConstraintError as error:
             raise error.about(subject) from None
+        if subject:
+            self._pool.named[subject] = built
+            notes = self._pool.inexact
+            self._pool.inexact = {
+                each if each in noted else replace(each, subject=subject): None for each in notes
+            }
         return built
 
     def _free_text(self, without: Iterable[str], not_ending: Iterable[str]) -> Expression:
@@ -143,7 +153,7 @@ class _Lowering:
         inner = self.lower(part.part)
         if not part.separator or (high is not None and high < max(low, 1)):
             return pool.repeat(inner, low, high)
-        again = pool.concatenate(pool.literal(_encoded(part.separator)), inner)
+        again = pool.concatenate(pool.literal(self._spelled(part.separator)), inner)
         some = pool.concatenate(inner, pool.repeat_after_one(again, low, high))
         return some if low else pool.optional(some)
 
@@ -154,6 +164,13 @@ class _Lowering:
             return self._not_starting(expression, prefixes)
         inner, mark = pool.operands[expression]
         return pool.marked(self._not_starting(inner, prefixes), mark)
+
+    def _spelled(self, text: str) -> bytes:
+        """A text that an answer has to hold. Raises ``UnsupportedSchema`` if it cannot."""
+        encoded = _encoded(text)
+        if reason := unspelled(encoded, self._limits.missing):
+            raise UnsupportedSchema("structure", "", f"{reason} of {text!r}")
+        return encoded
 
     def _not_starting(self, expression: Expression, prefixes: set[bytes]) -> Expression:
         """The texts of ``expression`` that start with none of ``prefixes``.

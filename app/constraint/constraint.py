@@ -161,6 +161,11 @@ class AutomatonState:
         self._work = 0
         return mask
 
+    def is_closing(self, mask: Mask, plain: Mask) -> bool:
+        inside = self._masks.is_quoted(self._state)
+        going_on = self._index.unquoted if inside else self._index.not_closing
+        return bool((plain & going_on).any()) and not (mask & going_on).any()
+
     def prepare(self, *, work: int, last: bool = False) -> None:
         self._allow(work)
         try:

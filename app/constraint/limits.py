@@ -38,8 +38,7 @@ class Limits:
     """Digits before the point where no bound asks for more: 64-bit identifiers fit."""
     fraction_digits: int = 18
     """Digits after the point."""
-    multiple_states: int = 2_000
-    """``multipleOf`` (without its factors of ten) times digits, where it is followed by digits.
-    Each costs about ten expressions."""
     nodes: int = 2_000_000
     """Expressions in the pool."""
+    missing: int = 0
+    """Bytes that the tokenizer cannot spell, as a ``ByteSet``: see ``language.spelling``."""

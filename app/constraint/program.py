@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from app.constraint.composite import Leaf, lower_composite
 from app.constraint.formats.strict import known_formats
 from app.constraint.grammar import lowering as grammar
-from app.constraint.grammar.depth import check_depth
+from app.constraint.grammar.complexity import check_grammars
 from app.constraint.grammar.parsing import parse as parse_grammar
 from app.constraint.json.literals import LiteralText
 from app.constraint.json.text import SPELLINGS, JsonText, json_pool
@@ -20,6 +20,7 @@ from app.constraint.language.codepoints import utf8
 from app.constraint.language.derivatives import Derivatives
 from app.constraint.language.expressions import (
     INFINITE,
+    ByteSet,
     Expression,
     ExpressionPool,
     Kind,
@@ -28,11 +29,12 @@ from app.constraint.language.expressions import (
 )
 from app.constraint.language.pruning import pruned
 from app.constraint.language.rows import UNBOUNDED
+from app.constraint.language.spelling import spelled, unspelled
 from app.constraint.limits import Limits
 from app.constraint.regex.errors import PatternError, PatternNotSupported
 from app.constraint.regex.lowering import Lowering
 from app.constraint.regex.parser import parse
-from app.constraint.relaxation import may_be_relaxed, relaxed
+from app.constraint.relaxation import explained, may_be_relaxed, relaxed
 from app.constraint.schema.lowering.arguments import ParametersBuilder
 from app.constraint.schema.lowering.builder import SchemaBuilder
 from app.constraint.schema.lowering.literals import LiteralsBuilder
@@ -52,6 +54,11 @@ from app.core.specs import Choice, Grammar, JsonObject, JsonSchema, Regex
 
 _COMPILE_WORK = 1_000_000
 """Steps of work that lengths and emptiness may cost: a fraction of a second."""
+_MAY_BE_EMPTY = frozenset([Kind.INTERSECTION, Kind.COMPLEMENT, Kind.RULE])
+"""What may turn out to have no string though no part of it is plainly empty."""
+
+_SHOWN_BYTES = 80
+"""Of an answer that cannot be given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +70,7 @@ class Program:
     characters: tuple[Expression | None, ...] = ()
     """The characters of strings in this pool, as by ``SPELLINGS``; None where there are none."""
     relaxed: tuple[Relaxation, ...] = ()
-    """What answers are not held to."""
+    """What answers are not held to, or not as every validator would."""
     notation: Notation | None = None
     """How all of an answer is written, where that is JSON whose names have to differ."""
 
@@ -87,23 +94,56 @@ def compile_program(
     JSON Schema are marked with their places in it, to be looked at rather than run. Raises
     ``InvalidSchema``, ``UnsupportedSchema``, ``UnsatisfiableSchema`` or ``ConstraintTooComplex``.
     """
+    limits = limits or Limits()
     try:
-        return _compile(spec, limits, pointers=pointers)
-    except ConstraintError:
-        if not may_be_relaxed(spec):
-            raise
-    try:
-        spec, relaxations = relaxed(spec, limits or Limits(), lambda alone: _compile(alone, limits))
+        try:
+            return _compile(spec, limits, pointers=pointers)
+        except ConstraintError as error:
+            if not may_be_relaxed(spec):
+                raise
+            failed = error
+        spec, relaxations = relaxed(spec, limits, lambda part: _compile(part, limits), failed)
+        program = _compile(spec, limits, pointers=pointers)
+        return replace(program, relaxed=relaxations + program.relaxed)
+    except UnsatisfiableSchema as error:
+        raise explained(error, spec, limits) from None
     except RecursionError:
         raise ConstraintTooComplex("it is nested too deeply") from None
-    return replace(_compile(spec, limits, pointers=pointers), relaxed=relaxations)
 
 
 def _compile(
-    spec: ConstraintSpec | Arguments, limits: Limits | None, *, pointers: bool = False
+    spec: ConstraintSpec | Arguments, limits: Limits, *, pointers: bool = False
 ) -> Program:
-    pool, root = pruned(*build(spec, limits, pointers=pointers))
-    if Kind.HOLE in pool.kinds and _tells_items_apart(pool):
+    pool, root = build(spec, limits, pointers=pointers)
+    _check_named(pool, limits.missing)
+    program = _program(pool, root, limits.missing)
+    is_json = pool.has_free_names and isinstance(spec, JsonSchema | JsonObject)
+    return replace(program, notation=Notation()) if is_json else program
+
+
+def _check_named(pool: ExpressionPool, missing: ByteSet) -> None:
+    """Each part that has a name is there to be used: an empty one would drop out in silence."""
+    parts = {subject: spelled(pool, part, missing) for subject, part in pool.named.items()}
+    if not parts or _MAY_BE_EMPTY.isdisjoint(pool.kinds[pool.num_shared :]):
+        return
+    derivatives = Derivatives(pool)
+    derivatives.allow(_COMPILE_WORK)
+    derivatives.measure()
+    for subject, part in parts.items():
+        if derivatives.length(part) >= INFINITE:
+            raise _unsatisfiable(pool, pool.named[subject], missing).about(subject)
+
+
+def _program(built: ExpressionPool, whole: Expression, missing: ByteSet) -> Program:
+    """The program of what can be spelled of ``whole``."""
+    root = spelled(built, whole, missing)
+    for name in SPELLINGS if root != whole else ():
+        if name in built.landmarks:
+            built.landmarks[name] = spelled(built, built.landmarks[name], missing)
+    if missing:
+        built.needed_names = {spelled(built, names, missing) for names in built.needed_names}
+    pool, root = pruned(built, root)
+    if Kind.HOLE in pool.kinds and any(mark == Mark.ITEM for _, mark in pool.index[Kind.MARKED]):
         reason = "items that have no list are not told apart beside x-verbatim"
         raise UnsupportedSchema("uniqueItems", "", reason)
     derivatives = Derivatives(pool)
@@ -112,15 +152,28 @@ def _compile(
     empty = derivatives.length(root) >= INFINITE
     derivatives.allow(UNBOUNDED)
     if empty:
-        raise UnsatisfiableSchema
+        raise _unsatisfiable(built, whole, missing)
     characters = tuple([pool.landmarks.get(name) for name in SPELLINGS])
-    is_json = pool.has_free_names and isinstance(spec, JsonSchema | JsonObject)
-    return Program(root, derivatives, characters, notation=Notation() if is_json else None)
+    return Program(root, derivatives, characters, tuple(pool.inexact))
 
 
-def _tells_items_apart(pool: ExpressionPool) -> bool:
-    marked = (operand[1] for operand in pool.index[Kind.MARKED])
-    return Mark.ITEM in marked
+def _unsatisfiable(
+    pool: ExpressionPool, whole: Expression, missing: ByteSet
+) -> UnsatisfiableSchema:
+    """Why nothing is left of ``whole``: by the shortest answer, if there are any."""
+    if not missing:
+        return UnsatisfiableSchema()
+    derivatives = Derivatives(pool)
+    derivatives.allow(_COMPILE_WORK)
+    derivatives.measure()
+    if derivatives.length(whole) >= INFINITE:
+        return UnsatisfiableSchema()
+    text = derivatives.shortest(whole)
+    shown = text[:_SHOWN_BYTES].decode(errors="ignore")
+    return UnsatisfiableSchema(
+        f"no answer can be written: {unspelled(text, missing)}, which the shortest one holds: "
+        f"{shown!r}{'...' if len(text) > _SHOWN_BYTES else ''}"
+    )
 
 
 def build(
@@ -139,8 +192,8 @@ def build(
     pool = ExpressionPool(limits.nodes) if bare else json_pool(limits.nodes)
     try:
         root = _lower(pool, spec, limits, pointers=pointers)
-        if pool.has_grammar:
-            check_depth(pool)
+        if pool.grammars:
+            check_grammars(pool)
     except RecursionError:
         raise ConstraintTooComplex("it is nested too deeply") from None
     if root == pool.empty:
@@ -182,9 +235,14 @@ def _lower(
 
 
 def _part(pool: ExpressionPool, leaf: Leaf, limits: Limits) -> Expression:
-    """A part of a text; where it is JSON whose names have to differ it is marked as such."""
+    """A part of a text of which something can be spelled: else the error is this part's.
+
+    Where it is JSON whose names have to differ it is marked as such.
+    """
     before, pool.has_free_names = pool.has_free_names, False
     part = _lower(pool, leaf, limits)
+    if part != pool.empty == spelled(pool, part, limits.missing):
+        raise _unsatisfiable(pool, part, limits.missing)
     if pool.has_free_names and isinstance(leaf, JsonSchema | JsonObject):
         part = pool.text(part, Notation())
     pool.has_free_names |= before
@@ -218,6 +276,10 @@ def _lower_choice(pool: ExpressionPool, options: Sequence[str], limits: Limits) 
     if len(options) > limits.choices:
         raise ConstraintTooComplex(f"more than {limits.choices} options in a choice")
     try:
-        return pool.one_of(option.encode() for option in options)
+        texts = [option.encode() for option in options]
     except UnicodeEncodeError as error:
         raise InvalidSchema("an option holds half of a surrogate pair") from error
+    for number, text in enumerate(texts if limits.missing else ()):
+        if reason := unspelled(text, limits.missing):
+            raise UnsupportedSchema("choice", f"/{number}", reason)
+    return pool.one_of(texts)

@@ -9,6 +9,8 @@ from typing import Any
 
 from app.constraint.limits import Limits
 from app.constraint.regex.errors import PatternError
+from app.constraint.schema.contradiction import contradiction_in
+from app.constraint.schema.costs import costly
 from app.constraint.schema.relaxing import (
     OURS,
     Edit,
@@ -20,7 +22,13 @@ from app.constraint.schema.relaxing import (
 )
 from app.core.arguments import Arguments
 from app.core.constraint import ConstraintSpec
-from app.core.errors import ConstraintError, ConstraintTooComplex, InvalidSchema, UnsupportedSchema
+from app.core.errors import (
+    ConstraintError,
+    ConstraintTooComplex,
+    InvalidSchema,
+    UnsatisfiableSchema,
+    UnsupportedSchema,
+)
 from app.core.relaxation import Relaxation
 from app.core.specs import JsonSchema
 
@@ -29,18 +37,23 @@ Leaf = JsonSchema | Arguments
 _MOST_EDITS = 48
 """Places of one schema that are relaxed one by one; after them all of it is."""
 _SECONDS = 2.0
-"""Processor time after which the same is done: what is tried again and again costs as much."""
+"""Processor time from the first refusal, after which the same is done: what is tried again and
+again costs as much."""
 
 _ALL: Edit = ("", "")
 _DIALECT: Edit = ("", "$schema")
 
 
 def relaxed(
-    spec: ConstraintSpec, limits: Limits, compile: Callable[[Leaf], object]
+    spec: ConstraintSpec,
+    limits: Limits,
+    compile: Callable[[Leaf], object],
+    failed: ConstraintError | None = None,
 ) -> tuple[ConstraintSpec, tuple[Relaxation, ...]]:
     """``spec`` with each schema that may be relaxed as far relaxed as ``compile`` takes it alone.
 
-    Raises what ``compile`` raises for a schema where nothing is left to relax.
+    ``failed``: why it is refused as it stands. Raises what ``compile`` raises for a schema where
+    nothing is left to relax.
     """
     found: list[Relaxation] = []
     known: dict[str, Leaf] = {}
@@ -48,7 +61,10 @@ def relaxed(
     def of(leaf: Leaf) -> Leaf:
         key = leaf.cache_key()
         if key not in known:
-            known[key], relaxations = _relaxed_leaf(leaf, limits, compile)
+            subject = _schema_of(leaf).subject
+            own = spec is leaf or (subject and failed is not None and failed.subject == subject)
+            first = failed if own else None
+            known[key], relaxations = _relaxed_leaf(leaf, limits, compile, first)
             found.extend(relaxations)
         return known[key]
 
@@ -58,6 +74,19 @@ def relaxed(
 def may_be_relaxed(spec: ConstraintSpec) -> bool:
     """Whether some schema of ``spec`` may be."""
     return any(schema.relax for schema in _schemas(spec))
+
+
+def explained(
+    error: UnsatisfiableSchema, spec: ConstraintSpec, limits: Limits
+) -> UnsatisfiableSchema:
+    """``error`` with the place and the keywords that are at fault, where they are found."""
+    if error.pointer is None:
+        for schema in _schemas(spec):
+            if schema.subject == error.subject:
+                clash = contradiction_in(schema.schema, limits, close=schema.close_objects)
+                if clash is not None:
+                    return clash.error.about(schema.subject)
+    return error
 
 
 def _mapped(part: Any, of: Callable[[Leaf], Leaf]) -> Any:
@@ -83,57 +112,71 @@ def _with_schema(leaf: Leaf, schema: Any) -> Leaf:
 
 
 def _relaxed_leaf(
-    leaf: Leaf, limits: Limits, compile: Callable[[Leaf], object]
+    leaf: Leaf,
+    limits: Limits,
+    compile: Callable[[Leaf], object],
+    failed: ConstraintError | None,
 ) -> tuple[Leaf, list[Relaxation]]:
+    """``failed``: what ``compile`` would raise first, where that is known."""
     spec = _schema_of(leaf)
     edits: list[Edit] = []
     found: list[Relaxation] = []
     schema = spec.schema
-    until = time.process_time() + _SECONDS
+    until: float | None = None
     while True:
         now = _with_schema(leaf, schema)
         try:
-            compile(now)
-            return now, found
+            if failed is None:
+                compile(now)
+                return now, found
+            refused, failed = failed, None
         except ConstraintError as error:
-            hurried = len(edits) >= _MOST_EDITS or time.process_time() > until
-            more = _edits(schema, error, limits, all_of_it=hurried, dangling=bool(edits))
-            if not more:
-                raise
-            for edit in more:
-                pointer = renamed(pointer_to(edit), edits)
-                reason = _reason(error, pointer)
-                found.append(Relaxation(pointer, edit[1], reason, edit[0], spec.subject))
-            schema = _edited(schema, more)
-            edits += more
+            refused = error
+        until = until or time.process_time() + _SECONDS
+        hurried = len(edits) >= _MOST_EDITS or time.process_time() > until
+        if isinstance(refused, UnsatisfiableSchema):
+            clash = contradiction_in(schema, limits, close=spec.close_objects)
+            refused = clash.error if clash else refused
+            ways = [[edit] for edit in clash.edits] if clash else []
+        else:
+            first = at_fault(schema, refused) if _may_be_relaxed(refused, bool(edits)) else None
+            ways = [[edit] for edit in _upward(first)] if first is not None else []
+            if hurried and ways:
+                ways = [[_ALL]]
+            elif isinstance(refused, ConstraintTooComplex) and ways:
+                ways.insert(0, costly(schema, ways[0][0][0], limits, close=spec.close_objects))
+        more = next(filter(None, (_widened(schema, way, limits) for way in ways)), None)
+        if more is None:
+            raise refused if refused.subject else refused.about(spec.subject)
+        for edit in more:
+            pointer = renamed(pointer_to(edit), edits)
+            reason = _reason(refused, pointer)
+            found.append(Relaxation(pointer, edit[1], reason, edit[0], spec.subject))
+        schema = edited(schema, *more)
+        edits += more
 
 
-def _edits(
-    schema: Any, error: ConstraintError, limits: Limits, *, all_of_it: bool, dangling: bool
-) -> list[Edit]:
-    """What to drop for ``error``, in order; nothing where nothing may be.
+def _widened(schema: Any, way: list[Edit], limits: Limits) -> list[Edit]:
+    """``way``, or what to drop instead so that more is admitted; nothing where it may not be."""
+    edits: dict[Edit, None] = {}
+    for edit in way:
+        edits |= dict.fromkeys(
+            [edit] if edit in (_ALL, _DIALECT) else _widening(schema, edit, limits)
+        )
+    try:
+        after = edited(schema, *edits)
+    except (KeyError, IndexError, TypeError):  # the place is in the schema of a draft
+        return []
+    if after == schema or _count_ours(after) != _count_ours(schema):
+        return []
+    return list(edits)
+
+
+def _may_be_relaxed(error: ConstraintError, dangling: bool) -> bool:
+    """Mistakes are not, but what may be meant for another dialect of patterns is.
 
     ``dangling``: references may point to what was dropped.
     """
-    first = at_fault(schema, error) if _may_be_relaxed(error, dangling=dangling) else None
-    if first is None:
-        return []
-    for edit in [_ALL] if all_of_it else _upward(first):
-        edits = [edit] if edit in (_ALL, _DIALECT) else _widening(schema, edit, limits)
-        after = _edited(schema, edits)
-        if after != schema and _count_ours(after) == _count_ours(schema):
-            return edits
-    return []
-
-
-def _edited(schema: Any, edits: list[Edit]) -> Any:
-    for edit in edits:
-        schema = edited(schema, edit)
-    return schema
-
-
-def _may_be_relaxed(error: ConstraintError, *, dangling: bool) -> bool:
-    """Mistakes are not, but what may be meant for another dialect of patterns is."""
     if isinstance(error, InvalidSchema):
         lost = dangling and error.pointer.endswith("/$ref")
         return lost or isinstance(error.__cause__, PatternError)
@@ -164,6 +207,8 @@ def _reason(error: ConstraintError, pointer: str) -> str:
         return "it names no known draft; the schema is read as one of draft 2020-12"
     at = getattr(error, "pointer", None)
     why = getattr(error, "reason", "") or str(error)
+    if isinstance(error, UnsatisfiableSchema):
+        return why  # it says where
     return why if at is None or at == pointer else f"{why} (at {at or 'the root'})"
 
 

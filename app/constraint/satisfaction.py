@@ -13,7 +13,7 @@ from types import FrameType
 from typing import Any
 
 from app.constraint.limits import Limits
-from app.constraint.schema.relaxing import edited
+from app.constraint.schema.relaxing import edited, widening
 from app.core.relaxation import Written
 
 SECONDS = 0.5
@@ -36,21 +36,26 @@ def satisfied(written: Written, limits: Limits | None = None) -> list[bool | Non
             if any(each.keyword == "$schema" for each in written.relaxed):
                 return found  # nobody knows what the dialect asks for
             whole = _are_valid(written.schema, values)
-            if whole or len(found) == 1:
-                return [whole] * len(found)
-            for number in range(len(found)):
-                found[number] = _are_valid(_relaxed_but(written, number), values)
+            if whole or (len(found) == 1 and not written.relaxed[0].inexact):
+                found = [whole] * len(found)
+            else:
+                for number in range(len(found)):
+                    found[number] = _are_valid(_relaxed_but(written, number), values)
     except (ValueError, RecursionError, _OutOfTime):
         pass
-    return found
+    unknown = [each.inexact or each.keyword == "format" for each in written.relaxed]
+    return [None if one else each for one, each in zip(unknown, found, strict=True)]
 
 
 def _relaxed_but(written: Written, number: int) -> Any:
     """The schema with all relaxations but one."""
     schema = written.schema
     for index, each in enumerate(written.relaxed):
-        if index != number:
-            schema = edited(schema, (each.place, each.keyword))
+        edit = (each.place, each.keyword)
+        if each.inexact:  # nothing was dropped: without what the library would deny
+            schema = edited(schema, *widening(schema, edit, Limits()))
+        elif index != number:
+            schema = edited(schema, edit)
     return schema
 
 

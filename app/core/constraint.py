@@ -72,6 +72,10 @@ class ConstraintState(Protocol):
         than one mask may in all, or with ``last`` more than this.
         """
 
+    def is_closing(self, mask: Mask, plain: Mask) -> bool:
+        """Whether ``mask``, what a budget leaves of ``plain``, ends the JSON string or container
+        that is being written, which could go on without a budget."""
+
     def accept(self, token_id: int, *, budget: int | None = None) -> None:
         """Advance by a token. Raises ``RejectedToken`` if the mask excludes it.
 

@@ -242,13 +242,19 @@ class UnsupportedSchema(ConstraintError):
 
 
 class UnsatisfiableSchema(ConstraintError):
-    """No JSON value satisfies the schema, so no answer could ever be given."""
+    """No JSON value satisfies the schema, so no answer could ever be given.
+
+    ``pointer`` leads to the smallest subschema that nothing satisfies, where it is known.
+    """
 
     code = "unsatisfiable_schema"
 
-    def __init__(self, message: str = "no value satisfies this schema") -> None:
+    def __init__(
+        self, message: str = "no value satisfies this schema", *, pointer: str | None = None
+    ) -> None:
         super().__init__(message)
         self.reason = message
+        self.pointer = pointer
 
 
 class ConstraintTooComplex(ConstraintError):
@@ -260,7 +266,15 @@ class ConstraintTooComplex(ConstraintError):
     """To the subschema that was compiled, where one was."""
 
     def __init__(self, limit: str) -> None:
-        super().__init__(f"the constraint is too complex: {limit}")
+        self.reason = f"the constraint is too complex: {limit}"
+        super().__init__(self.reason)
+
+    def within(self, pointer: str) -> None:
+        """Say that it is about the subschema at ``pointer``, unless it says where already."""
+        if self.pointer is None:
+            self.pointer = pointer
+            self.message += f" (at {pointer or 'the root'})"
+            self.args = (self.message,)
 
 
 class Unavailable(LeapjsonError):

@@ -88,6 +88,8 @@ class TokenChunk:
     the fault is ours."""
     stopped_by: bytes = b""
     """The stop string that ended the answer."""
+    closed: bytes | None = None
+    """The answer up to where its budget first ended a JSON value: see ``is_closing``."""
     choices: Sequence[ScoredChoice] = ()
     """Those that were scored since the last chunk, where the request asked for them."""
     origins: Origins | None = None

@@ -67,6 +67,11 @@ class JsonScan:
         """What stands next if the number that is being read has ended."""
         return self._after_value()
 
+    @property
+    def in_value(self) -> bool:
+        """Whether it is a string that is being read, and no key."""
+        return self.place is Place.STRING and not self._is_key
+
     def end_number(self) -> None:
         """The number that is being read has no more digits."""
         assert self.place is Place.NUMBER

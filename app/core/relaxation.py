@@ -19,6 +19,8 @@ class Relaxation:
     """Pointer to the subschema in the schema as relaxed so far, from which this goes on."""
     subject: str = ""
     """Which of several schemas it is about: see ``JsonSchema``."""
+    inexact: bool = False
+    """Answers are held to it, in one of the ways in which validators read it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -177,14 +177,29 @@ class Decoder:
         """The mask of the draw after ``draft``, where ``state`` stands."""
         budget = self._budget(sequence, draft)
         # First what is kept for all answers: so no turn's work on it is lost to the other's.
-        plain = None if sequence.budget_closed else state.mask(work=work, last=last)
+        wanted = budget is None or sequence.closed is None
+        plain = state.mask(work=work, last=last) if wanted else None
         mask = plain
         if mask is None or (budget is not None and not state.gave_up):
             mask = state.mask(budget, work=work, last=last)
-        if plain is not None and mask is not plain and not np.array_equal(mask, plain):
+        if budget is not None and plain is not None:
+            self._note_budget(sequence, state, mask, plain, sequence.length + len(draft))
+        return self._edit(sequence, mask, state, len(draft))
+
+    def _note_budget(
+        self, sequence: Sequence, state: ConstraintState, mask: Mask, plain: Mask, at: int
+    ) -> None:
+        """Remember whether the budget narrowed ``plain``, for the warning and the metrics."""
+        narrowed = mask is not plain and not np.array_equal(mask, plain)
+        if narrowed and not sequence.budget_closed:
             sequence.budget_closed = True
             self._tally.budget_closed += 1
-        return self._edit(sequence, mask, state, len(draft))
+        if narrowed and state.is_closing(mask, plain):
+            # behind a draft that may not come about: the first place that may yet be drawn
+            closing = sequence.closing
+            sequence.closing = min(at, closing) if closing >= sequence.length else at
+        elif sequence.closing == at:
+            sequence.closing = -1
 
     def _edit(
         self, sequence: Sequence, mask: Mask | None, state: ConstraintState | None, ahead: int
@@ -211,6 +226,9 @@ class Decoder:
         """
         token = sampled.token_id
         changed = settled = len(sequence.tokens)
+        if sequence.closed is None and sequence.closing == sequence.length:
+            answer = sequence.tokens[sequence.answer_start :]
+            sequence.closed = b"".join([self.spelling[each] for each in answer])
         sequence.draft = NO_DRAFT
         state, statistics = sequence.state, sequence.statistics
         if state is not None and statistics is not None:

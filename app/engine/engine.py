@@ -215,7 +215,10 @@ class Engine:
         scheduled = [sequence.request.request_id for sequence in batch.scheduled]
         at_work = plan.spans or scheduled or landing or any(self._unopened) or self.num_looking
         assert at_work or not self._sequences, "work, but no progress"
-        if openings := self._openings(batch):
+        for sequence in batch.scheduled:  # whose first turn has come; some have ended
+            if sequence.finish_reason is not None:
+                self._forget(sequence)
+        if openings := [chunk for each in batch.scheduled if (chunk := each.emit()) is not None]:
             yield StepOutput(openings, scheduled)
             scheduled = []
         batch.laps.plan = lap()
@@ -233,7 +236,10 @@ class Engine:
         chunks = self._chunks(ended, batch.failed)
         for each in ended:
             each.laps.commit += lap()
-            self._observe(each)
+            tally = self._decoder.take_tally()
+            if self._observer is not None:
+                running, waiting = self.num_running, self.num_waiting
+                self._observer.observe_step(step_stats(each, tally, running, waiting))
         if chunks or scheduled:
             yield StepOutput(chunks, scheduled)
 
@@ -412,13 +418,6 @@ class Engine:
             return portion.end
         return min(portion.end, self._decoder.go_on(portion.sequence))
 
-    def _openings(self, batch: Batch) -> list[TokenChunk]:
-        """What there is to say of those whose first turn has come; some have ended."""
-        for sequence in batch.scheduled:
-            if sequence.finish_reason is not None:
-                self._forget(sequence)
-        return [chunk for each in batch.scheduled if (chunk := each.emit()) is not None]
-
     def _chunks(self, ended: Seq[Batch], failed: Seq[Sequence]) -> list[TokenChunk]:
         """What steps added to their answers, and the ends of those that ``failed`` meanwhile."""
         sequences = [
@@ -451,12 +450,6 @@ class Engine:
         self._unmasked.done(sequence)
         self._unopened.done(sequence)
         self._scheduler.remove(sequence)
-
-    def _observe(self, batch: Batch) -> None:
-        tally = self._decoder.take_tally()
-        if self._observer is not None:
-            running, waiting = self.num_running, self.num_waiting
-            self._observer.observe_step(step_stats(batch, tally, running, waiting))
 
     def check_integrity(self) -> None:
         """Assert every invariant between two steps. Costs O(blocks + known tokens); for tests."""

@@ -89,6 +89,11 @@ class Sequence:
     edited: tuple[Mask | None, Edit | None, Mask | None] = (None, None, None)
     """The mask that was last edited, how, and what came of it: mostly the next one is the same."""
     budget_closed: bool = False
+    """Whether its budget has narrowed a mask."""
+    closing: int = -1
+    """The length, in tokens, at which what is drawn ends a JSON value for the budget's sake."""
+    closed: bytes | None = None
+    """See ``TokenChunk``."""
     finish_reason: FinishReason | None = None
     error: LeapjsonError | None = None
     stopped_by: bytes = b""
@@ -353,6 +358,7 @@ class Sequence:
             self.finish_reason,
             self.error,
             self.stopped_by,
+            self.closed,
             scored,
             None if self.told is None else self.told.take(self.sources),
         )

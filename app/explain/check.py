@@ -102,15 +102,13 @@ class Checker:
             tried = range(min(len(self._orders), _FORMS))
             for ordered in (value, *(_ordered(value, self._orders[skip:]) for skip in tried)):
                 written = form.written(ordered)
-                if written != text and self._accepts(written):
+                place = self._step(self._places.start(), written)
+                whole = place is not None and self._automaton.is_accepting(place.state)
+                if written != text and whole:
                     return written
         except (ValueError, RecursionError, InvalidSchema):  # no JSON, or a number is not finite
             pass
         return None
-
-    def _accepts(self, text: bytes) -> bool:
-        place = self._step(self._places.start(), text)
-        return place is not None and self._automaton.is_accepting(place.state)
 
     def _step(self, place: Place, text: bytes) -> Place | None:
         """The place after ``text``; None where no answer goes on so."""

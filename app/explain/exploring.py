@@ -299,15 +299,12 @@ class _Explorer:
         """
         if self._pool.kinds[head] != Kind.UNION:
             return []
-        firsts = {member: self._first(member) for member in self._pool.operands[head]}
+        firsts = {member: self._marks.split(member).head for member in self._pool.operands[head]}
         return [
             member
             for member, first in firsts.items()
             if self._is_named(first) or self._texts.is_text(first, mode)
         ]
-
-    def _first(self, expression: Expression) -> Expression:
-        return self._marks.split(expression).head
 
     def _is_named(self, head: Expression) -> bool:
         return self._pool.kinds[head] in (*_BY_NAME, Kind.MARKED)

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from app.constraint.formats.strict import known_formats
-from app.constraint.limits import Limits
-from app.constraint.schema.document import Document, escape_token, subschemas
-from app.core.errors import ConstraintError, UnsupportedSchema
+from app.constraint.schema.document import escape_token, lonely_ref, subschemas
+from app.core.errors import UnsupportedSchema
 
 Fate = Literal["enforced", "annotation", "not enforced", "no effect", "refused"]
 
@@ -30,16 +29,12 @@ def keyword_uses(schema: Any, refusal: UnsupportedSchema | None = None) -> list[
 
     ``refusal`` is what compiling it raised. Subschemas that nothing refers to count as well.
     """
-    try:
-        lonely_ref = Document(schema, Limits()).dialect.lonely_ref
-    except ConstraintError:  # it is refused, and said where
-        lonely_ref = False
-    uses = []
+    lonely, uses = lonely_ref(schema), []
     for keyword, pointer, beside in _occurrences(schema):
         if refusal is not None and (keyword, pointer) == (refusal.keyword, refusal.pointer):
             became: tuple[Fate, str] = "refused", refusal.reason or "cannot be enforced"
         else:
-            became = _fate(keyword, beside, lonely_ref)
+            became = _fate(keyword, beside, lonely)
         uses.append(KeywordUse(keyword, pointer, *became))
     return uses
 
@@ -111,7 +106,7 @@ _ENFORCED: dict[str, tuple[tuple[str, ...], str]] = {
             _NUMBERS,
             "digits compared from the left",
         ),
-        ("multipleOf", _NUMBERS, "remainders of decimals as they are written, a state each"),
+        ("multipleOf", _NUMBERS, "remainders of decimals as they are written"),
         ("minLength maxLength", _STRINGS, "counted characters"),
         ("pattern", _STRINGS, "the pattern's own automaton"),
         ("x-grammar", _STRINGS, "the rules of its grammar, spelled as JSON"),

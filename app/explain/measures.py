@@ -85,6 +85,8 @@ class Measures:
                 lengths[expression] = lengths[operand[1]]
             elif kind == Kind.MARKED:
                 lengths[expression] = lengths[operand[0]]
+            elif kind == Kind.REMAINDER:
+                lengths[expression] = operand.longest
             elif kind == Kind.DISTINCT:
                 items, between, _, high = operand
                 largest = sorted((lengths[item] for item in items), reverse=True)[:high]

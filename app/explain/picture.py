@@ -13,7 +13,6 @@ from app.core.errors import InvalidRequest
 from app.core.graphs import GraphSpec, WalkSpec
 from app.explain.drawing import Drawing, drawing_of
 from app.explain.folding import folded_graph
-from app.explain.layout import Placed
 from app.explain.walk import Resume, Walker
 
 _STATE = re.compile(r"[0-9]{1,7}\.[0-9]{1,7}\.[0-9]{1,7}")
@@ -41,7 +40,11 @@ def walk_graph(asked: WalkSpec, limits: Limits | None = None) -> bytes:
     where this process has seen the graph lately, some microseconds for each character.
     """
     walker = _explored(asked.graph, limits).walker
-    at = walker.start if asked.state is None else _read_state(asked.state)
+    at = walker.start
+    if asked.state is not None:
+        if not _STATE.fullmatch(asked.state):
+            raise InvalidRequest(_NO_STATE, param="state")
+        at = Resume(*map(int, asked.state.split(".")))
     if not walker.can_resume(at, asked.text):
         raise InvalidRequest(_NO_STATE, param="state")
     walk = walker.walk(asked.text, at)
@@ -60,12 +63,6 @@ def walk_graph(asked: WalkSpec, limits: Limits | None = None) -> bytes:
             "state": f"{resume.node}.{resume.offset}.{resume.steps}",
         }
     )
-
-
-def _read_state(text: str) -> Resume:
-    if not _STATE.fullmatch(text):
-        raise InvalidRequest(_NO_STATE, param="state")
-    return Resume(*map(int, text.split(".")))
 
 
 class _Explored:
@@ -131,7 +128,7 @@ def picture_of(drawing: Drawing) -> dict[str, Any]:
             {
                 "box": route.box,
                 "end": "in" if route.into else "out",
-                "points": _points(route.points),
+                "points": [[round(each.x, 1), round(each.y, 1)] for each in route.points],
                 "back": route.back,
             }
             for route in drawing.routes
@@ -170,7 +167,3 @@ def _ways(drawing: Drawing) -> Iterable[dict[str, Any]]:
 
 def _name(state: int | None) -> str | None:
     return None if state is None else f"s{state}"
-
-
-def _points(points: Iterable[Placed]) -> list[list[float]]:
-    return [[round(point.x, 1), round(point.y, 1)] for point in points]

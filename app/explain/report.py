@@ -69,11 +69,15 @@ def length_facts(program: Program) -> dict[str, Any]:
 
 def program_facts(program: Program) -> dict[str, Any]:
     """The places at which answers are not held to the schema."""
-    relaxed = [
-        {"pointer": each.pointer, "keyword": each.keyword or None, "reason": each.reason}
-        for each in program.relaxed
+    relaxed, inexact = [
+        [
+            {"pointer": each.pointer, "keyword": each.keyword or None, "reason": each.reason}
+            for each in program.relaxed
+            if each.inexact is inexact
+        ]
+        for inexact in (False, True)
     ]
-    return {"relaxed": relaxed}
+    return {"relaxed": relaxed, "inexact": inexact}
 
 
 def graph_facts(graph: Graph) -> dict[str, Any]:

@@ -93,7 +93,10 @@ async def _respond(
         generation = await service.open(call.request, timeline, ticket)
         try:
             output = _output(service, generation, call, ticket)
-            headers = {**relaxed_headers(generation), **_told_headers(generation)}
+            headers = {**relaxed_headers(generation)}
+            if generation.told_schema is not None:
+                told = generation.told_schema
+                headers[TOLD_HEADER] = "told" if told else "left out: too long"
             if call.stream:
                 await generation.begun()  # an error that comes first has a status of its own
                 return EventStream(output, generation.close, headers)
@@ -105,12 +108,6 @@ async def _respond(
         return Response(body, headers=headers, media_type="application/json")
     except RequestError as error:
         raise error.named(call.names) from None
-
-
-def _told_headers(generation: Generation) -> dict[str, str]:
-    """Whether the prompt tells the schema, where it was to tell it."""
-    told = generation.told_schema
-    return {} if told is None else {TOLD_HEADER: "told" if told else "left out: too long"}
 
 
 async def _output(

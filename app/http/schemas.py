@@ -66,6 +66,8 @@ class SchemaRequest(
     no_effect: ClassVar[frozenset[str]] = NO_EFFECT | {"description"}
 
     schema_: Any = Field(default=None, alias="schema")
+    documents: list[dict[str, Any]] | None = None
+    """Schemas that ``schema`` refers to, or that they refer to, each by its ``$id``."""
     strict: bool | None = None
     name: Name | None = None
     whitespace: Whitespace | None = None
@@ -316,13 +318,13 @@ def _call(
     graph = _graph_options(asked.graph)
     if asked.response_format is None:
         spec = JsonSchema(
-            asked.schema_,
+            _bundled(asked.schema_, asked.documents or []),
             close_objects=asked.strict is not False,
             whitespace=asked.whitespace or config.whitespace,
             relax=asked.strict is False,
         )
         return _Call(_as_asked(spec, asked), asked.name, "schema", graph)
-    for field in ("strict", "whitespace"):
+    for field in ("strict", "whitespace", "documents"):
         if getattr(asked, field) is not None:
             raise InvalidRequest(
                 f"{field} belongs beside schema; with response_format it goes inside", param=field
@@ -334,6 +336,25 @@ def _call(
             param="response_format.type",
         )
     return _Call(_as_asked(found, asked), asked.name, "response_format", graph)
+
+
+def _bundled(schema: Any, documents: list[dict[str, Any]]) -> Any:
+    """``schema`` with the documents in it, as JSON Schema bundles them (core, section 9.3)."""
+    if not documents:
+        return schema
+    inside = schema.get("$defs", {}) if isinstance(schema, dict) else None
+    if not isinstance(inside, dict):
+        raise InvalidRequest("documents go with a schema that is an object", param="documents")
+    found = dict(inside)
+    for number, document in enumerate(documents):
+        name = document.get("$id", document.get("id"))
+        param = f"documents[{number}]"
+        if not isinstance(name, str) or not name:
+            raise InvalidRequest(f"{param} needs an $id to be referred to by", param=param)
+        if name in found:
+            raise InvalidRequest(f"{param}: there is a document {name!r} already", param=param)
+        found[name] = document
+    return {**schema, "$defs": found}
 
 
 def _graph_options(asked: bool | GraphFields) -> GraphOptions | None:

@@ -162,9 +162,16 @@ class _Tokens:
         tokens = await self._service.tokenize(
             call.prompt, ticket, add_special_tokens=call.add_special_tokens
         )
-        return await self._answer(
-            timeline, tokens, lambda: self._tokenized(tokens, strings=call.strings)
-        )
+
+        def tokenized() -> dict[str, Any]:
+            return {
+                "count": len(tokens),
+                "max_model_len": self._config.max_model_len,
+                "tokens": tokens,
+                "token_strs": self._texts(tokens) if call.strings else None,
+            }
+
+        return await self._answer(timeline, tokens, tokenized)
 
     def parse_detokenize(
         self, body: Mapping[str, Any], request_id: str, ignored: Ignored
@@ -189,14 +196,6 @@ class _Tokens:
             data = await asyncio.to_thread(lambda: to_json(content()))
         timeline.end(status=200, finish_reason="stop")
         return Response(data, media_type="application/json")
-
-    def _tokenized(self, tokens: Sequence[int], *, strings: bool) -> dict[str, Any]:
-        return {
-            "count": len(tokens),
-            "max_model_len": self._config.max_model_len,
-            "tokens": tokens,
-            "token_strs": self._texts(tokens) if strings else None,
-        }
 
     def _texts(self, tokens: Sequence[int]) -> list[str]:
         known = {token: self._text(token) for token in set(tokens)}

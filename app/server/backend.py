@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from importlib.metadata import version
 from typing import Any
 
@@ -114,7 +115,6 @@ def _load(settings: Settings, observer: StepObserver, progress: Progress) -> Bac
     vocabulary = RealVocabulary.from_tokenizer(
         tokenizer.hf, eos_token_ids(settings.model), chat_format.markers()
     )
-    vocabulary.check_bytes()
     device = choose_device(settings.device)
     warn_of_idle_settings(settings, device.type)
     engine_config = settings.engine_layer(spare_tokens(device), overlap=device.type == "cuda")
@@ -125,7 +125,15 @@ def _load(settings: Settings, observer: StepObserver, progress: Progress) -> Bac
     logger.info("model loaded", extra={"model": settings.model, "runner": str(description)})
     weights = weights_identity(settings.model)
     with progress.stage("trying masks"):
-        link = Compiler(vocabulary).link
+        compiler = Compiler(vocabulary, settings.constraint_limits())
+    missing = compiler.limits.missing
+    if missing:
+        logger.warning(
+            "the tokenizer has no token for %d bytes of UTF-8 (%s): answers under a constraint are "
+            "written without the characters that need them",
+            missing.bit_count(),
+            ", ".join([f"0x{byte:02X}" for byte in range(256) if missing >> byte & 1]),
+        )
     if runner.eyes is not None:
         marker = runner.eyes.marker
         takes_images = tokenizer.takes_images(marker)
@@ -138,8 +146,8 @@ def _load(settings: Settings, observer: StepObserver, progress: Progress) -> Bac
         chat_format=chat_format,
         vocabulary=vocabulary,
         compile_target="app.constraint:compile_program",
-        link=link,
-        read_document=read_document,
+        link=compiler.link,
+        read_document=partial(read_document, missing=missing),
         max_sequence_tokens=engine.max_sequence_tokens,
         fingerprint="fp_" + hashlib.blake2b(identity.encode(), digest_size=5).hexdigest(),
         eyes=runner.eyes,
@@ -149,7 +157,7 @@ def _load(settings: Settings, observer: StepObserver, progress: Progress) -> Bac
         adapters=[] if slots is None else _loaded(settings, slots.identities),
         kernel_compilations=lambda: runner.kernel_compilations,
         weight_bytes=description.weight_bytes,
-        compile_arguments=(settings.constraint_limits(),),
+        compile_arguments=(compiler.limits,),
         watch=runner.watch,
         close=runner.close,
         warm_up=everyday_schema(),

@@ -62,6 +62,21 @@ Digits = Annotated[int, Field(ge=1, le=100)]
 """So many digits and an exponent of two more are far from the largest float, 1.8e308."""
 
 
+SECTIONS = {
+    "model": "Model",
+    "images": "Images",
+    "adapters": "LoRA adapters",
+    "batch_invariant": "GPU and exactness",
+    "max_batch_tokens": "Steps and sampling",
+    "max_queue": "Queue and time limits",
+    "whitespace": "Schemas",
+    "max_body_bytes": "Request limits",
+    "api_keys": "Keys and browsers",
+    "log_level": "Logs and traces",
+}
+"""The first setting of each section of docs/settings.md, and the title of the section."""
+
+
 class Settings(BaseSettings):
     """Read from ``LEAPJSON_<NAME>`` environment variables; command-line flags come first."""
 
@@ -74,216 +89,215 @@ class Settings(BaseSettings):
     )
 
     model: str = str(MODELS["demo"])
-    """Model folder, Hugging Face name or GGUF file; demo and demo-vision are the embedded ones, of
-    which demo is the default."""
+    """Model to serve: a folder, a Hugging Face name, a GGUF file, or an embedded demo (demo,
+    demo-vision)."""
     served_model_name: str | None = None
-    """Name that requests give; by default the model's own."""
+    """Model name in requests and answers; by default the name of the model itself."""
     host: str = "127.0.0.1"
     """Address to listen on."""
     port: Annotated[int, Field(ge=0, le=65535)] = 8000
-    """Port; 0 picks a free one."""
+    """Port to listen on; 0 picks a free one."""
 
     dtype: DTypeName = "auto"
-    """Type of weights and cache."""
+    """Data type of the weights and the KV cache."""
     device: DeviceName = "auto"
-    """Where the model runs."""
+    """Device that runs the model."""
     dequantize: bool = False
-    """Where a model's weights are stored in 8 or 4 bits, make weights of dtype of them: for devices
-    that cannot run them as they are."""
+    """Expand 8- and 4-bit weights to dtype at load, for devices that cannot run them as stored."""
     quantize: QuantizeName | None = None
-    """Round the weights of linear layers to 8 or 4 bits at load, on the CPU."""
+    """Round the weights of linear layers to 8 or 4 bits at load (CPU only)."""
     random_weights: bool = False
-    """Random weights for a folder that has only a config: benchmarks."""
+    """Random weights for a folder that holds only a config; for benchmarks."""
     tensor_parallel: Count = 1
-    """Devices that share one model, a process for each. See docs/operations.md."""
+    """Devices that share one model, one process per device. See docs/operations.md."""
     cpu_threads: Count | None = None
-    """CPU threads of a forward pass; by default the cores it may use."""
+    """CPU threads of a forward pass; by default the number of available cores."""
     max_model_len: Count | None = None
-    """Tokens of a prompt and its answer together."""
+    """Maximum tokens of a prompt and its answer together; by default what the model and the memory
+    allow."""
     kv_cache_bytes: Bytes | None = None
-    """Memory for keys and values, and for states of recurrent layers, in bytes."""
+    """Memory for the KV cache and the states of recurrent layers, in bytes; by default sized from
+    free memory."""
     kv_cache_dtype: KvCacheDTypeName = "auto"
-    """Type that keys and values are kept in: auto is the model's, fp8 half of that, on CUDA."""
+    """Data type of the KV cache: auto is the data type of the model, fp8 halves it (CUDA only)."""
     kv_block_size: Count = 16
-    """Tokens in a cache block."""
+    """Tokens per KV cache block."""
 
     images: bool = True
-    """Keep what of a model sees, where it does; false serves it as text, in less memory."""
+    """Load the vision encoder of models that have one; false serves them as text models in less
+    memory."""
     image_cache_bytes: Bytes = 256 * MIB
-    """Memory for what the vision tower made of the images seen last, in bytes."""
+    """Memory for the encoded features of recent images, in bytes."""
 
     adapters: Annotated[tuple[str, ...], NoDecode] = ()
-    """LoRA adapters in peft's format, each as name=folder or name=Hugging Face name, with commas
-    between. Requests give them as model:name."""
+    """LoRA adapters in the peft format, as name=folder or name=Hugging Face name, comma-separated.
+    Requests select one as model:name."""
     adapter_folder: str | None = None
-    """Folder whose folders may be loaded as adapters by requests; by default none may. With it the
-    server trusts all who may send requests to load and unload, see docs/security.md."""
+    """Folder from which requests may load adapters; by default none. Anyone who can send requests
+    can then load and unload adapters, see docs/security.md."""
     max_adapters: Count | None = None
-    """Adapters loaded at a time; by default those of adapters, or 8 with adapter_folder if these
-    are fewer. On a GPU each takes memory from the start."""
+    """Maximum adapters loaded at a time; by default the number in adapters, or 8 with
+    adapter_folder if that is more. On a GPU each reserves memory at start."""
     max_adapter_rank: Annotated[int, Field(ge=1, le=256)] = 32
-    """The largest rank of an adapter. On a GPU all take the memory of this one."""
+    """Maximum rank of an adapter. On a GPU every adapter takes the memory of this rank."""
 
     batch_invariant: bool = False
-    """Make answers independent of what runs beside them to the last bit, on a GPU at the cost of
-    speed; where that cannot be had the server does not start. See docs/operations.md."""
+    """Make answers independent of other requests to the last bit; slower on a GPU. The server
+    refuses to start where this is impossible. See docs/operations.md."""
     cuda_memory_share: Annotated[float, Field(gt=0, le=1)] = 0.9
-    """Share of the GPU's memory that the server may take, weights and all; the cache gets what is
-    left of it, unless kv_cache_bytes is set. Means nothing on the CPU."""
+    """Share of GPU memory that the server may use, weights included; the KV cache gets the rest
+    unless kv_cache_bytes is set. Ignored on the CPU."""
     cuda_graphs: bool = True
-    """Replay small steps from CUDA graphs. Means nothing on the CPU."""
+    """Replay small steps from CUDA graphs. Ignored on the CPU."""
     cuda_graph_tokens: Count = 1024
-    """Tokens of the largest step that is replayed from a CUDA graph. Means nothing on the CPU."""
+    """Tokens of the largest step that is replayed from a CUDA graph. Ignored on the CPU."""
 
     max_batch_tokens: Count | None = None
-    """Tokens computed in one step; by default those of prompts and 512 more."""
+    """Maximum tokens computed in one step; by default max_prefill_tokens plus 512."""
     max_prefill_tokens: Count | None = None
-    """Tokens of prompts computed in one step that running answers wait for; by default what suits
+    """Maximum prompt tokens computed in one step while answers are running; by default chosen for
     the device."""
     max_running: Count = 64
-    """Answers that run at a time."""
+    """Maximum answers decoded at a time."""
     leap: bool = True
-    """Leap over forced text; false decodes it token by token."""
+    """Append forced text in one extend; false decodes it token by token."""
 
     draft: bool = True
-    """Guess how answers go on, and verify it in one pass; the text is the same."""
+    """Draft likely text and verify it in one pass; the answer is the same."""
     choices: Literal["tokens", "exact"] = "tokens"
-    """How a value of a finite set is drawn where a request does not say: token by token, or as a
-    whole by its probability. See docs/confidence.md."""
+    """Default sampling of values from a finite set: token by token, or as whole values by their
+    exact probability. See docs/confidence.md."""
     schema_in_prompt: Literal["auto", "true", "false"] = "auto"
-    """Whether the prompt tells the model the answer's schema where a request does not say; auto:
-    that of a response_format, to models that read schemas."""
+    """Default for adding the schema to the prompt; auto adds that of a response_format, except for
+    models that do not read schemas."""
 
     max_queue: Annotated[int, Field(ge=0)] = 256
-    """Answers that may wait beyond those that run."""
+    """Maximum answers waiting beyond the running ones."""
     max_queue_tokens: Annotated[
         Count,
         Field(
-            description="Tokens of the answers that wait, prompts and max_tokens; one that sets "
-            f"none counts as {UNSAID_TOKENS}."
+            description="Maximum tokens (prompt and max_tokens) of all waiting answers; a request "
+            f"without max_tokens counts as {UNSAID_TOKENS}."
         ),
     ] = 1 << 22
     tenant_share: Annotated[float, Field(ge=0.01, le=1)] = 0.9
-    """Share of the queue that one API key, or without keys one address, may fill. max_queue is
-    that share: others find the rest above it; 1 leaves them none."""
+    """Share of the queue that one API key (or one address, without keys) may fill; 1 leaves no room
+    for others."""
     request_seconds: Seconds = 3600.0
-    """Time for a request, from its arrival to its last token, in seconds; the most that it may ask
-    for with timeout."""
+    """Maximum time of a request from arrival to last token, in seconds; also the upper bound of its
+    timeout field."""
     stall_seconds: Seconds = STALL_SECONDS
-    """Time without the end of a step, while there is work, after which the engine counts as hung
-    and /health asks for a restart, 30 seconds before the process ends by itself; more than any step
-    takes."""
+    """Time without a finished step, while there is work, after which the engine counts as stuck and
+    /health fails; the process exits 30 seconds later. Must exceed the longest step."""
     default_max_tokens: Count | None = None
-    """Where a request sets no max_tokens; by default what the context leaves."""
+    """max_tokens of requests that set none; by default the rest of the context."""
     drain_seconds: Annotated[float, Field(ge=0)] = 30.0
-    """On SIGTERM, how long running answers may take to end."""
+    """Time that running answers get to finish after SIGTERM, in seconds."""
 
     whitespace: Whitespace = "spaced"
-    """Form of JSON answers where a request does not say: spaced, compact, flexible, or indent:N
-    with N up to 16."""
+    """Default JSON form: spaced, compact, flexible, or indent:N with N up to 16."""
     max_integer_digits: Digits = Limits().integer_digits
-    """Digits before the point of numbers that a schema leaves unbounded."""
+    """Maximum digits before the decimal point where the schema sets no bound."""
     max_fraction_digits: Digits = Limits().fraction_digits
-    """Digits after the point of a number."""
+    """Maximum digits after the decimal point."""
     schema_cache_bytes: Bytes = 256 * MIB
     """Memory for compiled schemas, in bytes."""
     schema_registry_bytes: Bytes = 64 * MIB
-    """Memory for schemas kept by id (POST /v1/schemas), in bytes."""
+    """Memory for schemas registered by id (POST /v1/schemas), in bytes."""
     max_verbatim_characters: Count = 400_000
-    """Characters of the texts that the x-verbatim values of one request have to stand in."""
+    """Maximum characters of the texts that the x-verbatim values of one request may quote."""
     verbatim_cache_bytes: Bytes = 256 * MIB
-    """Memory for such texts, read, and for the masks over them, in bytes."""
+    """Memory for indexed x-verbatim texts and their masks, in bytes."""
     compile_workers: Count = 2
     """Processes that compile schemas."""
     compile_seconds: Annotated[
         Seconds,
         Field(
-            description="Processor time for compiling one schema, in seconds; "
-            f"a request waits {PATIENCE} times as long at most."
+            description="CPU time limit for compiling one schema, in seconds; a request waits at "
+            f"most {PATIENCE} times as long."
         ),
     ] = 10.0
     compile_memory_bytes: Bytes = 1024 * MIB
     """Memory limit for compiling one schema, in bytes."""
     preload: Annotated[tuple[str, ...], NoDecode] = ()
-    """Python types (module:Type) compiled at start-up; commas between several."""
+    """Python types (module:Type) compiled at start, comma-separated."""
 
     max_body_bytes: Annotated[
         Bytes,
         Field(
-            description="Size of a request body; where the model sees images and this is not set, "
-            f"{IMAGE_BODY_BYTES // MIB} MiB."
+            description="Maximum size of a request body, in bytes; for models that take images the "
+            f"default is {IMAGE_BODY_BYTES // MIB} MiB."
         ),
     ] = 4 * MIB
     max_bodies_bytes: Annotated[Bytes, Field(validate_default=True)] = 256 * MIB
-    """Size of all request bodies together that are being read; of it, as of max_queue,
-    tenant_share leaves others a rest above."""
+    """Maximum size of all request bodies being read together, in bytes; tenant_share applies to it
+    as well."""
     max_images: Count = 16
-    """Images of one request. See docs/images.md."""
+    """Maximum images per request. See docs/images.md."""
     max_image_bytes: Bytes = 20 * MIB
-    """Size of the file of one image."""
+    """Maximum file size of an image, in bytes."""
     max_image_pixels: Count = 50_000_000
-    """Pixels of one image, as its file has them."""
+    """Maximum pixels of an image file."""
     max_image_tokens: Count | None = None
-    """Tokens that one image may count for, to which larger ones are scaled down; by default 4096,
-    or three quarters of the context if that is less. Where the tokens of an image see one another
-    (Gemma 3 and 4) max_batch_tokens less max_running is a bound, too."""
+    """Maximum tokens of an image; larger ones are scaled down. By default 4096, or three quarters
+    of the context if that is less. Where image tokens attend to each other (Gemma 3 and 4),
+    max_batch_tokens minus max_running is a limit as well."""
     max_images_bytes: Bytes = 1024 * MIB
-    """Memory for the images of all requests that are served, as they were sent and as the model
-    takes them, in bytes; of it, as of max_queue, tenant_share leaves others a rest above."""
+    """Memory for the images of all current requests, encoded and decoded, in bytes; tenant_share
+    applies to it as well."""
     kept_images_bytes: Bytes = 256 * MIB
-    """Memory for images as they were prepared for earlier requests, so that the same file is not
-    read again, in bytes."""
+    """Memory for decoded images of earlier requests, so that a repeated file is not decoded again,
+    in bytes."""
     image_workers: Count = 2
-    """Processes that read images, where the model sees them."""
+    """Processes that decode images."""
     image_seconds: Annotated[
         Seconds,
         Field(
-            description="Processor time for reading one image, in seconds; "
-            f"a request waits {PATIENCE} times as long at most."
+            description="CPU time limit for decoding one image, in seconds; a request waits at "
+            f"most {PATIENCE} times as long."
         ),
     ] = 10.0
     allowed_image_hosts: Annotated[tuple[str, ...], NoDecode] = ()
-    """Hosts that images are fetched from where a request gives a URL, with commas between:
-    images.example.com, or *.example.com for all below. By default none: images come in the request.
-    See docs/security.md."""
+    """Hosts from which image URLs are fetched, comma-separated: images.example.com, or
+    *.example.com with all subdomains. By default none. See docs/security.md."""
     max_body_nesting: Annotated[int, Field(ge=1, le=190)] = 100
-    """Depth of a request body's JSON."""
+    """Maximum nesting depth of the JSON in a request body."""
     max_n: Count = 16
-    """Choices of one request (n), at most as many as may run and wait together."""
+    """Maximum n (choices) of a request; never more than may run and wait together."""
     max_messages: Count = 1024
-    """Messages of one request."""
+    """Maximum messages of a request."""
     unknown_fields: UnknownFields = "ignore"
-    """What is done about fields of requests that are not acted on and change no answer: ignore
-    names them in the header x-leapjson-ignored, refuse answers 400. See docs/requests.md."""
+    """Unknown request fields: ignore names them in the header x-leapjson-ignored, refuse returns
+    400. See docs/requests.md."""
     max_tool_calls: Annotated[int, Field(ge=1, le=1024)] = MOST_CALLS
-    """Calls of one answer, where its model's chat template takes several."""
+    """Maximum tool calls of an answer, where the chat template supports several."""
 
     api_keys: Annotated[tuple[SecretStr, ...] | None, NoDecode] = None
-    """Keys of which requests need one, with commas between; by default none. Rather in the
-    environment: other users see a flag in the list of processes."""
+    """Accepted API keys, comma-separated; by default none are needed. Prefer the environment
+    variable: flags are visible in the process list."""
     api_keys_file: str | None = None
-    """File with more such keys, one on each line; # starts a comment."""
+    """File of further API keys, one per line; # starts a comment."""
     share_between_keys: bool = False
-    """Share computed prompts and what drafts learn between API keys; by what an answer costs,
-    their holders could then find out what others asked."""
+    """Share prefix cache and draft statistics between API keys; timing can then reveal the requests
+    of others."""
     metrics_public: bool = False
     """Serve /metrics without a key, like /health and /ready."""
     cors_origins: Annotated[tuple[str, ...], NoDecode] = ()
-    """Origins (https://example.com) whose pages may call the server, with commas between; * is
-    every origin. By default none."""
+    """Origins (https://example.com) whose pages may call the server, comma-separated; * allows all.
+    By default none."""
     page: bool = True
-    """Serve the page at / and the API's documentation at /docs."""
+    """Serve the page at / and the API documentation at /docs."""
 
     log_level: Literal["debug", "info", "warning", "error"] = "info"
-    """Least level logged."""
+    """Minimum level of log lines."""
     log_format: LogFormat = "auto"
-    """Log lines as JSON or text; auto: text in a terminal, else JSON."""
+    """Format of log lines: json, text, or auto (text in a terminal, otherwise json)."""
     log_content: Annotated[int, Field(ge=0, le=100_000)] = 0
-    """Characters of each request, answer and error that the log shows. They may be private: by
-    default none."""
+    """Characters of each request, answer and error that are logged. They may be private; by default
+    none."""
     otlp_endpoint: Annotated[str | None, Field(pattern=r"^https?://[^/?#\s]")] = None
-    """Collector that traces go to, by OTLP over HTTP: http://collector:4318. By default what
-    OTEL_EXPORTER_OTLP_ENDPOINT says. Needs leapjson[otel]."""
+    """OpenTelemetry collector (OTLP over HTTP), for example http://collector:4318; by default
+    OTEL_EXPORTER_OTLP_ENDPOINT. Needs leapjson[otel]."""
 
     @field_validator("model")
     @classmethod

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 
-from app.answer.fields import FieldReader
+from app.answer.fields import ClosedValue, FieldReader
 from app.answer.origins import OriginReader
 from app.answer.pieces import Delta
 from app.answer.plan import AnswerPlan
@@ -63,10 +63,13 @@ class Generation:
         whole. ``origins``: it is told where tokens came from. ``relaxed``: what is told of answers
         that are not held to all of their schema."""
         self.relaxed = relaxed
+        self.closed: list[ClosedValue] = []
+        """Of each choice that its budget has ended one in, the first."""
         self.told_schema = told_schema
         """See ``AnswerPlan``."""
         self.n = len(request_ids)
         self._index = {request_id: index for index, request_id in enumerate(request_ids)}
+        self._plans = plans
         self._choices_each = self.n // len(plans)
         self._prompt_tokens = sum(len(plan.prompt) for plan in plans)
         self._readers = [
@@ -192,6 +195,10 @@ class Generation:
         delta = self._readers[index].read(chunks)
         if self._origins:
             self._origins[index].read(chunks, delta)
+        last = chunks[-1]
+        if last.finish_reason is not None and last.closed is not None:
+            closed = self._plans[index // self._choices_each].closed_value(index, last.closed)
+            self.closed += [] if closed is None else [closed]
         return delta
 
     def expire(self, deadline: Deadline) -> None:

@@ -186,7 +186,7 @@ class GenerationService:
             relaxed = None
             if relaxations:
                 relaxed = RelaxedAnswers(tuple(relaxations), request.content, request.tools)
-                timeline.relaxed = tuple([each.keyword for each in relaxations])
+                timeline.relaxed = tuple([each.keyword for each in relaxations if not each.inexact])
             generation = Generation(
                 request_ids=[choice.request_id for choice in choices],
                 plans=plans,

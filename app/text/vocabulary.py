@@ -14,9 +14,6 @@ if TYPE_CHECKING:
 
 _METASPACE = "▁"
 
-_TEXT_BYTES = (0x09, 0x0A, 0x0D, *range(0x20, 0xC0), *range(0xC2, 0xF5))
-"""Bytes that occur in JSON as UTF-8 (RFC 8259 and RFC 3629)."""
-
 
 class Vocabulary:
     """Token ids and their bytes (the Protocol ``app.core.constraint.Vocabulary``). Immutable.
@@ -74,20 +71,6 @@ class Vocabulary:
             )
             table[token["id"]] = token["content"].encode() if spelled else None
         return cls(table, ends)
-
-    def check_bytes(self) -> None:
-        """Raises ``UnsupportedModel`` if a byte of text has no token of its own.
-
-        Law 2 rests on it: whatever bytes an answer still needs, tokens can spell them.
-        """
-        alone = {token[0] for token in self.token_bytes if token is not None and len(token) == 1}
-        missing = [byte for byte in _TEXT_BYTES if byte not in alone]
-        if missing:
-            shown = ", ".join(f"0x{byte:02X}" for byte in missing[:8])
-            raise UnsupportedModel(
-                f"the tokenizer has no token for {len(missing)} single bytes ({shown} ...), "
-                "so an answer could not always be finished"
-            )
 
 
 def tokenizer_json(tokenizer: PreTrainedTokenizerBase) -> str:

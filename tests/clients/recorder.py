@@ -57,7 +57,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _pass_on(self, body: bytes) -> None:
         headers = {k: v for k, v in self.headers.items() if k.lower() not in PER_HOP}
-        upstream = http.client.HTTPConnection(self.server.upstream, timeout=120)
+        upstream = http.client.HTTPConnection(self.server.upstream, timeout=300)
         answer, began = b"", time.monotonic()
         try:
             upstream.request(self.command, self.path, body or None, headers)

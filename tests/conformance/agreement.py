@@ -89,6 +89,9 @@ def check(
         raise
     except Exception as error:  # a crash is a disagreement
         return Disagreement("crash", schema, None, repr(error))
+    if walker is not None and walker.pool.inexact:
+        counts["read in one of several ways"] += 1  # and the answer says so
+        return None
     counts["unsatisfiable" if walker is None else "built"] += 1
     for value in _values(walker, rng, any_value):
         try:
@@ -113,8 +116,8 @@ def smallest(found: Disagreement, *, disputed: bool = False) -> Disagreement:
     progress = True
     while progress:
         progress = False
-        pairs = [(smaller, value) for smaller in _without_a_part(schema)]
-        pairs += [(schema, smaller) for smaller in _without_a_part(value)]
+        pairs = [(smaller, value) for smaller in without_a_part(schema)]
+        pairs += [(schema, smaller) for smaller in without_a_part(value)]
         for candidate in pairs:
             if disagrees(*candidate, disputed=disputed) == found.kind:
                 (schema, value), progress = candidate, True
@@ -130,6 +133,8 @@ def disagrees(schema: Any, value: Any, *, disputed: bool = False) -> str:
         return ""
     try:
         walker = _walker(schema)
+        if walker is not None and walker.pool.inexact:
+            return ""
         wrong = judge(schema, value, valid=valid, walker=walker) is Verdict.WRONG
     except ConstraintError:
         return ""
@@ -169,17 +174,17 @@ def _values(
             yield any_value(rng)
 
 
-def _without_a_part(value: Any) -> Iterator[Any]:
+def without_a_part(value: Any) -> Iterator[Any]:
     """All values that lack one member or item somewhere, the largest parts first."""
     if isinstance(value, dict):
         for key in value:
             yield {other: part for other, part in value.items() if other != key}
         for key, part in value.items():
-            yield from ({**value, key: smaller} for smaller in _without_a_part(part))
+            yield from ({**value, key: smaller} for smaller in without_a_part(part))
     elif isinstance(value, list):
         for place, part in enumerate(value):
             yield value[:place] + value[place + 1 :]
-            for smaller in _without_a_part(part):
+            for smaller in without_a_part(part):
                 yield [*value[:place], smaller, *value[place + 1 :]]
 
 
@@ -220,8 +225,8 @@ def main(arguments: list[str] | None = None) -> int:
             signal.alarm(0)
         if disagreement:
             found.append(disagreement)
-    for schema in slow[: options.show]:
-        print("slow:", schema)
+    for each in slow[: options.show]:
+        print("slow:", each)
     for name, count in sorted(counts.items()):
         print(f"{count:8} {name}")
     seconds = time.monotonic() - start

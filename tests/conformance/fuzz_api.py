@@ -131,7 +131,7 @@ def _ask(
     )
     @given(case=cases)
     def ask(case: Any) -> None:
-        response = case.call(base_url=url, session=session, timeout=120)
+        response = case.call(base_url=url, session=session, timeout=300)
         label = f"{case.method} {case.operation.path}"
         findings.answers[label, response.status_code] += 1
         try:

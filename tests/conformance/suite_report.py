@@ -21,7 +21,7 @@ its files, which tests one keyword, often together with others.
 - **right**: a valid instance is in the language of answers and an invalid one is not.
 - **refused**: the schema is refused with a 400 that names the keyword and its place, because it
   cannot be enforced exactly; where nobody asked for strictness it is relaxed instead
-  ([decision 48](decisions/0048-what-cannot-be-enforced-is-relaxed.md)), and every valid instance is
+  ([decision 48](decisions/0048-unsupported-keywords-are-relaxed.md)), and every valid instance is
   in its language.
 - **exceptions**: deliberate; see below.
 """

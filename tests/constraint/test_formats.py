@@ -37,7 +37,9 @@ GOOD = {
     "date-time": ["2024-02-29T10:00:00Z", "1990-12-31T15:59:59.5-08:00"],
     "duration": ["P3Y6M4DT12H30M5S", "P1W", "PT36H", "P1Y", "PT5S"],
     "email": ["a@b.co", "first.last+tag@mail.example.org"],
+    "idn-email": ["a@b.co", "jörg.grün@bücher.example", "用户@例子.com"],
     "hostname": ["localhost", "www.example.com", "xn-a.de", "a" * 63 + ".org"],
+    "idn-hostname": ["localhost", "bücher.example", "例え.jp", "пример", "실례.com"],
     "ipv4": ["0.0.0.0", "255.255.255.255", "192.168.1.1"],
     "ipv6": ["::", "::1", "1::", "2001:db8::ff00:42:8329", "1:2:3:4:5:6:7:8", "::ffff:1.2.3.4"],
     "uuid": ["123e4567-e89b-12d3-a456-426614174000"],
@@ -69,7 +71,9 @@ BAD = {
     "date-time": ["2024-02-05", "2024-02-05 10:00:00Z", "2024-02-05T10:00:00"],
     "duration": ["P", "PT", "1Y", "P1S", "P1Y1D", "P1W1D"],
     "email": ["x", "@b.co", "a@", "a b@c.de", ".a@b.co", "a@b..co", "a" * 65 + "@b.co"],
+    "idn-email": ["x", "@b.co", "a@", "é é@c.de", ".é@c.de", "a@é..de", "é@b"],
     "hostname": ["", "-a", "a-", "a..b", "a_b", "a" * 64, ".".join(["a" * 60] * 5)],
+    "idn-hostname": ["", "-é", "é-", "é..de", "é_", "É.de", "ａ.de", "é" * 11],
     "ipv4": ["256.1.1.1", "1.2.3", "01.2.3.4"],
     "ipv6": [":", "1:::2", "12345::", "1:2:3:4:5:6:7", "1::2::3", "1:2:3:4:5:6:7:8:9"],
     "uuid": ["123e4567e89b12d3a456426614174000", "xyz"],
@@ -109,8 +113,41 @@ BAD = {
 }
 
 
+@cache
 def of_format(name: str) -> Walker:
     return Walker.of(JsonSchema({"type": "string", "format": name}))
+
+
+@pytest.mark.parametrize("left", GOOD)
+def test_of_two_formats_a_text_of_one_alone_is_admitted(left: str) -> None:
+    """As the patterns have it; a warning tells where some validators may see it otherwise."""
+    texts = {text for name in GOOD for text in GOOD[name] if of_format(left).accepts_value(text)}
+    inexact = set()
+    for right in GOOD:
+        if "regex" in (left, right):
+            continue
+        one = {"type": "string", "format": left}
+        other = {"type": "string", "format": right}
+        either = Walker.of(JsonSchema({"oneOf": [one, other, {"type": "null"}]}))
+        beside = Walker.of(JsonSchema({"anyOf": [{**one, "not": {"format": right}}, {"const": 0}]}))
+        for text in texts:
+            expected = not of_format(right).accepts_value(text)
+            assert either.accepts_value(text) is expected, (right, text)
+            assert beside.accepts_value(text) is expected, (right, text)
+        inexact |= {right for _ in beside.pool.inexact}
+    assert left != "date" or inexact == {"date-time", "time", "relative-json-pointer"}
+
+
+def test_dates_and_date_times_beside_each_other_are_both_written() -> None:
+    formats = ["date", "date-time", "time"]
+    ways = [{"type": "string", "format": name} for name in formats]
+    walker = Walker.of(JsonSchema({"oneOf": ways}))
+    for name in formats:
+        assert all(walker.accepts_value(text) for text in GOOD[name])
+    assert {each.pointer for each in walker.pool.inexact} >= {"/oneOf/1/format"}
+    alone = Walker.of(JsonSchema({"type": "string", "not": {"format": "date-time"}}))
+    assert not alone.accepts_value("2020-01-01")  # which one validator takes for a date-time
+    assert not alone.pool.inexact
 
 
 @pytest.mark.parametrize("name", GOOD)

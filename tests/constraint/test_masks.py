@@ -4,6 +4,7 @@ import contextlib
 import json
 import random
 from collections.abc import Callable, Sequence
+from itertools import product
 from typing import Any
 
 import jsonschema
@@ -14,6 +15,7 @@ from app.constraint import Choice, Compiler, JsonObject, JsonSchema, Regex
 from app.constraint.constraint import AutomatonState
 from app.core.constraint import ConstraintSpec, Mask
 from app.core.errors import ConstraintTooComplex, DrawAgain, RejectedToken, WorkPending
+from app.core.json_scan import JsonScan, Place
 from app.text import Vocabulary
 from tools import datasets
 
@@ -463,3 +465,45 @@ def test_what_is_over_the_limit_is_not_followed(compiler: Compiler) -> None:
     assert constraint.start().shortest_tokens(2000) == 3002
     assert len(constraint.automaton) < 10
     assert constraint.start().shortest_tokens() == 3002
+
+
+def test_a_budget_that_ends_a_value_is_told_from_one_that_does_not() -> None:
+    """Beside a scan of the text and a look at each token."""
+    rng = random.Random(1)
+    vocab = small_vocabulary()
+    spec = {
+        "type": "object",
+        "properties": {
+            "name": {"type": "string"},
+            "code": {"type": "string", "pattern": "^[a-z]{2,}$"},
+            "tags": {"type": "array", "items": {"type": "string", "maxLength": 4}},
+            "set": {"type": "array", "items": {"type": "string"}, "uniqueItems": True},
+            "n": {"type": "integer"},
+        },
+        "required": ["name", "code", "tags", "set"],
+    }
+    constraint = Compiler(vocab).compile(JsonSchema(spec, close_objects=True))
+    found = set()
+    for _ in range(120):
+        state, scan, text = constraint.start(), JsonScan(), b""
+        budget = state.shortest_tokens() + rng.randint(0, 25)
+        while not state.is_final:
+            plain, mask = set(tokens_of(state.mask())), set(tokens_of(state.mask(budget=budget)))
+            texts = {each: vocab.token_bytes[each] or b"" for each in plain}
+            if scan.in_value:
+                going_on = {each for each in plain if b'"' not in texts[each]}
+            else:
+                going_on = {each for each in plain if texts[each].lstrip()[:1] not in (b"]", b"}")}
+            in_key = scan.place is Place.STRING and not scan.in_value
+            closing = state.is_closing(state.mask(budget=budget), state.mask())
+            if not in_key and not text.endswith(b"\\"):
+                assert closing == (bool(going_on) and not going_on & mask), scan.place
+                found.add((scan.place, closing))
+            token = rng.choice(sorted(mask))
+            for byte in texts[token]:
+                scan.push(byte)
+            text += texts[token]
+            state.accept(token)
+            budget -= 1
+    places = Place.STRING, Place.NEXT_ITEM, Place.FIRST_ITEM
+    assert {*product(places, [False, True])} <= found

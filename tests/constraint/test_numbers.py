@@ -56,7 +56,7 @@ def test_wide_ranges_are_right_at_their_ends(low: int, size: int, data: st.DataO
         assert not walker.accepts(str(candidate))
 
 
-@pytest.mark.parametrize("factor", [3, 7, 10, 60, 1000])
+@pytest.mark.parametrize("factor", [3, 7, 10, 60, 101, 997, 1000, 65_536, 123_457])
 def test_multiples_are_followed_over_wide_ranges(factor: int) -> None:
     walker = integers(None, None, factor)
     for multiple in (0, factor, -factor, factor * 123_456_789_012, 10**17 // factor * factor):
@@ -135,7 +135,11 @@ def test_bounds_beyond_the_digits_are_refused_by_name() -> None:
         Walker.of(JsonSchema({"type": "number", "minimum": 1e-300, "maximum": 1e-200}))
     with pytest.raises(UnsatisfiableSchema):
         Walker.of(JsonSchema({"type": "number", "minimum": 2, "maximum": 1}))
-    with pytest.raises(UnsupportedSchema, match="multipleOf"):
-        Walker.of(JsonSchema({"type": "number", "multipleOf": 0.123456789}))
-    with pytest.raises(UnsupportedSchema, match="multipleOf"):
-        Walker.of(JsonSchema({"type": "integer", "multipleOf": 123_457}))
+
+
+def test_a_fraction_of_many_places_is_followed() -> None:
+    walker = Walker.of(JsonSchema({"type": "number", "multipleOf": 0.123456789}))
+    assert walker.accepts("0.370370367")
+    assert walker.accepts("123456.789")
+    assert not walker.accepts("0.370370368")
+    assert not walker.accepts("1")

@@ -48,7 +48,19 @@ LOOKS = st.tuples(
     st.sampled_from(["(?=", "(?!"]), st.sampled_from(["", ".*", "^", "b?"]), PATTERNS
 ).map(lambda parts: f"{parts[0]}{parts[1]}{parts[2]})")
 BESIDE = LOOKS | st.sampled_from(
-    [r"\b", "(?<=a)", "(?<![ab])", "(?<!^)", "(?:(?!ab).)*$", "(?:(?=a|b$).)+$"]
+    [
+        r"\b",
+        r"\B",
+        r"\A",
+        r"\Z",
+        "(?i:B)",
+        "(?-s:.)",
+        "(?<=a)",
+        "(?<![ab])",
+        "(?<!^)",
+        "(?:(?!ab).)*$",
+        "(?:(?=a|b$).)+$",
+    ]
 )
 FEW = st.sampled_from(["", "", "?", "{2}", "{0,2}", "{1,3}?"])
 
@@ -141,6 +153,18 @@ def test_classes_match_in_the_unicode_flavour_of_python_as_well(pattern: str) ->
         (r"^a[^]$", ["ab", "a\n"], ["a"]),
         (r"^(a|[])$", ["a"], [""]),
         (r"^\0$", ["\0"], ["0"]),
+        (r"^(?i:ab)c(?-i:D)$", ["ABcD", "abcD"], ["abCD", "abcd"]),
+        (r"(?i)^a(?-i:b)c$", ["AbC"], ["ABC"]),
+        (r"(?s)^.(?-s:.)$", ["\na"], ["a\n"]),
+        (r"^(?:^)?a(?:$){1,2}$", ["a"], ["aa"]),
+        (r"(?m)^b$", ["b", "a\nb", "a\nb\nc"], ["ab", "a\nbc", "a\u2028b"]),
+        (r"^\w\n(?m:^b$)", ["a\nb", "a\nb\nc"], ["a\nbc"]),
+        (r"\Aa.\Z", ["ab"], ["ab\n", "\nab"]),
+        (r"(?m)\Ab\Z", ["b"], ["a\nb", "b\nc"]),
+        (r"^a\Bb\B.$", ["abc"], ["a-b", "ab-"]),
+        (r"^-\B.$", ["--", "-+"], ["-a", "-é"]),
+        (r"^\B.*$", ["-", "- a"], ["a", "a-", ""]),
+        ("[[:]a]", ["[a]", ":a]"], ["]a]"]),
     ],
 )
 def test_ecma_escapes_and_anchors(pattern: str, inside: list[str], outside: list[str]) -> None:
@@ -162,7 +186,6 @@ def test_what_is_no_pattern_is_invalid_with_its_position(pattern: str) -> None:
 @pytest.mark.parametrize(
     "pattern",
     [
-        r"a\Bx",
         r"(a)\1",
         r"(?<n>a)\k<n>",
         "(?P<n>a)(?P=n)",
@@ -173,11 +196,25 @@ def test_what_is_no_pattern_is_invalid_with_its_position(pattern: str) -> None:
         r"\pL",
         "[]]",
         "[^]a]",
-        r"\Z",
-        "(?m)a",
-        "x(?i:a)",
         "(?>a)",
         "a{,3}",
+        "x(?i)a",
+        "(?x)a",
+        "(?ix:a)",
+        r"\z",
+        "^?[0-9]$",
+        "^*a",
+        "$+",
+        "^{2}a",
+        r"\b*a",
+        "(?=a)?a",
+        "(?<!a){2}b",
+        "[[:digit:]]{4}",
+        "[^[:^alpha:]_]",
+        "[[.a.]]",
+        "[[=e=]]",
+        "[a-z&&[^aeiou]]",
+        "[a-z--[aeiou]]",
     ],
 )
 def test_what_cannot_be_followed_exactly_is_refused_by_name(pattern: str) -> None:

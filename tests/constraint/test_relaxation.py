@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import json
 import random
 from typing import Any
@@ -25,7 +26,7 @@ from tools import datasets
 
 REPEATED = r"^(a|b)\1$"
 """A pattern that no automaton can follow."""
-NEGATED = {"type": "array", "uniqueItems": True}
+NEGATED = {"type": "array", "unevaluatedItems": True}
 """A schema of which there is no negation."""
 
 
@@ -116,23 +117,54 @@ def test_names_that_a_dropped_pattern_meant_are_admitted() -> None:
 def test_a_pointer_is_that_of_the_schema_as_it_was_sent() -> None:
     text = {"type": "string", "pattern": REPEATED}
     schema = {"oneOf": [{"type": ["array", "string"], **NEGATED}, {"type": "array"}, text]}
-    schema["oneOf"][0] = {"uniqueItems": True, "type": ["array", "null"]}
+    schema["oneOf"][0] = {"unevaluatedItems": True, "type": ["array", "null"]}
     assert relaxations(schema) == [("/oneOf", "oneOf"), ("/oneOf/2/pattern", "pattern")]
 
 
-def test_what_is_too_much_to_compile_has_its_type_alone() -> None:
+def test_of_what_is_too_much_to_compile_the_keyword_that_costs_so_much_is_dropped() -> None:
     schema = {
         "type": "object",
         "properties": {
-            "a": {"type": "string", "pattern": "^((ab?){9,9999}c?){9,9999}$"},
+            "a": {"type": "string", "pattern": "^((ab?){9,9999}c?){9,9999}$", "maxLength": 3},
             "b": {"type": "integer"},
         },
         "required": ["a", "b"],
     }
-    assert relaxations(schema) == [("/properties/a", "")]
+    assert relaxations(schema) == [("/properties/a/pattern", "pattern")]
     walker = language(schema)
     assert walker.accepts('{"a": "x", "b": 1}')
+    assert not walker.accepts('{"a": "xyzz", "b": 1}')
     assert not walker.accepts('{"a": 1, "b": 1}')
+
+
+def test_of_conditions_that_multiply_some_go_and_their_siblings_stay() -> None:
+    """Which types two values have beside each other, for each two of many."""
+    names = [f"p{number}" for number in range(9)]
+    kinds = [
+        {
+            "if": {"properties": {a: {"type": "string"}, b: {"type": "string"}}},
+            "then": {"minProperties": number % 4},
+            "else": {"maxProperties": 8 - number % 3},
+        }
+        for number, (a, b) in enumerate(itertools.combinations(names, 2))
+    ]
+    schema = {
+        "type": "object",
+        "properties": {name: {"type": ["string", "integer"]} for name in names},
+        "required": ["p0"],
+        "additionalProperties": False,
+        "allOf": kinds,
+    }
+    limits = Limits(branch_steps=100_000)
+    found = compile_program(JsonSchema(schema, relax=True), limits).relaxed
+    assert {each.keyword for each in found} == {"if"}
+    assert len(found) < len(kinds)
+    left = edited(schema, *((each.place, each.keyword) for each in found))
+    walker = Walker.of(JsonSchema(left))
+    assert walker.accepts('{"p0": 1, "p1": "x"}')
+    assert not walker.accepts('{"p0": 1, "p12": 1}')
+    assert not walker.accepts('{"p1": 1}')
+    assert not walker.accepts('{"p0": null}')
 
 
 def test_very_many_places_are_relaxed_as_one() -> None:
@@ -167,8 +199,89 @@ def test_extensions_of_ours_are_never_dropped() -> None:
     verbatim = {"type": "string", "x-verbatim": True}
     with pytest.raises(UnsupportedSchema):
         compile_program(JsonSchema({"not": verbatim}, relax=True))
-    with pytest.raises(UnsatisfiableSchema):
-        compile_program(JsonSchema({"type": "string", "enum": [1]}, relax=True))
+
+
+@pytest.mark.parametrize(
+    ("schema", "place", "accepted", "rejected"),
+    [
+        (
+            {"type": "array", "items": {"type": "string"}, "enum": ["a", "b"]},
+            ("/enum", "enum"),
+            '["a"]',
+            "[1]",
+        ),
+        (
+            {
+                "type": "object",
+                "properties": {"a": {"type": "integer"}},
+                "patternProperties": {"^x": False},
+                "required": ["a", "x"],
+            },
+            ("/required/1", "required"),
+            '{"a": 1}',
+            "{}",
+        ),
+        (
+            {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a", "b"],
+             "additionalProperties": False},
+            ("/additionalProperties", "additionalProperties"),
+            '{"a": "x", "b": 1}',
+            '{"a": "x"}',
+        ),
+        (
+            {"type": "object", "required": ["a"],
+             "properties": {"a": {"minLength": 3, "maxLength": 1, "type": "string"}}},
+            ("/properties/a/maxLength", "maxLength"),
+            '{"a": "xyz"}',
+            '{"a": "xy"}',
+        ),
+        (
+            {"type": "object", "required": ["n"], "properties": {"n": {"$ref": "#"}}},
+            ("/required/0", "required"),
+            "{}",
+            '{"n": 1}',
+        ),
+        ({"oneOf": [{"type": "string"}, {"type": "string"}]}, ("/oneOf", "oneOf"), '"a"', "1"),
+    ],
+)  # fmt: skip
+def test_a_contradiction_is_left_out_at_its_place(
+    schema: Any, place: tuple[str, str], accepted: str, rejected: str
+) -> None:
+    assert relaxations(schema) == [place]
+    walker = language(schema)
+    assert walker.accepts(accepted)
+    assert not walker.accepts(rejected)
+
+
+def test_a_function_that_nothing_satisfies_leaves_the_others_as_they_are() -> None:
+    """One of the real functions of BFCL has ``enum`` beside ``items``."""
+
+    def parameters(name: str, *, strict: bool) -> JsonSchema:
+        lists = {"type": "array", "items": {"type": "string"}, "enum": ["a", "b"]}
+        schema = {"type": "object", "properties": {"x": lists}, "required": ["x"]}
+        return JsonSchema(schema, True, subject=f"the function {name!r}", relax=not strict)
+
+    good = JsonSchema({"type": "object"}, subject="the function 'g'")
+    program = compile_program(Composite(Either((good, parameters("f", strict=False)))))
+    assert [(each.subject, each.pointer) for each in program.relaxed] == [
+        ("the function 'f'", "/properties/x/enum")
+    ]
+    assert satisfied(
+        Written(parameters("f", strict=False).schema, program.relaxed, ('{"x": ["a"]}',))
+    ) == [False]
+    with pytest.raises(UnsatisfiableSchema, match="the function 'f': no value") as caught:
+        compile_program(Composite(Either((good, parameters("f", strict=True)))))
+    assert caught.value.pointer == "/properties/x"
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_an_error_about_a_function_names_it(strict: bool) -> None:
+    good = JsonSchema({"type": "object"}, relax=True, subject="the function 'g'")
+    bad = {"type": "object", "properties": {"a": {"type": "strnig"}}}
+    spec = JsonSchema(bad, relax=not strict, subject="the function 'f'")
+    with pytest.raises(InvalidSchema, match="the function 'f': type must be") as caught:
+        compile_program(Composite(Either((good, spec))))
+    assert caught.value.pointer == "/properties/a/type"
 
 
 def test_of_several_schemas_those_are_relaxed_that_may_be() -> None:
@@ -251,6 +364,9 @@ def test_recursive_schemas_that_maskbench_has_are_relaxed_where_they_negate() ->
     """``python -m tests.conformance.relaxing maskbench`` tries all that are refused."""
     name = "Handwritten---testwp98"
     (case,) = [case for case in datasets.maskbench() if case["id"] == name]
+    referent = case["schema"]["definitions"]["___utils_reference_json"]["properties"]["referent"]
+    del referent["dependencies"]
+    referent["unevaluatedProperties"] = True  # of which there is no negation
     places = relaxations(case["schema"])
     assert {keyword for _, keyword in places} == {"oneOf"}
 
@@ -275,6 +391,16 @@ def test_what_was_written_is_held_against_the_schema_as_it_was_sent() -> None:
 def test_nothing_is_fetched_to_find_out() -> None:
     schema = {"type": "object", "properties": {"a": {"$ref": "http://127.0.0.1:9/x"}}}
     assert written(schema, '{"a": 1}') == [None]
+
+
+def test_of_what_is_read_in_several_ways_nobody_knows() -> None:
+    formats = {"oneOf": [{"format": "date"}, {"format": "date-time"}]}
+    schema = {"properties": {"a": {"type": "string", **formats}, "b": {"pattern": REPEATED}}}
+    found = compile_program(JsonSchema(schema, relax=True)).relaxed
+    assert [each.keyword for each in found] == ["pattern", "format"]
+    text = '{"a": "2020-01-01", "b": "%s"}'
+    assert satisfied(Written(schema, found, (text % "aa",)), Limits()) == [True, None]
+    assert satisfied(Written(schema, found, (text % "ab",)), Limits()) == [False, None]
 
 
 def test_a_pattern_that_takes_for_ever_leaves_it_unknown() -> None:

@@ -5,10 +5,11 @@ import random
 from typing import Any
 
 import jsonschema
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.core.errors import UnsatisfiableSchema
+from app.core.errors import ConstraintError, UnsatisfiableSchema
 from app.core.specs import JsonSchema
 from tests.constraint.walks import Walker
 
@@ -85,3 +86,76 @@ def test_random_schemas_agree_with_the_jsonschema_library(
 def _has_float(value: Any) -> bool:
     """1.0 is an integer to JSON Schema, but is not written so."""
     return "1.0" in json.dumps(value)
+
+
+DRAFT_7 = "http://json-schema.org/draft-07/schema#"
+
+
+def test_the_schema_of_a_drafts_schemas_need_not_be_sent() -> None:
+    schema = {
+        "$schema": DRAFT_7,
+        "type": "object",
+        "properties": {
+            "s": {"$ref": DRAFT_7},
+            "n": {"$ref": f"{DRAFT_7}/definitions/nonNegativeInteger"},
+            "again": {"$ref": "#"},
+        },
+    }
+    walker = Walker.of(JsonSchema(schema))
+    validator = jsonschema.Draft7Validator(schema)
+    for value in (
+        {"s": {"type": "string", "minLength": 3}},
+        {"s": {"type": "strnig"}},
+        {"s": {"properties": {"a": {"items": [True, {"not": {}}]}}}},
+        {"s": {"properties": {"a": {"items": [True, 3]}}}},
+        {"n": 0},
+        {"n": -1},
+        {"again": {"again": {"n": 1}}},
+        {"again": {"again": {"n": -1}}},
+    ):
+        assert walker.accepts_in_some_order(value) is validator.is_valid(value), value
+
+
+def test_a_resource_inside_has_a_draft_of_its_own() -> None:
+    old = {
+        "$id": "http://e.org/old",
+        "$schema": DRAFT_7,
+        "definitions": {"i": {"type": "integer"}},
+        "properties": {"a": {"$ref": "#/definitions/i", "minimum": 5}},
+    }
+    new = {"$ref": "http://e.org/old#/definitions/i", "minimum": 5}
+    schema = {"$defs": {"o": old}, "properties": {"o": {"$ref": old["$id"]}, "n": new}}
+    walker = Walker.of(JsonSchema(schema))
+    assert walker.accepts('{"o": {"a": 1}}')  # beside $ref nothing counts in draft 7
+    assert not walker.accepts('{"o": {"a": "x"}}')
+    assert walker.accepts('{"n": 5}')
+    assert not walker.accepts('{"n": 1}')
+    draft_4 = {"$schema": "http://json-schema.org/draft-04/schema#", "id": "http://e.org/4"}
+    schema = {"$defs": {"4": {**draft_4, "minimum": 3, "exclusiveMinimum": True}}}
+    walker = Walker.of(JsonSchema({**schema, "$ref": "http://e.org/4", "type": "integer"}))
+    assert walker.accepts("4")
+    assert not walker.accepts("3")
+
+
+@pytest.mark.parametrize(
+    ("reference", "said"),
+    [
+        ("/$defs/X", "'/$defs/X' is the address of another document; write '#/$defs/X'"),
+        ("$defs/X", "write '#/$defs/X'"),
+        ("https://e.org/x", "'https://e.org/x' is another document"),
+        ("#/$defs/Y", "$ref '#/$defs/Y' points to nothing"),
+        ("#y", "$ref '#y' names an anchor that is not there"),
+    ],
+)
+def test_a_reference_that_leads_nowhere_is_quoted(reference: str, said: str) -> None:
+    schema = {"properties": {"a": {"$ref": reference}}, "$defs": {"X": {"type": "string"}}}
+    with pytest.raises(ConstraintError) as caught:
+        Walker.of(JsonSchema(schema))
+    assert said in str(caught.value)
+    assert getattr(caught.value, "pointer", None) == "/properties/a/$ref"
+
+
+def test_the_dialect_of_openapi_is_2020_12() -> None:
+    dialect = {"$schema": "https://spec.openapis.org/oas/3.1/dialect/base"}
+    schema = {**dialect, "type": "string", "discriminator": {"propertyName": "x"}, "maxLength": 1}
+    assert Walker.of(JsonSchema(schema)).accepts('"a"')

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import random
 from collections.abc import Iterator
 from functools import cache
 from itertools import product
@@ -445,3 +446,53 @@ def test_the_example_of_the_package_has_the_branches_that_its_docstring_draws() 
         ("/oneOf/1", "not"),
         ("/oneOf/2", "not"),
     ]
+
+
+def test_one_of_several_arrays_whose_items_differ_is_exact() -> None:
+    """What is negated there, that items differ, holds in the other alternative, too."""
+    ways = [
+        {"type": "array", "items": {"type": kind}, "uniqueItems": True}
+        for kind in ("string", "integer")
+    ]
+    walker = Walker.of(JsonSchema({"oneOf": [*ways, {"type": "null"}]}))
+    validator = jsonschema.Draft202012Validator({"oneOf": [*ways, {"type": "null"}]})
+    for value in ([], ["a"], ["a", "b"], ["a", "a"], [1], [1, 2], [1, 1], [1, "a"], None, "a"):
+        assert walker.accepts_value(value) is validator.is_valid(value), value
+    assert not walker.pool.inexact
+
+
+def test_arrays_that_repeat_items_are_left_out_and_said() -> None:
+    unique = {"type": "array", "uniqueItems": True}
+    walker = Walker.of(JsonSchema({"oneOf": [unique, {"type": ["array", "null"], "minItems": 1}]}))
+    assert walker.accepts("null")
+    assert walker.accepts("[]")
+    assert not walker.accepts("[1, 1]")
+    assert not walker.accepts("[1]")
+    assert [each.pointer for each in walker.pool.inexact] == ["/oneOf/0/uniqueItems"]
+
+
+@pytest.mark.parametrize(
+    "contains",
+    [
+        {"contains": {"const": "b"}},
+        {"contains": {"enum": ["a", "c", 1]}, "minContains": 2},
+        {"contains": {"type": "string"}, "minContains": 3},
+        {"contains": {"const": "d"}},
+        {"contains": {"const": "a"}, "minItems": 4},
+    ],
+)
+def test_listed_items_that_differ_beside_contains_are_exact(contains: dict[str, Any]) -> None:
+    listed = ["a", "b", "c", 1]
+    schema = {"type": "array", "items": {"enum": listed}, "uniqueItems": True, **contains}
+    validator = jsonschema.Draft202012Validator(schema)
+    values = [list(v) for size in range(6) for v in product(listed, repeat=size)]
+    if not any(map(validator.is_valid, values)):
+        with pytest.raises(UnsatisfiableSchema):
+            compile_program(JsonSchema(schema))
+        return
+    walker = Walker.of(JsonSchema(schema))
+    for value in values:
+        assert walker.accepts_value(value) is validator.is_valid(value), value
+    rng = random.Random(2)
+    for _ in range(60):  # no beginning is without an end
+        validator.validate(json.loads(walker.sample(rng)))

@@ -191,7 +191,7 @@ def test_however_many_grammars_there_are_their_depth_is_looked_at_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     looked: list[int] = []
-    monkeypatch.setattr(program, "check_depth", lambda pool: looked.append(len(pool)))
+    monkeypatch.setattr(program, "check_grammars", lambda pool: looked.append(len(pool)))
     texts = {f"p{number}": string(f'start: "a{number}" start? | "b"') for number in range(50)}
     compile_program(JsonSchema({"type": "object", "properties": texts}))
     assert len(looked) == 1

@@ -61,7 +61,7 @@ async def test_a_character_sheet_is_read_from_a_picture(leap: bool) -> None:
         transport = httpx.ASGITransport(assembly.app)
         async with (
             assembly.app.router.lifespan_context(assembly.app),
-            httpx.AsyncClient(transport=transport, base_url="http://test", timeout=120) as client,
+            httpx.AsyncClient(transport=transport, base_url="http://test", timeout=300) as client,
         ):
             response = await client.post("/v1/chat/completions", json=body)
     finally:

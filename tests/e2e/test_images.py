@@ -82,7 +82,7 @@ async def server_of(model: Seeing) -> AsyncIterator[httpx.AsyncClient]:
         transport = httpx.ASGITransport(assembly.app)
         async with (
             assembly.app.router.lifespan_context(assembly.app),
-            httpx.AsyncClient(transport=transport, base_url="http://test", timeout=120) as client,
+            httpx.AsyncClient(transport=transport, base_url="http://test", timeout=300) as client,
         ):
             yield client
     finally:

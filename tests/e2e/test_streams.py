@@ -215,15 +215,12 @@ def reasoning_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def servers(
-    tmp_path_factory: pytest.TempPathFactory, reasoning_model: Path
+    server: Server, tmp_path_factory: pytest.TempPathFactory, reasoning_model: Path
 ) -> Iterator[dict[str, Server]]:
-    logs = tmp_path_factory.mktemp("servers")
+    log = tmp_path_factory.mktemp("reasoner") / "log"
     settings = {"DTYPE": "float32", "CPU_THREADS": "1", "COMPILE_WORKERS": "1"}
-    with (
-        running_server(None, logs / "demo", settings) as demo,
-        running_server(reasoning_model, logs / "reasoner", settings) as reasoner,
-    ):
-        yield {"leapjson-demo": demo, "reasoner": reasoner}
+    with running_server(reasoning_model, log, settings) as reasoner:
+        yield {"leapjson-demo": server, "reasoner": reasoner}
 
 
 async def exchange(

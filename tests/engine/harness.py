@@ -65,6 +65,7 @@ class Answer:
     """The answer's tokens as they stood at its end."""
     usage: AnswerUsage | None = None
     finish_reason: str | None = None
+    closed: bytes | None = None
     chunks: int = 0
 
 
@@ -137,6 +138,7 @@ def record(answer: Answer, chunk: TokenChunk) -> None:
     answer.entries.extend(chunk.tokens)
     answer.usage = chunk.usage
     answer.finish_reason = chunk.finish_reason
+    answer.closed = chunk.closed
     answer.chunks += 1
 
 
@@ -154,7 +156,7 @@ def drain(engine: Engine, limit: int = 20_000) -> dict[str, Answer]:
         if not engine.has_work:
             if not engine.num_waiting:
                 break
-            assert news.wait(60), "nobody looks at what is set aside"
+            assert news.wait(300), "nobody looks at what is set aside"
             news.clear()
             continue
         live = dict(engine._sequences)  # only to see the tokens an answer ends with

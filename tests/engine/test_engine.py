@@ -596,6 +596,36 @@ def test_an_answer_narrowed_by_its_budget_is_counted_once() -> None:
     assert sum(step.budget_closed for step in recorder.steps) == 1
 
 
+@pytest.mark.parametrize("drafts", [0, 16])
+def test_the_first_value_that_a_budget_ends_is_told(drafts: int) -> None:
+    """Beside a replay of the answer, draw by draw."""
+    letters = ["a" * size + "b" for size in range(14)]
+    items = ["", "1", "12, 12"]
+    language = constraint(*templates('{"me": "', letters, '", "or": [', items, "]}"))
+    config = EngineConfig(max_draft_tokens=drafts)
+    told = 0
+    for seed in range(60):
+        most = language.start().shortest_tokens() + seed % 27
+        asked = request(allowed=language, max_tokens=most, seed=seed, sampling=HOT, leap=False)
+        answer = answer_of(make_engine(config), asked)
+        state, prefix, expected = language.start(), b"", None
+        for number, token in enumerate(answer.tokens):
+            mask = state.mask(most - number)
+            if expected is None and state.is_closing(mask, state.mask()):
+                expected = prefix
+            state.accept(token)
+            prefix += VOCABULARY.spell([token])
+        assert answer.closed == expected, (most, answer.data)
+        told += expected is not None
+    assert 10 < told < 60
+
+
+def test_a_budget_with_room_ends_no_value() -> None:
+    language = constraint(*templates('{"me": "', ["a", "ab", "abab"], '"}'))
+    answer = answer_of(make_engine(), request(allowed=language, max_tokens=40))
+    assert answer.closed is None
+
+
 def test_logprobs_are_those_of_the_draws_and_leapt_tokens_are_certain() -> None:
     asked = replace(GREEDY, logprobs=2)
     answer = answer_of(make_engine(), request(allowed=LANGUAGES[1], sampling=asked))

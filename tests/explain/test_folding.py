@@ -43,6 +43,11 @@ SCHEMAS = [
     {"type": "array", "items": {"type": "string"}, "uniqueItems": True},
     {"type": "array", "items": {"enum": ["a", 1, None]}, "uniqueItems": True},
     {"type": "object", "properties": {"a": {}}, "minProperties": 3, "additionalProperties": {}},
+    {
+        "type": "object",
+        "properties": {"a": {"type": "integer", "multipleOf": 7}, "b": {"multipleOf": 2.5}},
+        "additionalProperties": False,
+    },
     {"type": "object", "properties": {"n": {"anyOf": [{"$ref": "#"}, {"type": "null"}]}}},
     {"oneOf": [group("k", "a"), group("k", "b"), {"const": "c"}, {"type": "integer"}]},
     {"type": "object", "properties": {"quote": {"type": "string", "x-verbatim": True}}},

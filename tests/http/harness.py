@@ -93,7 +93,7 @@ async def listening(
     )
     server = _QuietServer(config)
     task = asyncio.create_task(server.serve())
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(300):
         while not server.started:  # noqa: ASYNC110
             await asyncio.sleep(0.005)
     try:

@@ -164,7 +164,7 @@ async def test_leaving_a_stream_aborts_it() -> None:
     async with (
         bench.running(),
         listening(application(bench)) as url,
-        httpx.AsyncClient(base_url=url, timeout=60) as client,
+        httpx.AsyncClient(base_url=url, timeout=300) as client,
         client.stream("POST", CHAT, json=chat(stream=True, max_tokens=900)) as response,
     ):
         async for line in response.aiter_lines():

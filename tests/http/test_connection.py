@@ -51,7 +51,7 @@ async def server(
     async with bench.running(), listening(application(bench), Connection) as url:
         address = urlsplit(url)
         try:
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(300):
                 yield connect
         finally:
             for writer in writers:
@@ -119,7 +119,7 @@ async def test_what_stands_around_a_body_is_bounded(start: bytes, more: bytes) -
         for _ in range(2_000):  # 2 MB: the server must have closed long before
             writer.write(more)
             try:
-                await asyncio.wait_for(writer.drain(), 60)
+                await asyncio.wait_for(writer.drain(), 300)
             except ConnectionError:
                 break
         with_answer = await asyncio.gather(status(reader), return_exceptions=True)

@@ -73,6 +73,24 @@ async def test_what_an_answer_is_not_held_to_is_told_in_a_header_and_a_list() ->
     assert bench.observer.requests[0].relaxed == ("pattern",)
 
 
+async def test_what_validators_read_in_several_ways_is_a_warning_alone() -> None:
+    read = Relaxation("/a/format", "format", "as the RFC has it", "/a", inexact=True)
+    bench = writing(TEXT, read)
+    response = await asked(bench, CHAT, chat(response_format=FORMAT))
+    assert "x-leapjson-relaxed" not in response.headers
+    assert response.json()["warnings"] == [
+        {
+            "code": "inexact",
+            "function": None,
+            "pointer": "/a/format",
+            "keyword": "format",
+            "satisfied": False,
+            "message": "as the RFC has it",
+        }
+    ]
+    assert bench.observer.requests[0].relaxed == ()
+
+
 async def test_an_answer_that_is_held_to_everything_has_neither() -> None:
     bench = writing(TEXT)
     response = await asked(bench, CHAT, chat(response_format=FORMAT))

@@ -264,7 +264,7 @@ async def test_leaving_a_stream_aborts_it() -> None:
     async with (
         bench.running(),
         listening(application(bench)) as url,
-        httpx.AsyncClient(base_url=url, timeout=60) as client,
+        httpx.AsyncClient(base_url=url, timeout=300) as client,
         client.stream("POST", PATH, json=asking(stream=True, max_output_tokens=900)) as response,
     ):
         async for line in response.aiter_lines():
@@ -282,7 +282,7 @@ async def test_a_stream_does_not_end_with_done() -> None:
     async with (
         bench.running(),
         listening(application(bench)) as url,
-        httpx.AsyncClient(base_url=url, timeout=60) as client,
+        httpx.AsyncClient(base_url=url, timeout=300) as client,
     ):
         answer = await client.post(PATH, json=asking(stream=True, tools=[WEATHER]))
     assert "[DONE]" not in answer.text

@@ -21,6 +21,7 @@ from app.http.schemas import GraphObject, WalkObject
 from app.server.composition import assemble
 from app.server.settings import Settings
 from app.telemetry.metrics import Metrics
+from tests.constraint.walks import Walker
 from tests.http.harness import CHAT, CONFIG, chat, client_of
 from tests.server.backend import backend
 from tests.serving.fakes import GRAPH, WALK, Bench, FakeEngine
@@ -57,6 +58,34 @@ async def test_a_schema_is_compiled_ahead_and_named_by_its_id() -> None:
         "schema": SCHEMA,
         "explain": {"whole": True},
     }
+
+
+async def test_the_documents_that_a_schema_refers_to_are_sent_along() -> None:
+    person = {"$id": "https://e.org/person", "properties": {"of": {"$ref": "city"}}}
+    city = {"$id": "https://e.org/city", "type": "string", "maxLength": 3}
+    schema = {"$id": "https://e.org/root", "$ref": "person", "$defs": {"x": True}}
+    bench = Bench()
+    async with client_of(bench) as client:
+
+        async def asked(**body: Any) -> httpx.Response:
+            return await client.post(PATH, json=body)
+
+        made = await asked(schema=schema, documents=[person, city])
+        assert made.status_code == 200, made.text
+        again = await asked(documents=[{"type": "string"}], schema=schema)
+        assert again.json()["error"]["param"] == "documents[0]"
+        again = await asked(documents=[city, city], schema=schema)
+        assert again.json()["error"]["param"] == "documents[1]"
+        assert (await asked(documents=[city], schema=True)).status_code == 400
+        inside = {"type": "json_schema", "json_schema": {"name": "n", "schema": schema}}
+        again = await asked(documents=[city], response_format=inside)
+        assert again.json()["error"]["param"] == "documents"
+    (spec,) = bench.compiled
+    assert isinstance(spec, JsonSchema)
+    assert made.json()["schema"] == spec.schema
+    walker = Walker.of(spec)
+    assert walker.accepts('{"of": "abc"}')
+    assert not walker.accepts('{"of": "abcd"}')
 
 
 async def test_both_forms_of_one_schema_have_one_id() -> None:

@@ -111,7 +111,7 @@ class Container:
         data = json.dumps(body).encode()
         request = urllib.request.Request(f"{self.url}/v1/chat/completions", data, headers)
         began = time.perf_counter()
-        with urllib.request.urlopen(request, timeout=60) as response:
+        with urllib.request.urlopen(request, timeout=300) as response:
             answer = json.load(response)
         content: dict[str, Any] = json.loads(answer["choices"][0]["message"]["content"])
         return time.perf_counter() - began, content

@@ -8,13 +8,10 @@ import jsonschema
 import pytest
 
 from tests.k8s.manifests import (
-    K8S,
     NEEDS_KUSTOMIZE,
     OVERLAYS,
     built,
     check,
-    documents,
-    kustomizations,
     objects,
     one,
 )
@@ -55,24 +52,6 @@ def test_every_whole_object_is_valid_without_kustomize() -> None:
     assert len(some) >= 18
     for each in some:
         check(each)
-
-
-def test_every_file_is_used_by_a_kustomization() -> None:
-    used = {K8S / "components/hpa/prometheus-adapter-values.yaml", *kustomizations()}
-    for kustomization in kustomizations():
-        whole = documents(kustomization)[0]
-        names = [*whole.get("resources", ()), *whole.get("components", ())]
-        names += [each["path"] for each in whole.get("patches", ()) if "path" in each]
-        names += [
-            name
-            for generator in whole.get("configMapGenerator", ())
-            for name in generator.get("files", ())
-        ]
-        for name in names:
-            path = (kustomization.parent / name).resolve()
-            assert path.exists(), f"{kustomization}: {name}"
-            used.add(path)
-    assert {path for path in K8S.rglob("*.yaml") if path not in used} == set()
 
 
 @pytest.mark.parametrize(

@@ -107,11 +107,11 @@ def test_a_part_that_crashes_hangs_or_raises_takes_nothing_of_the_others(
 ) -> None:
     report = made_up(
         {
-            "crash": ("record.value('before', 1)\nos.kill(os.getpid(), signal.SIGSEGV)", 20.0),
-            "hang": ("record.row('t', a=1)\ntime.sleep(60)", 2.5),
-            "wrong": ("record.failed('a thing', ValueError('so'))", 20.0),
-            "raise_": ("raise RuntimeError('CUDA error: an illegal memory access')", 20.0),
-            "well": ("record.value('fine', 2.0)", 20.0),
+            "crash": ("record.value('before', 1)\nos.kill(os.getpid(), signal.SIGSEGV)", 300.0),
+            "hang": ("record.row('t', a=1)\ntime.sleep(600)", 30.0),
+            "wrong": ("record.failed('a thing', ValueError('so'))", 300.0),
+            "raise_": ("raise RuntimeError('CUDA error: an illegal memory access')", 300.0),
+            "well": ("record.value('fine', 2.0)", 300.0),
         }
     )
     assert [each.status for each in report.outcomes] == [
@@ -133,7 +133,7 @@ def test_a_part_that_crashes_hangs_or_raises_takes_nothing_of_the_others(
 
 def test_a_part_that_finds_nothing_with_graphs_is_tried_without(made_up: Any) -> None:
     body = "if options.graphs:\n raise RuntimeError('a graph')\nrecord.row('t', a=1)"
-    report = made_up({"steps": (body, 20.0), "other": ("pass", 20.0)}, again=True)
+    report = made_up({"steps": (body, 300.0), "other": ("pass", 300.0)}, again=True)
     assert [(each.part, each.status) for each in report.outcomes] == [
         ("steps", "failed"), ("steps, no graphs", "ok"), ("other", "ok"),
     ]  # fmt: skip

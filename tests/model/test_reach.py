@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from tests.model.reach.kinds import NOT_OF_TEXT, POPULAR, every_kind
-from tests.model.reach.page import PAGE, is_of_this_version, row, rows_of, written
+from tests.model.reach.page import PAGE, is_of_this_version, promises, row, rows_of, written
 from tests.model.reach.trial import Outcome, attempt
 
 ON_PAGE = rows_of(PAGE.read_text())
@@ -19,15 +17,21 @@ def test_a_popular_kind_does_what_its_page_says(kind: str) -> None:
         pytest.skip("this transformers does not have it")
     outcome = attempt(kind)  # raises where it neither runs nor is refused
     if is_of_this_version(PAGE.read_text()):
-        # Another processor adds up in another order: its power of ten may be the next one.
-        near = [replace(outcome, error=outcome.error * factor) for factor in (0.1, 1, 10)]
-        assert ON_PAGE[kind] in map(row, near)
+        assert promises(ON_PAGE[kind], outcome), row(outcome)
 
 
 def test_the_page_has_every_kind_of_the_transformers_that_wrote_it() -> None:
     if not is_of_this_version(PAGE.read_text()):
         pytest.skip("the page was written with another transformers")
     assert sorted(ON_PAGE) == every_kind()
+
+
+def test_a_page_promises_class_and_error() -> None:
+    promised = "| `a` | A | 1e-4 |"
+    assert promises(promised, Outcome("a", model="A", error=9e-5))
+    assert not promises(promised, Outcome("a", model="A", error=1.1e-4))
+    assert not promises(promised, Outcome("a", model="B", error=9e-5))
+    assert not promises(promised, Outcome("a", refusal="no"))
 
 
 def test_a_page_counts_what_runs_and_leaves_encoder_decoders_out() -> None:

@@ -48,7 +48,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     try:
         with (
             running_server(None, log, {"DTYPE": "float32", "COMPILE_SECONDS": "3"}) as server,
-            httpx.Client(base_url=server.url, timeout=120) as client,
+            httpx.Client(base_url=server.url, timeout=300) as client,
         ):
             yield Running(server, client, home, log)
     finally:

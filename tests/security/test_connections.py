@@ -51,7 +51,7 @@ async def said(port: int, *parts: bytes) -> bytes:
             for part in parts:
                 writer.write(part)
                 await writer.drain()
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(300):
             answer = b""
             with contextlib.suppress(ConnectionError):
                 while part := await reader.read(1 << 16):
@@ -113,7 +113,7 @@ async def browser(config: ApiConfig = CONFIG) -> AsyncIterator[tuple[Bench, http
         bench.running(),
         listening(application(bench, config)) as url,
         httpx.AsyncClient(
-            base_url=url, headers={"host": "evil.example:8000"}, timeout=60
+            base_url=url, headers={"host": "evil.example:8000"}, timeout=300
         ) as client,
     ):
         yield bench, client

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -10,8 +11,11 @@ pytest.importorskip("gguf")
 
 from tokenizers import pre_tokenizers
 
-from app.core.errors import UnsupportedModel
+from app.constraint import compile_program
+from app.core.errors import UnsatisfiableSchema, UnsupportedModel
 from app.core.model_name import reads_gguf
+from app.core.request import EngineRequest
+from app.core.specs import JsonObject, JsonSchema
 from app.model.checkpoints.gguf.file import file_on_disk
 from app.server.backend import load_backend
 from app.server.settings import Settings
@@ -33,6 +37,31 @@ def test_a_file_is_all_that_a_server_needs(tmp_path: Path) -> None:
     assert backend.max_sequence_tokens == 128
     prompt = backend.tokenizer.render_chat([{"role": "user", "content": "é"}])
     assert [backend.vocabulary.token_bytes[token] for token in prompt.tokens] == [b"\xc3", b"\xa9"]
+
+
+def test_a_tokenizer_without_some_bytes_is_served(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It lacks 0xF1, 0xF2 and the brace that objects begin with."""
+    alphabet = sorted(set(pre_tokenizers.ByteLevel.alphabet()) - {"ñ", "ò", "{"})
+    tokens = ["<unk>", "<s>", "<|im_end|>", *alphabet]
+    model = tiny_model("llama", vocab_size=len(tokens))
+    path = write_gguf(tmp_path / "tiny.gguf", model, all_as(Kind.F32), tokens=tokens)
+    settings = Settings(model=path, dtype="float32", device="cpu", kv_cache_bytes=1 << 22)
+    backend = load_backend(settings, Metrics())
+    assert "no token for 3 bytes of UTF-8 (0x7B, 0xF1, 0xF2)" in caplog.text
+    with pytest.raises(UnsatisfiableSchema, match=r"cannot spell '{' \(U\+007B\)"):
+        compile_program(JsonObject(), *backend.compile_arguments)
+    schema = JsonSchema({"type": "array", "items": {"type": "string"}, "minItems": 2})
+    program = compile_program(schema, *backend.compile_arguments)
+    prompt = backend.tokenizer.encode("list: ")
+    request = EngineRequest("r", prompt, 30, seed=1, constraint=backend.link(program))
+    backend.engine.add(request)
+    chunks = []
+    while backend.engine.has_work:
+        chunks += [chunk for output in backend.engine.step() for chunk in output.chunks]
+    assert chunks[-1].finish_reason == "stop"
+    assert len(json.loads(b"".join(chunk.data for chunk in chunks))) >= 2
 
 
 def test_files_are_found_or_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

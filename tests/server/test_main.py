@@ -82,7 +82,7 @@ async def process(
     )
     assert started.stdout is not None
     try:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(300):
             yield started, (await started.stdout.readline()).decode().strip()
             assert await started.wait() == status
     finally:
@@ -150,7 +150,7 @@ async def test_sigterm_finishes_what_runs_refuses_what_is_new_and_exits_with_suc
     # Steps are quick: the long answer has so many that the requests in between find it running.
     async with (
         process(drain_seconds=60, pieces=5_000) as (server, url),
-        httpx.AsyncClient(base_url=url, timeout=60) as client,
+        httpx.AsyncClient(base_url=url, timeout=300) as client,
     ):
         assert (await client.get("/ready")).status_code == 200
         response, lines = await open_stream(client, "long")
@@ -169,7 +169,7 @@ async def test_sigterm_finishes_what_runs_refuses_what_is_new_and_exits_with_suc
 async def test_what_does_not_end_in_the_drain_time_is_told_so() -> None:
     async with (
         process(drain_seconds=0.1, pieces=10**6 - 10) as (server, url),
-        httpx.AsyncClient(base_url=url, timeout=60) as client,
+        httpx.AsyncClient(base_url=url, timeout=300) as client,
     ):
         response, lines = await open_stream(client, "long")
         server.send_signal(signal.SIGTERM)
@@ -183,7 +183,7 @@ async def test_what_does_not_end_in_the_drain_time_is_told_so() -> None:
 async def test_a_process_whose_engine_hangs_answers_and_ends_by_itself() -> None:
     async with (
         process(60, 1, 1.0, status=1) as (_, url),
-        httpx.AsyncClient(base_url=url, timeout=60) as client,
+        httpx.AsyncClient(base_url=url, timeout=300) as client,
     ):
         answers = await asyncio.gather(
             *[client.post(CHAT, json=chat("never")) for _ in range(2)],

@@ -80,6 +80,8 @@ class FakeEngine:
         self.finish_with: str | None = None
         self.error: RequestError | None = None
         """What an answer that is given up (``finish_with`` "error") says about it."""
+        self.closed: bytes | None = None
+        """The beginning of its answers, where budgets end a value."""
         self.added: list[EngineRequest] = []
         self.aborted: list[str] = []
         self.threads: set[int] = set()
@@ -173,6 +175,7 @@ class FakeEngine:
             usage,
             reason,
             self.error if reason else None,
+            closed=self.closed,
             origins=self._origins(request, piece) if request.origins else None,
         )
 
@@ -458,6 +461,6 @@ def ask(request_id: str = "r", **fields: Any) -> GenerationRequest:
 
 async def until(condition: Callable[[], object]) -> None:
     """Wait until ``condition`` says yes; what it looks at may belong to another thread."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(300):
         while not condition():  # noqa: ASYNC110
             await asyncio.sleep(0.001)

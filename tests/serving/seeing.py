@@ -165,7 +165,7 @@ async def seeing(**settings: Any) -> AsyncIterator[Seeing]:
         async with (
             assembly.app.router.lifespan_context(assembly.app),
             httpx.AsyncClient(
-                transport=httpx.ASGITransport(assembly.app), base_url="http://test", timeout=60
+                transport=httpx.ASGITransport(assembly.app), base_url="http://test", timeout=300
             ) as client,
         ):
             yield Seeing(engine, tokenizer, client)

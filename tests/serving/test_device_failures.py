@@ -101,7 +101,7 @@ async def test_everybody_gets_503_when_the_device_fails(
         await until(lambda: assembly.admission.live == 4)
         runner.failing.set()
         runner.allowed.release()
-        streamed, whole, *queued = await asyncio.wait_for(asyncio.gather(*running, *waiting), 60)
+        streamed, whole, *queued = await asyncio.wait_for(asyncio.gather(*running, *waiting), 300)
         late = await post(False)
         health = (await client.get("/health")).status_code
 

@@ -75,7 +75,7 @@ async def test_a_client_that_goes_away_frees_what_it_waits_for() -> None:
 
 async def test_a_server_that_ends_waits_for_no_image() -> None:
     async with sleeping() as (worker, looker, inbox):
-        await asyncio.wait_for(worker.stop(), 30)
+        await asyncio.wait_for(worker.stop(), 300)
         assert isinstance(inbox.error, ShutDown)
         assert not looker.looks
         assert not worker.alive

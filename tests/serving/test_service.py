@@ -333,7 +333,7 @@ async def test_huge_prompts_wait_for_one_another_and_others_do_not() -> None:
         def slow(text: str, *, add_special_tokens: bool = False) -> Sequence[int]:
             if len(text) >= 200_000:
                 running.append(len(text))
-                assert gate.wait(timeout=60)
+                assert gate.wait(timeout=300)
             return encode(text, add_special_tokens=add_special_tokens)
 
         bench.tokenizer.encode_prompt = slow  # type: ignore[method-assign]
@@ -343,7 +343,7 @@ async def test_huge_prompts_wait_for_one_another_and_others_do_not() -> None:
 
         huge = [asyncio.create_task(tokens_of(200_000)) for _ in range(40)]
         await until(lambda: bool(running))
-        tokens = await asyncio.wait_for(tokens_of(5000), 60)
+        tokens = await asyncio.wait_for(tokens_of(5000), 300)
         assert len(tokens) > 4999
         assert len(running) == 1
         gate.set()

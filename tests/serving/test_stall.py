@@ -45,7 +45,7 @@ class HangingRunner(ScriptedRunner):
 
     def launch(self, plan: StepPlan) -> None:
         self.entered.set()
-        assert self.gate.wait(timeout=60), "the test did not open the gate"
+        assert self.gate.wait(timeout=300), "the test did not open the gate"
         if self.error is not None:
             raise self.error
         super().launch(plan)
@@ -120,7 +120,7 @@ async def test_an_engine_that_hangs_does_not_keep_the_server_from_stopping(
     clock = Clock()
     async with hanging(clock) as (worker, runner, _, _):
         clock.now += 121.0
-        await asyncio.wait_for(worker.stop(), 60)
+        await asyncio.wait_for(worker.stop(), 300)
         assert worker.alive
         assert not runner.gate.is_set()
         assert "is left behind" in caplog.text
@@ -140,8 +140,8 @@ async def test_who_waits_for_an_engine_that_hangs_is_answered_as_soon_as_the_ser
         asked = asyncio.ensure_future(client.post(CHAT, json=BODY))
         try:
             await until(runner.entered.is_set)
-            await asyncio.wait_for(assembly.drain(3600), 60)
-            answer = await asyncio.wait_for(asked, 60)
+            await asyncio.wait_for(assembly.drain(3600), 300)
+            answer = await asyncio.wait_for(asked, 300)
         finally:
             runner.gate.set()
     assert (answer.status_code, answer.json()["error"]["code"]) == (503, "engine_died")
@@ -186,9 +186,9 @@ async def test_an_engine_that_is_lost_in_a_step_fails_everybody_with_one_line(
     async with hanging(Clock()) as (worker, runner, asked, _):
         threading.Thread(target=worker.lose, args=("rank 1 of 2: it was killed",)).start()
         with pytest.raises(EngineDied):
-            await asyncio.wait_for(asked, 60)
+            await asyncio.wait_for(asked, 300)
         assert not worker.alive
-        await asyncio.wait_for(worker.stop(), 60)  # the thread that hangs is not waited for
+        await asyncio.wait_for(worker.stop(), 300)  # the thread that hangs is not waited for
         runner.gate.set()
     said = [each.getMessage() for each in caplog.records if each.levelname == "CRITICAL"]
     assert said == ["the engine died: rank 1 of 2: it was killed"]
@@ -202,6 +202,6 @@ async def test_a_step_that_fails_for_the_same_reason_adds_no_line(
         worker.lose("rank 1 of 2: it was killed")
         runner.gate.set()
         with pytest.raises(EngineDied):
-            await asyncio.wait_for(asked, 60)
+            await asyncio.wait_for(asked, 300)
     said = [each.getMessage() for each in caplog.records if each.levelname == "CRITICAL"]
     assert said == ["the engine died: rank 1 of 2: it was killed"]

@@ -44,7 +44,7 @@ class Served:
     def lines_of(self, responses: Sequence[httpx.Response]) -> list[dict[str, Any]]:
         """The line of each request. It is written after the answer: waits until it is."""
         ids = [each.headers["x-request-id"].removeprefix("req_") for each in responses]
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 300
         while True:
             lines = self.log_lines()
             found = {line["request_id"]: line for line in lines if line["message"] == "request"}
@@ -72,7 +72,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     with (
         running_server(None, log, settings) as server,
         httpx.Client(
-            base_url=server.url, headers={"authorization": f"Bearer {KEY}"}, timeout=60
+            base_url=server.url, headers={"authorization": f"Bearer {KEY}"}, timeout=300
         ) as client,
     ):
         yield Served(client, log)

@@ -114,7 +114,7 @@ def test_what_a_connection_is_refused_for_is_counted(served: Served) -> None:
     before = counted()
     address = (served.client.base_url.host, served.client.base_url.port)
     for sent, status in ((b"nonsense\r\n\r\n", b"400"), (LARGE_HEAD, b"431")):
-        with socket.create_connection(address, timeout=60) as connection:
+        with socket.create_connection(address, timeout=300) as connection:
             connection.sendall(sent)
             assert connection.recv(1000).split()[1] == status
     after = counted()

@@ -133,7 +133,7 @@ def test_a_marker_in_every_field_and_failing_path_is_in_no_log_line(served: Serv
 def odd_method(client: httpx.Client, method: str) -> None:
     """A method that is none; the server may answer it or hang up."""
     address = urlsplit(str(client.base_url))
-    with socket.create_connection((address.hostname, address.port), timeout=60) as connection:
+    with socket.create_connection((address.hostname, address.port), timeout=300) as connection:
         connection.sendall(f"{method} /{method} HTTP/1.1\r\nhost: {method}\r\n\r\n".encode())
         connection.recv(4096)
 

@@ -1,9 +1,15 @@
-"""``serve`` on a fake engine, in a process of its own: what is tried at a terminal."""
+"""``serve`` on a fake engine, in a process of its own: what is tried at a terminal.
+
+With a path in ``SERVED_WAITS_FOR``, its loading stands still after the first of three tensors until
+that file is there.
+"""
 
 from __future__ import annotations
 
+import os
 import sys
 import time
+from pathlib import Path
 
 from app.core.events import StepObserver
 from app.core.progress import Progress, telling
@@ -21,9 +27,12 @@ def load(settings: Settings, observer: StepObserver, progress: Progress) -> Back
     def script(request: EngineRequest) -> list[bytes]:
         return [b"x"] * (10**6 if request.prompt[0] == ord("l") else 1)
 
-    for _ in telling(progress, "reading the weights", range(3), unit="tensors"):
+    awaited = os.environ.get("SERVED_WAITS_FOR")
+    for place in telling(progress, "reading the weights", range(3), unit="tensors"):
         print("a library prints")
-        time.sleep(0.1)
+        while place == 1 and awaited and not Path(awaited).exists():
+            time.sleep(0.01)
+        time.sleep(0.1)  # a stage this long leaves a line
     return backend(FakeEngine(script))
 
 

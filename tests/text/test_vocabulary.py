@@ -53,16 +53,10 @@ def test_an_end_of_sequence_outside_the_vocabulary_is_refused() -> None:
         Vocabulary([b"a"], eos_ids=[7])
 
 
-def test_a_vocabulary_that_cannot_spell_every_byte_is_refused() -> None:
-    with pytest.raises(UnsupportedModel, match="single bytes"):
-        Vocabulary.from_json(byte_level({"a": 0, "b": 1})).check_bytes()
-
-
 @pytest.mark.parametrize("name", datasets.tokenizers())
 def test_the_bytes_of_encoded_text_are_the_text(name: str) -> None:
     text = datasets.tokenizer_json(datasets.tokenizers()[name])
     vocabulary = Vocabulary.from_json(json.loads(text))
-    vocabulary.check_bytes()
     tokenizer = Tokenizer.from_buffer(text)
     for sentence in SENTENCES:
         ids = tokenizer.encode(sentence, add_special_tokens=False).ids

@@ -126,6 +126,13 @@ class Masks:
             self._extends[key] = known
         return known
 
+    def is_quoted(self, state: State) -> bool:
+        """Whether ``state`` is inside a string that ends with the next quote, as far as its form
+        shows it."""
+        here = self.automaton.expression(state)
+        split = self._parts.split(self.automaton.derivatives.without_marks(here))
+        return split is not None and self.automaton.leading_literal(split[1])[:1] == b'"'
+
     def in_string(self, state: State) -> InString | None:
         """How far ``state`` is inside a JSON string, None if it is not between two characters."""
         pool = self.automaton.pool

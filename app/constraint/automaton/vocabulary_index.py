@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,9 +15,12 @@ from app.constraint.automaton.heads import SharedHeads
 from app.constraint.automaton.trie import Int32s, Trie, classify
 from app.constraint.json.text import SPELLINGS
 from app.constraint.language.derivatives import Derivatives
-from app.constraint.language.expressions import Expression, ExpressionPool
+from app.constraint.language.expressions import ByteSet, Expression, ExpressionPool
+from app.constraint.language.spelling import missing_bytes, spelled
 from app.constraint.program import Program
 from app.core.constraint import Mask, Vocabulary
+
+_BLANKS = b" \n\r\t"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +65,8 @@ class VocabularyIndex:
         self.eos = np.array(sorted(vocabulary.eos_ids), np.int32)
         self.eos_ids = vocabulary.eos_ids
         self.longest = int(self.trie.depth.max(initial=0)) + 1
-        self.characters = tuple(map(_character_automaton, SPELLINGS.values()))
+        missing = missing_bytes(vocabulary.token_bytes)
+        self.characters = tuple(_character_automaton(each, missing) for each in SPELLINGS.values())
         """For each of the ``SPELLINGS`` of a character: its transitions and accepting states."""
         self.strings = tuple(self._sort_string_tokens(*each) for each in self.characters)
         """For each of the ``SPELLINGS`` of a character: what tokens do in strings of it."""
@@ -94,6 +99,22 @@ class VocabularyIndex:
         pairs = self.trie.duplicates  # of tokens that are spelled alike the trie has one
         return np.sort(np.concatenate([found, pairs[np.isin(pairs[:, 0], found), 1]]))
 
+    @cached_property
+    def unquoted(self) -> Mask:
+        """The tokens that have no quote, and so do not end a string."""
+        return self._mask_of(lambda text: b'"' not in text)
+
+    @cached_property
+    def not_closing(self) -> Mask:
+        """The tokens that do not begin with a closing bracket, blanks aside."""
+        return self._mask_of(lambda text: text.lstrip(_BLANKS)[:1] not in (b"]", b"}"))
+
+    def _mask_of(self, has: Callable[[bytes], bool]) -> Mask:
+        """The mask of the tokens whose bytes are so."""
+        mask, texts = self.new_mask(), enumerate(self.token_bytes)
+        set_bits(mask, np.array([token for token, text in texts if text and has(text)], np.int32))
+        return mask
+
     def new_mask(self) -> Mask:
         return np.zeros(self.words, np.uint32)
 
@@ -120,11 +141,13 @@ class VocabularyIndex:
 
 
 def _character_automaton(
-    spelling: Callable[[ExpressionPool], Expression],
+    spelling: Callable[[ExpressionPool], Expression], missing: ByteSet
 ) -> tuple[Int32s, NDArray[np.bool_]]:
     """All of the automaton of one string character: transitions [S, 256] by state, accepting."""
     pool = ExpressionPool()
-    root = spelling(pool)
+    root = spelled(pool, spelling(pool), missing)
+    if root == pool.empty:
+        return np.zeros((START + 1, 256), np.int32), np.zeros(START + 1, np.bool_)
     derivatives = Derivatives(pool)
     derivatives.measure()
     automaton = Automaton(Program(root, derivatives))

@@ -62,6 +62,16 @@ _DOMAIN = (
 )
 _EMAIL = rf"{_LOCAL}@{_DOMAIN}"
 
+# RFC 5892: letters of several scripts that are as they are in all versions of the tables, and in
+# normal form; ten of them take less than the 63 characters of a label (RFC 3492)
+_IDN_LETTER = r"[a-z0-9\u00e0-\u00f6\u00f8-\u00ff\u03b1-\u03c1\u03c3-\u03c9\u0430-\u044f"
+_IDN_LETTER += r"\u3041-\u3096\u30a1-\u30fa\u4e00-\u9fa5\uac00-\ud7a3]"
+_IDN_LABEL = rf"(?:{_label(63)}|{_IDN_LETTER}{{1,10}})"
+_IDN_HOSTNAME = rf"(?:{_HOSTNAME}|{_IDN_LABEL}(?:\.{_IDN_LABEL}){{0,2}}(?:\.{_label(61)})?)"
+_IDN_WORD = rf"(?:{_ATOM}|{_IDN_LETTER}){{1,10}}"
+_IDN_DOMAIN = rf"(?:{_IDN_LABEL}\.){{1,2}}[A-Za-z]{{2,61}}"
+_IDN_EMAIL = rf"(?:{_EMAIL}|{_IDN_WORD}(?:\.{_IDN_WORD})?@{_IDN_DOMAIN})"
+
 _OCTET = r"(?:25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)"
 _IPV4 = rf"(?:{_OCTET}\.){{3}}{_OCTET}"
 
@@ -125,9 +135,9 @@ PATTERNS: dict[str, str] = {
     "date-time": rf"{_DATE}T{_TIME}",
     "duration": _DURATION,
     "email": _EMAIL,
-    "idn-email": _EMAIL,
+    "idn-email": _IDN_EMAIL,
     "hostname": _HOSTNAME,
-    "idn-hostname": _HOSTNAME,
+    "idn-hostname": _IDN_HOSTNAME,
     "ipv4": _IPV4,
     "ipv6": _IPV6,
     "uuid": r"[0-9A-Fa-f]{8}-(?:[0-9A-Fa-f]{4}-){3}[0-9A-Fa-f]{12}",
@@ -139,7 +149,7 @@ PATTERNS: dict[str, str] = {
     "json-pointer": _POINTER,
     "relative-json-pointer": rf"(?:0|[1-9]\d{{0,8}})(?:#|{_POINTER})",
 }
-"""Patterns that the whole string matches. Internationalised formats keep to ASCII."""
+"""Patterns that the whole string matches."""
 
 
 def known_formats() -> frozenset[str]:

@@ -77,7 +77,7 @@ class GbnfReader(Reader):
     def _text(self, found: re.Match[str]) -> Node:
         codes = self._characters(found["text"], found.start("text"))
         value = "".join(chr(code) for code, _ in codes).encode()
-        return Text(value) if value else NOTHING
+        return Text(value, found.start()) if value else NOTHING
 
     def _set(self, found: re.Match[str]) -> Ranges:
         inside = self._characters(found["set"], found.start("set"))

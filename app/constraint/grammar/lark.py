@@ -165,7 +165,7 @@ class LarkReader(Reader):
         if not text:
             raise self._source.invalid("a terminal cannot be empty", at)
         if not found["ignorecase"]:
-            return Text(text.encode())
+            return Text(text.encode(), at)
         try:
             return Series(tuple(Characters(both_cases(character)) for character in text))
         except PatternNotSupported as error:

@@ -44,6 +44,7 @@ from app.constraint.grammar.syntax import (
 )
 from app.constraint.language.codepoints import Ranges, utf8
 from app.constraint.language.expressions import ALL_BYTES, Expression, ExpressionPool, Kind
+from app.constraint.language.spelling import unspelled
 from app.constraint.limits import Limits
 from app.core.errors import ConstraintTooComplex, UnsatisfiableSchema
 
@@ -86,14 +87,14 @@ def lower(
 
     Raises ``InvalidSchema``, ``UnsatisfiableSchema`` if no finite text is derived, and
     ``ConstraintTooComplex``. Time is linear in the grammar's size, except for left recursion: cubic
-    in the number of rules that are left-recursive through each other. How deep it is is for
-    ``check_depth`` to say, once all of the pool is there.
+    in the number of rules that are left-recursive through each other. How deep it is, and how
+    ambiguous, is for ``check_grammars`` to say, once all of the pool is there.
     """
-    pool.has_grammar = True
     lowering = _Lowering(pool, grammar, limits, json, spelling)
     root = lowering.root()
     if lowering.facts.rounds * len(pool) > _MAX_MEASURE:
         raise ConstraintTooComplex("the shortest texts of a grammar nest too many rules")
+    pool.grammars.append(root)
     return root
 
 
@@ -111,6 +112,7 @@ class _Lowering:
         self.facts = Facts(grammar, limits)
         self._json = json
         self._spelling = spelling
+        self._missing = limits.missing
         self._gap: Expression | None = None
         """What may stand between tokens; None where nothing is ignored."""
         self._rules: dict[tuple[str, bool], Expression] = {}
@@ -283,8 +285,8 @@ class _Lowering:
         """The texts of ``node`` without the empty one."""
         pool = self.pool
         match node:
-            case Text(value=value):
-                return pool.literal(self._spelling.text(value))
+            case Text():
+                return pool.literal(self._written(node))
             case Characters(members=members):
                 return self._characters(members)
             case Json(schema=schema):
@@ -324,10 +326,17 @@ class _Lowering:
 
     def _one_of(self, nodes: Sequence[Node], *, leading: bool) -> list[Expression]:
         """The non-empty texts of each; plain texts among them as one tree."""
-        texts = [self._spelling.text(node.value) for node in nodes if isinstance(node, Text)]
+        texts = [self._written(node) for node in nodes if isinstance(node, Text)]
         others = [node for node in nodes if not isinstance(node, Text)]
         result = [self._nonempty(node, leading=leading) for node in others]
         return [self.pool.one_of(texts), *result] if texts else result
+
+    def _written(self, node: Text) -> bytes:
+        """The bytes of a text. Raises ``UnsupportedSchema`` where the tokenizer cannot spell it."""
+        text = self._spelling.text(node.value)
+        if reason := unspelled(text, self._missing):
+            raise self.grammar.source.unsupported("text", reason, node.position)
+        return text
 
     def _between_tokens(self) -> Expression | None:
         if not self.grammar.ignored:

@@ -12,9 +12,10 @@ from app.constraint.language.codepoints import Ranges
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Text:
-    """Exactly these bytes."""
+    """Exactly these bytes, at ``position`` of the source."""
 
     value: bytes
+    position: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -124,7 +124,7 @@ class Derivatives(Rows):
                 expression = operand[0]
             elif kind == Kind.UNION:
                 return any(self.is_alive(member) for member in operand)
-            elif kind == Kind.DRAWN:
+            elif kind == Kind.DRAWN or kind == Kind.REMAINDER:
                 return True
             elif kind == Kind.INTERSECTION or kind == Kind.COMPLEMENT:
                 fitting = self._fit(expression)
@@ -233,6 +233,9 @@ class Derivatives(Rows):
                 expression = pool.body(expression)
             elif kind == Kind.DISTINCT:
                 expression = pool.expand_distinct(expression)
+            elif kind == Kind.REMAINDER:
+                parts.append(operand.shortest())
+                break
             elif kind == Kind.MARKED:
                 expression = operand[0]
             elif kind == Kind.DRAWN:
@@ -312,6 +315,8 @@ class Derivatives(Rows):
             return INFINITE
         if kind == Kind.HOLE:
             return self.length(operand[1])
+        if kind == Kind.REMAINDER:
+            return len(operand.shortest())
         if kind == Kind.DISTINCT:
             items, between, least, _ = operand
             nearest: list[int] = sorted(map(self.length, items))[: int(least)]

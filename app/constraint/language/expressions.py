@@ -34,6 +34,7 @@ from app.constraint.language.nodes import (
     byte_set,
     mark_after,
 )
+from app.constraint.language.remainders import Remainder
 
 __all__ = [
     "ALL_BYTES",
@@ -63,7 +64,7 @@ _FIRST = len(Nodes())
 _CONCATENATIONS = {Kind.CONCATENATION}
 
 _KEPT = (
-    "landmarks", "has_grammar", "exact_choices", "exact_lists", "pointers", "has_free_names",
+    "landmarks", "exact_choices", "exact_lists", "pointers", "has_free_names",
     "notations", "items_are_needed", "items_vary", "needed_names",
 )  # fmt: skip
 """What a pool knows beside its expressions, and a copy of it, too."""
@@ -423,6 +424,15 @@ class ExpressionPool(Nodes):
     def repeat_after_one(self, expression: Expression, low: int, high: int | None) -> Expression:
         """What ``repeat`` still is after one time."""
         return self.repeat(expression, max(low - 1, 0), None if high is None else high - 1)
+
+    def remainder(self, rest: Remainder) -> Expression:
+        """The digits that end a multiple, or none; worked out as far as an answer goes."""
+        known = self.index[Kind.REMAINDER].get(rest)
+        if known is not None:
+            return known
+        if not rest.is_alive:
+            return self.empty
+        return self.node(Kind.REMAINDER, rest, nullable=rest.may_end, regular=True)
 
     def distinct(
         self, items: tuple[Expression, ...], between: Expression, low: int, high: int

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from app.core.errors import ConstraintTooComplex
+from app.core.relaxation import Relaxation
 from app.core.verbatim import Hole
 
 Expression = int
@@ -46,6 +47,7 @@ class Kind:
     PIECE: Final = 12  # a state of the piece that fills a hole: see pieces.binding
     MARKED: Final = 13  # (expression, mark): the same language; see Mark
     DRAWN: Final = 14  # (expression, texts): its strings that begin with one of these
+    REMAINDER: Final = 15  # what it holds, as remainders.Remainder has it
 
 
 class Mark:
@@ -111,8 +113,8 @@ class Nodes:
         self.landmarks: dict[Hashable, Expression] = {}
         """What was built with ``once``, by name: a text where it is looked for later, else what it
         was built from."""
-        self.has_grammar = False
-        """Whether a grammar was lowered into it, which may nest expressions deeply."""
+        self.grammars: list[Expression] = []
+        """The texts of grammars, whose expressions may nest deeply and have many readings."""
         self.exact_choices: set[frozenset[bytes]] = set()
         """Sets of values, each as it is written, that a schema wants drawn as wholes."""
         self.exact_lists: set[frozenset[bytes]] = set()
@@ -121,6 +123,10 @@ class Nodes:
         """Whether some object may have several names that its schema leaves open."""
         self.notations: list[Notation] = []
         """Those of the texts that are marked as such."""
+        self.named: dict[str, Expression] = {}
+        """Parts of a composite, by what errors about them call them."""
+        self.inexact: dict[Relaxation, None] = {}
+        """Keywords of schemas that validators read in different ways, and how they are read."""
         self.items_are_needed = False
         """Whether some container must have an item of those that differ."""
         self.items_vary = False
@@ -129,7 +135,7 @@ class Nodes:
         """The names, with their quotes, of objects that must have some that are left open."""
         self.pointers: dict[str, int] = {}
         """The marks of places in a schema, by JSON Pointer, in the order of their numbers."""
-        self.index: list[dict[Any, Expression]] = [{} for _ in range(Kind.DRAWN + 1)]
+        self.index: list[dict[Any, Expression]] = [{} for _ in range(Kind.REMAINDER + 1)]
         """For each kind, the expressions by their operands."""
         self.empty = self.node(Kind.EMPTY, None, nullable=False, regular=True)
         self.epsilon = self.node(Kind.EPSILON, None, nullable=True, regular=True)
@@ -282,6 +288,11 @@ class Nodes:
         assert self.kinds[rule] == Kind.RULE
         assert self.nullable[body] == self.nullable[rule], "declared with other nullability"
         self.bodies[self.operands[rule]] = body
+
+    def is_undefined(self, expression: Expression) -> bool:
+        """Whether it is a rule without a body."""
+        kind, operand = self.kinds[expression], self.operands[expression]
+        return kind == Kind.RULE and self.bodies[operand] is None
 
     def body(self, rule: Expression) -> Expression:
         body: Expression | None = self.bodies[self.operands[rule]]

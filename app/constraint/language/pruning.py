@@ -17,7 +17,7 @@ def pruned(pool: ExpressionPool, root: Expression) -> tuple[ExpressionPool, Expr
     base = pool.base
     result = base.extended(pool.max_nodes) if base else ExpressionPool(pool.max_nodes)
     first = len(result)
-    kept = _parts(pool, [root, *pool.needed_names], first)
+    kept = parts_of(pool, [root, *pool.needed_names], first)
     moved = [*range(first), *[-1] * (len(pool) - first)]
     for number, expression in enumerate(kept, first):
         moved[expression] = number
@@ -52,11 +52,12 @@ def pruned(pool: ExpressionPool, root: Expression) -> tuple[ExpressionPool, Expr
     result.items_are_needed = pool.items_are_needed
     result.items_vary = pool.items_vary
     result.needed_names = {moved[expression] for expression in pool.needed_names}
+    result.inexact = pool.inexact
     result.pointers = pool.pointers
     return result, moved[root]
 
 
-def _parts(
+def parts_of(
     pool: ExpressionPool, roots: Iterable[Expression], first: Expression
 ) -> list[Expression]:
     """``roots`` and all that they are made of, in order, without those before ``first``."""

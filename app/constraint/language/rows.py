@@ -223,6 +223,8 @@ class Rows:
             return self._row_of_rule(expression)
         if kind == Kind.DISTINCT:
             return self.row(pool.expand_distinct(expression))
+        if kind == Kind.REMAINDER:
+            return self._by_target((byte, pool.remainder(rest)) for byte, rest in operand.ways())
         if kind == Kind.MARKED:
             mark = mark_after(operand[1])
             return [(b, pool.marked(e, mark)) for b, e in self.row(operand[0])]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from threading import Lock
 
 import numpy as np
 from numpy.typing import NDArray
 
+from app.constraint.language.nodes import ByteSet
 from app.constraint.pieces.steps import CHARS, COST, FAR_BYTES, Places
 from app.constraint.pieces.suffixes import (
     MARK,
@@ -62,15 +64,17 @@ class Document:
     a character; ``words`` twice as long. Raises ``InvalidRequest`` for half of a surrogate pair.
     """
 
-    def __init__(self, texts: Sequence[str], *, words: bool = False) -> None:
-        """``words``: pieces begin and end where a word or a mark does."""
+    def __init__(self, texts: Sequence[str], *, words: bool = False, missing: ByteSet = 0) -> None:
+        """``words``: pieces begin and end where a word or a mark does. ``missing``: bytes that the
+        tokenizer cannot spell; no piece has a character that needs one."""
         self.words = words
-        data, ends = _marked(texts) if words else _joined(texts)
+        whole, ends = _marked(texts) if words else _joined(texts)
+        data = _cut(whole, missing) if missing else whole
         length, link, first, byte, target, following, prefix, states = build(data)
         start, byte, target = pack(first, byte, target, following, states, words)
         order = by_length(length, states)
         accept = accepting(link, prefix, ends, states)
-        chars, behind, stop = _counted(data, ends)
+        chars, behind, stop = _counted(whole, data, ends)
         self.order = order
         """States from the longest to the shortest."""
         self.earliest, roomiest = occurrences(order, link, prefix, behind)
@@ -81,12 +85,15 @@ class Document:
         text = np.zeros((len(data) + 1, 2), np.int32)
         text[:, 0] = chars
         np.cumsum(COST[data], out=text[1:, 1])
-        root = _after_mark(start, byte, target) if words else ROOT
+        root = ROOT
+        if words:  # behind the root's mark, if there is any word
+            ways = range(int(start[ROOT]), int(start[ROOT + 1]))
+            root = next((int(target[way]) for way in ways if byte[way] == MARK), ROOT)
         gaps = np.diff(chars[np.flatnonzero(ends)], prepend=0)
         self.widest = int(gaps.max(initial=1)) if words else 1
         """Characters between two ends at most."""
         self.data = data
-        self._borders = np.append(np.flatnonzero(data == SEPARATOR), len(data))
+        self._borders = np.append(np.flatnonzero(whole == SEPARATOR), len(whole))
         """Where texts end."""
         if states >= 1 << 24:
             raise ConstraintTooComplex(f"x-verbatim over a text of {len(data)} bytes")
@@ -162,9 +169,23 @@ def _marked(texts: Sequence[str]) -> tuple[UInt8s, NDArray[np.bool_]]:
     return data, np.concatenate(good) if good else np.zeros(1, np.bool_)
 
 
-def _counted(data: UInt8s, ends: NDArray[np.bool_]) -> tuple[Int32s, Int32s, Int32s]:
-    """``chars``, ``behind`` and ``stop`` of ``Places``."""
-    begins = ((data & 0xC0) != 0x80) & (data < SEPARATOR)
+def _cut(data: UInt8s, missing: ByteSet) -> UInt8s:
+    """``data`` with separators in the place of characters that strings of JSON cannot hold."""
+    spelled = [json.dumps(chr(b), ensure_ascii=False)[1:-1].encode() for b in range(0x80)]
+    spelled += [bytes([byte]) for byte in range(0x80, SEPARATOR)] + [b"", b""]
+    lost = np.array([any(missing >> byte & 1 for byte in text) for text in spelled])
+    starts = np.flatnonzero((data & 0xC0) != 0x80)
+    if not len(starts):
+        return data
+    sizes = np.diff(starts, append=len(data))
+    return np.where(
+        np.repeat(np.logical_or.reduceat(lost[data], starts), sizes), np.uint8(SEPARATOR), data
+    )
+
+
+def _counted(whole: UInt8s, data: UInt8s, ends: NDArray[np.bool_]) -> tuple[Int32s, Int32s, Int32s]:
+    """``chars``, ``behind`` and ``stop`` of ``Places``; ``data`` are the ``whole`` texts, cut."""
+    begins = ((whole & 0xC0) != 0x80) & (whole < SEPARATOR)
     chars = np.zeros(len(data) + 1, np.int32)
     np.cumsum(begins, out=chars[1:])
     positions = np.flatnonzero(ends).astype(np.int32)
@@ -176,9 +197,3 @@ def _counted(data: UInt8s, ends: NDArray[np.bool_]) -> tuple[Int32s, Int32s, Int
     wanted = np.searchsorted(chars[positions], np.arange(chars[-1] + 1))
     stop = np.append(positions, len(data))[wanted].astype(np.int32)
     return chars, behind, stop
-
-
-def _after_mark(start: Int32s, byte: UInt8s, target: Int32s) -> int:
-    """Where pieces by words begin; without any word there is nothing behind the root."""
-    edges = range(int(start[ROOT]), int(start[ROOT + 1]))
-    return next((int(target[edge]) for edge in edges if byte[edge] == MARK), ROOT)

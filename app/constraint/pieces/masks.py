@@ -17,7 +17,7 @@ from app.constraint.automaton.bits import finish, set_bits, set_found
 from app.constraint.automaton.distances import Distances
 from app.constraint.automaton.masks import InString, Masks
 from app.constraint.automaton.parts import Parts, Whole
-from app.constraint.automaton.trie import DEAD, Int32s, cover
+from app.constraint.automaton.trie import DEAD, Int32s
 from app.constraint.automaton.vocabulary_index import VocabularyIndex
 from app.constraint.language.expressions import Expression
 from app.constraint.pieces.automaton import PieceAutomaton, PieceMet, Ways
@@ -111,15 +111,9 @@ class PieceMasks(Masks):
     def _first_of_shortest(self, state: State, budget: int) -> Int32s:
         """The token that the distance of ``state`` counts on, where the budget is that large."""
         text = self.automaton.shortest(state)
-        self.automaton.derivatives.spend(len(text) // 8)
-        tokens = np.empty(len(text) + 1, np.int32)
-        lengths = np.zeros(len(text) + 1, np.int32)
-        trie = self.index.trie
-        cover(trie.byte, trie.skip, trie.token, np.frombuffer(text, np.uint8), tokens, lengths)
-        if not text or tokens[0] > budget:
+        if not text or self._distances.spelled(state) > budget:
             return np.empty(0, np.int32)
-        node = trie.find(text[: int(lengths[0])])
-        return np.array([trie.token[node]], np.int32)
+        return self._distances.beginning(text)
 
     def _new_mask(self, state: State) -> Mask:
         try:

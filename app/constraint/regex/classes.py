@@ -52,13 +52,14 @@ def exactly(members: Ranges) -> CharacterClass:
 
 _ASCII_DIGITS = ranges([(0x30, 0x39)])
 _ASCII_WORD = union(_ASCII_DIGITS, ranges([(0x41, 0x5A), (0x61, 0x7A)]), single(0x5F))
-_LINE_ENDS = single(0x0A, 0x0D, 0x2028, 0x2029)
+_EVERY_LINE_END = single(0x0A, 0x0D, 0x2028, 0x2029)
 _SPACES = union(
     ranges([(0x09, 0x0D), (0x2000, 0x200A)]),
     single(0x20, 0xA0, 0x1680, 0x2028, 0x2029, 0x202F, 0x205F, 0x3000),
 )
 
-DOT = CharacterClass(negate(_LINE_ENDS), negate(single(0x0A)))
+LINE_ENDS = CharacterClass(single(0x0A), _EVERY_LINE_END)
+DOT = ~LINE_ENDS
 ANYTHING = exactly(CHARACTERS)
 
 

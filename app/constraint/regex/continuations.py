@@ -62,6 +62,8 @@ class Continuations:
 
     def _anchor(self, node: Anchor, rest: Continuation) -> Continuation:
         pool = self._pool
+        if node.doubtful and not self._lowering.loose:
+            return self._same(pool.empty)
         if node.at_end:
             return tuple(self._ended(one) for one in rest)
         return (rest[0], *self._same(pool.empty)[1:])

@@ -1,9 +1,9 @@
-"""Reads ECMA-262 patterns (with the usual liberties of Annex B) into the tree of ``syntax``.
+r"""Reads ECMA-262 patterns (with the usual liberties of Annex B) into the tree of ``syntax``.
 
 What the dialects of regular expressions disagree on, and what is not regular, is refused by
 ``PatternNotSupported``; what no dialect takes is ``PatternError``. Groups may be named or not, as
 nothing refers back to them; lazy quantifiers match the same language as greedy ones. Beyond
-ECMA-262, the flags i and s at the start are those of Python's ``re``.
+ECMA-262, ``\A`` and ``\Z`` are those of Python's ``re``, and so are flags at the start.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from app.constraint.limits import Limits
 from app.constraint.regex.classes import (
     ANYTHING,
     DOT,
+    LINE_ENDS,
     CharacterClass,
     exactly,
     ignoring_case,
@@ -49,6 +50,9 @@ _COUNT_DIGITS = 9
 _COUNT_FROM_NOTHING = re.compile(r"\{,[0-9]+\}")
 _GROUP_NAME = re.compile(r"\?P?<[A-Za-z_$][A-Za-z0-9_$]*>")
 _FLAGS = re.compile(r"\(\?([a-zA-Z]+)\)")
+_FLAGS_OF_GROUP = re.compile(r"\?([a-zA-Z]*)(?:-([a-zA-Z]+))?:")
+_FOLLOWED_FLAGS = frozenset("ims")
+_NESTED_CLASS = re.compile(r"\[([:.=])\^?\w+\1\]|(?:&&|--)\[")
 _PROPERTY = re.compile(r"\{([A-Za-z_]+(?:=[A-Za-z_]+)?)\}")
 _CONTROL_LETTERS = {"f": 0x0C, "n": 0x0A, "r": 0x0D, "t": 0x09, "v": 0x0B}
 _FEW_RANGES = 50
@@ -69,6 +73,8 @@ class _Group:
     """A group being read: the alternatives before, and the sequence so far."""
 
     start: int
+    flags: frozenset[str] = frozenset()
+    """Those that hold inside."""
     look: tuple[bool, bool] | None = None
     options: list[Node] = field(default_factory=list)
     parts: list[Node] = field(default_factory=list)
@@ -91,8 +97,6 @@ class _Parser:
         self.limits = limits
         self.at = 0
         self.groups = [_Group(0)]
-        self.ignore_case = False
-        self.dot = DOT
         self.positions: dict[Node, int] = {}
         """Of the repetitions that errors may name."""
         self.classes: set[CharacterClass] = set()
@@ -135,12 +139,13 @@ class _Parser:
         found = _FLAGS.match(self.text)
         if found is None:
             return
-        if not set(found[1]) <= set("is"):
-            raise self._refusal("of the flags of a pattern only i and s are followed", 0)
-        self.ignore_case = "i" in found[1]
-        if "s" in found[1]:
-            self.dot = ANYTHING
+        self.groups[0].flags = self._followed(found[1], 0)
         self.at = found.end()
+
+    def _followed(self, flags: str, start: int) -> frozenset[str]:
+        if not _FOLLOWED_FLAGS.issuperset(flags):
+            raise self._refusal("of the flags of a pattern only i, m and s are followed", start)
+        return frozenset(flags)
 
     def _peek(self, count: int = 1) -> str:
         return self.text[self.at : self.at + count]
@@ -163,17 +168,21 @@ class _Parser:
             if len(self.groups) == 1:
                 raise self._error("a parenthesis closes no group", start)
             closed = self.groups.pop()
-            self._append(self._closed(closed), closed.start)
+            put = self._append if closed.look is None else self._assert
+            put(self._closed(closed), closed.start)
         elif character in "^$":
-            self._append(Anchor(at_end=character == "$"), start)
+            self._assert(self._anchor(at_end=character == "$"), start)
         elif character == ".":
-            self._append(_characters(self.dot), start)
+            self._append(_characters(ANYTHING if "s" in group.flags else DOT), start)
         elif character == "[":
             self._append(self._of_class(self._character_class(start)), start)
-        elif character == "\\" and self._peek() == "b":
-            self.at += 1
-            self._count_look()
-            self._append(_word_boundary(), start)
+        elif character == "\\" and self._peek() and self._peek() in "bBAZ":
+            kind = self._take()
+            if kind in "AZ":
+                self._assert(Anchor(at_end=kind == "Z"), start)
+            else:
+                self._count_look()
+                self._assert(_word_boundary() if kind == "b" else _no_word_boundary(), start)
         elif character == "\\":
             members = self._cased(self._escape(start, in_class=False))
             self._append(self._of_class(members), start)
@@ -185,7 +194,23 @@ class _Parser:
             self._append(_characters(self._cased(exactly(single(ord(character))))), start)
 
     def _cased(self, members: CharacterClass) -> CharacterClass:
-        return ignoring_case(members) if self.ignore_case else members
+        return ignoring_case(members) if "i" in self.groups[-1].flags else members
+
+    def _anchor(self, *, at_end: bool) -> Node:
+        """``^`` or ``$``; with the flag m also behind or before a line's end."""
+        anchor = Anchor(at_end)
+        if "m" not in self.groups[-1].flags:
+            return anchor
+        self._count_look(1 if not at_end else _MOST_LOOKS // _MOST_AHEAD)
+        line_end = Alternatives((anchor, _characters(LINE_ENDS)))
+        return Look(line_end, behind=not at_end, negative=False)
+
+    def _assert(self, node: Node, start: int) -> None:
+        """Put an assertion into the open group. A quantifier after it is an error in ECMA-262 with
+        the flag u, which validators set, and none in some other dialects."""
+        if self._quantifier() is not None:
+            raise self._refusal("dialects disagree on a quantifier after an assertion", start)
+        self._append(node, start)
 
     def _append(self, node: Node, start: int) -> None:
         """Put ``node`` into the open group, with the quantifier that follows it."""
@@ -196,7 +221,10 @@ class _Parser:
             if node.anchored:
                 self.positions[node] = start
             if node.looks and high is not None:
-                self._count_rounds(node.counts * (self.at - start))
+                self.written_out += node.counts * (self.at - start)
+                if self.written_out > _MOST_WRITTEN_OUT:
+                    reason = "look-around inside repetitions of too long a text"
+                    raise ConstraintTooComplex(reason)
             if inner.counts > 1 and node.counts > self.limits.nested_counts:
                 raise ConstraintTooComplex(
                     "counts inside counts in a pattern that multiply to more than "
@@ -227,11 +255,6 @@ class _Parser:
                 f"more than {_MOST_AHEAD} look-aheads or {_MOST_LOOKS} other look-arounds"
             )
 
-    def _count_rounds(self, count: int) -> None:
-        self.written_out += count
-        if self.written_out > _MOST_WRITTEN_OUT:
-            raise ConstraintTooComplex("look-around inside repetitions of too long a text")
-
     def _quantifier(self) -> tuple[int, int | None] | None:
         start = self.at
         counts = QUANTIFIERS.get(self._peek())
@@ -258,26 +281,29 @@ class _Parser:
             raise ConstraintTooComplex(
                 f"groups nested deeper than {self.limits.pattern_nesting} in a pattern"
             )
-        look = None
+        look, flags = None, self.groups[-1].flags
         if self._peek() == "?":
+            changed = _FLAGS_OF_GROUP.match(self.text, self.at)
             named = _GROUP_NAME.match(self.text, self.at)
             kind = self._peek(2) if self._peek(2) in _LOOKS else self._peek(3)
-            if self._peek(2) == "?:":
-                self.at += 2
+            if changed:
+                on, off = changed[1], changed[2] or ""
+                flags = (flags | self._followed(on, start)) - self._followed(off, start)
+                self.at = changed.end()
             elif named:
                 self.at = named.end()
             elif kind in _LOOKS:
                 look = _LOOKS[kind]
                 self.at += len(kind)
-            elif re.match(r"\?[a-zA-Z-]+[:)]", self.text[self.at : self.at + 20]):
-                raise self._refusal("flags for a part of a pattern", start)
+            elif _FLAGS.match(self.text, start):
+                raise self._refusal("flags that are not at the start of the pattern", start)
             elif self._peek(2) == "?>":
                 raise self._refusal("atomic groups", start)
             elif self._peek(3) == "?P=":
                 raise self._refusal("references to groups", start)
             else:
                 raise self._error("this kind of group is unknown", start)
-        self.groups.append(_Group(start, look))
+        self.groups.append(_Group(start, flags, look))
 
     def _closed(self, group: _Group) -> Node:
         node = group.node()
@@ -308,6 +334,10 @@ class _Parser:
     def _class_range(self) -> CharacterClass:
         """A member of a character class, or a range of members."""
         start = self.at
+        nested = _NESTED_CLASS.match(self.text, start)
+        if nested:
+            reason = f"dialects disagree on {nested[0]} inside a character class"
+            raise self._refusal(f"{reason}; write its members, as in [0-9A-Za-z]", start)
         first = self._class_atom()
         if self._peek() != "-" or self._peek(2) in ("-", "-]"):
             return first
@@ -396,6 +426,17 @@ def _word_boundary() -> Node:
     starts = Look(word, behind=True, negative=True), Look(word, behind=False, negative=False)
     ends = Look(word, behind=True, negative=False), Look(word, behind=False, negative=True)
     return Alternatives((Sequence(starts), Sequence(ends)))
+
+
+@cache
+def _no_word_boundary() -> Node:
+    """A word character on both sides or on none; Python before 3.14 sees none in no text."""
+    word, other = _characters(shorthand("w")), _characters(shorthand("W"))
+    inside = Look(word, behind=True, negative=False), Look(word, behind=False, negative=False)
+    after = Look(other, behind=True, negative=False), Look(word, behind=False, negative=True)
+    before = Look(word, behind=True, negative=True), Look(other, behind=False, negative=False)
+    nothing = Anchor(at_end=False), Anchor(at_end=True, doubtful=True)
+    return Alternatives(tuple(Sequence(ways) for ways in (inside, after, before, nothing)))
 
 
 def _narrowed(look: Node, node: Characters) -> Characters | None:

@@ -56,9 +56,10 @@ class Characters(_Facts):
 
 @dataclass(frozen=True, eq=False)
 class Anchor(_Facts):
-    """The start of the text (``^``) or its end (``$``)."""
+    """The start of the text (``^``) or its end (``$``); ``doubtful``: in some dialects alone."""
 
     at_end: bool
+    doubtful: bool = False
     anchored = True
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -11,7 +12,13 @@ from urllib.parse import unquote, urljoin, urlsplit
 
 from app.constraint.cached_method import cached_method
 from app.constraint.limits import Limits
-from app.core.errors import ConstraintTooComplex, InvalidSchema, UnsupportedSchema
+from app.core.errors import (
+    ConstraintError,
+    ConstraintTooComplex,
+    InvalidSchema,
+    UnsupportedSchema,
+)
+from app.core.relaxation import Relaxation
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -93,7 +100,7 @@ class Dialect:
     """Keywords that the draft does not know and that would make others mean something else."""
     unknown: frozenset[str] = frozenset()
     """Other keywords that the draft does not know. They are enforced, as that is what schemas that
-    have them mean and what ignores them admits more; their negations are refused."""
+    have them mean and what ignores them admits more; a warning tells of their negations."""
     contains_evaluates: bool = True
     """Whether items that satisfy ``contains`` are evaluated for ``unevaluatedItems``."""
 
@@ -126,6 +133,10 @@ SUBSCHEMA_MAPS = frozenset(
 )
 
 
+_IDENTIFIERS = frozenset(["$id", "id"])
+_NAMES = _IDENTIFIERS | {"$anchor", "$dynamicAnchor"}
+_METASCHEMA = re.compile(r"http://json-schema\.org/draft-0[467]/schema(?=#|$)")
+"""Addresses of the schemas of schemas that can be enforced."""
 _PLACED = frozenset(["x-verbatim", "unevaluatedItems", "unevaluatedProperties"])
 """Keywords whose place counts: it is told, or asks what others beside it say."""
 
@@ -138,22 +149,48 @@ class Document:
     """The whole schema. Raises ``ConstraintTooComplex`` if it passes ``limits``."""
 
     def __init__(self, schema: Any, limits: Limits) -> None:
-        self._keys, self.num_values = _checked_keys(schema, limits)
-        self.dialect = _dialect(schema)
-        self.root = Node("", _without(self.dialect.foreign, schema))
+        self._keys, inner, self._metaschemas, self.num_values = _checked_keys(schema, limits)
+        self._dialect = _dialect(schema)
+        self._has_drafts = "$schema" in inner and not inner.isdisjoint(_IDENTIFIERS)
+        """Whether resources inside may name a draft of their own."""
+        self._has_drafts |= bool(self._metaschemas)
+        plain = not self._has_drafts and not self._dialect.foreign
+        self.root = Node("", schema if plain else _without(self._dialect.foreign, schema))
+        self.read_as: dict[Relaxation, None] = {}
+        """Keywords that are read as later drafts have them."""
 
     @cached_property
     def _index(self) -> _Index:
-        return _Index(self.root, self.dialect, self._keys)
+        index = _Index(self.root, self._dialect, self._keys)
+        for address in self._metaschemas:
+            index.add_metaschema(address, self.root)
+        return index
+
+    def dialect(self, node: Node) -> Dialect:
+        """That of the resource that ``node`` is in."""
+        if not self._has_drafts:
+            return self._dialect
+        index = self._index
+        return index.dialects.get(index.base(node.pointer), self._dialect)
 
     def has_any(self, keywords: frozenset[str]) -> bool:
         """Whether one of ``keywords`` is in it (or a member called so)."""
         return not keywords.isdisjoint(self._keys)
 
+    def read_as_later(self, node: Node, keyword: str) -> None:
+        """Note that the negation of a keyword is enforced that the draft does not know."""
+        reason = "the draft that $schema names does not know it; it is read as in later drafts"
+        self.read_as[
+            Relaxation(node.pointer_to(keyword), keyword, reason, node.pointer, inexact=True)
+        ] = None
+
     @property
     def says_unknown(self) -> bool:
         """Whether keywords that its draft does not know are in it (or members called so)."""
-        return not self.dialect.unknown.isdisjoint(self._keys)
+        dialects = [self._dialect]
+        if self._has_drafts:
+            dialects += self._index.dialects.values()
+        return any(not dialect.unknown.isdisjoint(self._keys) for dialect in dialects)
 
     def nodes_with(self, keyword: str) -> Iterator[Node]:
         """All nodes that have ``keyword``. Costs O(schema) where there is one."""
@@ -165,6 +202,13 @@ class Document:
                     yield self.root.child(*path)
                 stack.extend((child, path + tokens) for tokens, child in subschemas(schema))
 
+    def find(self, pointer: str) -> Node | None:
+        """What is at a JSON Pointer; None where nothing is."""
+        node: Node | None = self.root
+        for token in tokens_of(pointer):
+            node = node and _below(node, token)
+        return node
+
     @property
     def places_count(self) -> bool:
         """Whether equal subschemas may mean different things at different places."""
@@ -172,7 +216,7 @@ class Document:
 
     def only_refers(self, node: Node) -> bool:
         """Whether ``$ref`` is all that counts of ``node``, as older drafts have it."""
-        return self.dialect.lonely_ref and "$ref" in node.schema
+        return "$ref" in node.schema and self.dialect(node).lonely_ref
 
     def references(self, node: Node) -> list[Node]:
         """The targets of the references of ``node``, which must be in this document.
@@ -193,8 +237,7 @@ class Document:
         base = _join(index.base(node.pointer), address)
         resource = index.resources.get(base)
         if resource is None:
-            reason = "only references within the schema are followed"
-            raise UnsupportedSchema(keyword, pointer, reason)
+            raise UnsupportedSchema(keyword, pointer, self._elsewhere(reference))
         fragment = unquote(fragment)
         if keyword == "$dynamicRef" and index.dynamic_anchors.get(fragment, 0) > 1:
             reason = f"there is more than one $dynamicAnchor {fragment!r}"
@@ -205,35 +248,61 @@ class Document:
             return resource
         if not fragment.startswith("/"):
             if (base, fragment) not in index.anchors:
-                raise InvalidSchema(f"{keyword} names an anchor that is not there", pointer=pointer)
+                reason = f"{keyword} {reference!r} names an anchor that is not there"
+                raise InvalidSchema(reason, pointer=pointer)
             return index.anchors[base, fragment]
-        target = resource
-        for token in fragment.split("/")[1:]:
-            target = _below(target, token.replace("~1", "/").replace("~0", "~"), pointer)
+        target: Node | None = resource
+        for token in tokens_of(fragment):
+            target = target and _below(target, token)
+        if target is None:
+            raise InvalidSchema(f"{keyword} {reference!r} points to nothing", pointer=pointer)
         return target
+
+    def _elsewhere(self, reference: str) -> str:
+        """Why a reference is not followed whose document is not here."""
+        path = f"/{reference.lstrip('/')}"
+        if self.find(path) is not None:
+            return f"{reference!r} is the address of another document; write '#{path}'"
+        return (
+            f"{reference!r} is another document, and nothing is fetched; send it along, under "
+            "'$defs' with its '$id'"
+        )
 
 
 class _Index:
     """Resources (``$id``) and anchors of a document, by their absolute addresses."""
 
     def __init__(self, root: Node, dialect: Dialect, keys: set[str]) -> None:
-        self._dialect = dialect
         self.resources: dict[str, Node] = {"": root}
+        self.dialects: dict[str, Dialect] = {}
+        """Of resources that name one, by their addresses."""
         self.anchors: dict[tuple[str, str], Node] = {}
         self.dynamic_anchors: dict[str, int] = {}
         self._bases: dict[str, str] = {}
         """Addresses of the nodes that change it."""
-        names = frozenset([dialect.identifier, "$anchor", "$dynamicAnchor"])
-        stack: list[tuple[Any, _Path, str]] = []
-        if not names.isdisjoint(keys):
-            stack.append((root.schema, (), ""))
+        if not _NAMES.isdisjoint(keys):
+            self._walk(root, dialect)
+
+    def add_metaschema(self, address: str, root: Node) -> None:
+        """Note the schema of a draft's schemas, which is as good as sent along."""
+        from jsonschema_specifications import REGISTRY  # most processes never need it
+
+        if address not in self.resources:
+            schema = REGISTRY.contents(address)
+            self._walk(Node(address, schema, "", root._made), _dialect(schema))
+
+    def _walk(self, root: Node, dialect: Dialect) -> None:
+        stack: list[tuple[Any, _Path, str, Dialect]] = [(root.schema, (), "", dialect)]
         while stack:
-            schema, path, base = stack.pop()
+            schema, path, base, dialect = stack.pop()
             if isinstance(schema, dict):
-                if not names.isdisjoint(schema):
-                    base = self._add(root.child(*path), base)
+                if not _NAMES.isdisjoint(schema):
+                    node = root.child(*path) if path else root
+                    if "$schema" in schema and not _IDENTIFIERS.isdisjoint(schema):
+                        dialect = _dialect(schema, node.pointer)
+                    base = self._add(node, base, dialect)
                 for tokens, child in subschemas(schema):
-                    stack.append((child, path + tokens, base))
+                    stack.append((child, path + tokens, base, dialect))
 
     @property
     def has_several_bases(self) -> bool:
@@ -248,16 +317,18 @@ class _Index:
             pointer = pointer.rpartition("/")[0]
         return self._bases.get(pointer, "")
 
-    def _add(self, node: Node, base: str) -> str:
+    def _add(self, node: Node, base: str, dialect: Dialect) -> str:
         """Note what ``node`` is called; the address that holds below it."""
-        schema, dialect = node.schema, self._dialect
-        own = schema.get(dialect.identifier)
-        if isinstance(own, str) and not (dialect.lonely_ref and "$ref" in schema):
+        schema = node.schema
+        own = schema.get(dialect.identifier, schema.get("$id"))
+        lonely = dialect.lonely_ref and "$ref" in schema and node.pointer != ""
+        if isinstance(own, str) and not lonely:
             address, _, fragment = own.partition("#")
             if address:
                 base = _join(base, address)
                 self.resources.setdefault(base, node)
                 self._bases[node.pointer] = base
+                self.dialects.setdefault(base, dialect)
             if fragment:
                 self.anchors.setdefault((base, fragment), node)
         for keyword in ("$anchor", "$dynamicAnchor"):
@@ -280,7 +351,12 @@ def subschemas(schema: dict[str, Any]) -> Iterator[tuple[_Path, Any]]:
             yield from (((keyword, name), child) for name, child in value.items())
 
 
-def _below(node: Node, token: str, pointer: str) -> Node:
+def tokens_of(pointer: str) -> list[str]:
+    """The tokens of a JSON Pointer (RFC 6901)."""
+    return [each.replace("~1", "/").replace("~0", "~") for each in pointer.split("/")[1:]]
+
+
+def _below(node: Node, token: str) -> Node | None:
     value = node.schema
     if isinstance(value, dict) and token in value:
         return node.child(token)
@@ -288,7 +364,7 @@ def _below(node: Node, token: str, pointer: str) -> Node:
         index = int(token[:9])
         if index < len(value) and str(index) == token:
             return node.child(index)
-    raise InvalidSchema("$ref points to nothing", pointer=pointer)
+    return None
 
 
 def _join(base: str, address: str) -> str:
@@ -301,24 +377,36 @@ def _join(base: str, address: str) -> str:
         return address
 
 
-def _dialect(schema: Any) -> Dialect:
+def _dialect(schema: Any, pointer: str = "") -> Dialect:
     if not isinstance(schema, dict) or "$schema" not in schema:
         return _MODERN
     address = schema["$schema"]
     if not isinstance(address, str):
-        raise InvalidSchema("$schema must be a string", pointer="/$schema")
+        raise InvalidSchema("$schema must be a string", pointer=f"{pointer}/$schema")
     host, _, rest = address.partition("://")[2].partition("/")
     for name, dialect in _DIALECTS.items():
         if host == "json-schema.org" and rest.startswith(name):
             return dialect
+    if host == "spec.openapis.org" and re.match(r"oas/3\.[1-9]/dialect/", rest):
+        return _MODERN  # its own keywords are annotations
     reason = "name a draft from draft-04 to 2020-12, or leave $schema out"
-    raise UnsupportedSchema("$schema", "/$schema", reason)
+    raise UnsupportedSchema("$schema", f"{pointer}/$schema", reason)
+
+
+def lonely_ref(schema: Any) -> bool:
+    """Whether nothing counts beside ``$ref`` in the draft that ``schema`` names."""
+    try:
+        return _dialect(schema).lonely_ref
+    except ConstraintError:
+        return False
 
 
 def _without(foreign: frozenset[str], schema: Any) -> Any:
     """``schema`` without these keywords, wherever it has subschemas. It is not changed itself."""
-    if not foreign or not isinstance(schema, dict):
+    if not isinstance(schema, dict):
         return schema
+    if "$schema" in schema and not _IDENTIFIERS.isdisjoint(schema):
+        foreign = _dialect(schema).foreign
     kept: dict[str, Any] = {}
     for keyword, value in schema.items():
         if keyword in foreign:
@@ -332,12 +420,15 @@ def _without(foreign: frozenset[str], schema: Any) -> Any:
     return kept
 
 
-def _checked_keys(schema: Any, limits: Limits) -> tuple[set[str], int]:
-    """All keys in a schema, keywords and names, and how many values it has.
+def _checked_keys(schema: Any, limits: Limits) -> tuple[set[str], set[str], set[str], int]:
+    """All keys in a schema, keywords and names; those below the root; the schemas of schemas that
+    it may refer to; and how many values it has.
 
     Counts before anything else looks; no recursion.
     """
+    outer: set[str] = set()
     keys: set[str] = set()
+    metaschemas: set[str] = set()
     values, size = 0, 0
     level = [schema]
     depth = 0
@@ -348,9 +439,11 @@ def _checked_keys(schema: Any, limits: Limits) -> tuple[set[str], int]:
         for value in level:
             if isinstance(value, str):
                 size += len(value)
+                if depth > 1 and value.startswith("http://json-schema.org/draft-0"):
+                    metaschemas.update(_METASCHEMA.findall(value))
             elif isinstance(value, dict):
                 below.extend(value.values())
-                keys.update(value)
+                (keys if depth else outer).update(value)
                 try:
                     size += len("".join(value))
                 except TypeError:
@@ -369,4 +462,6 @@ def _checked_keys(schema: Any, limits: Limits) -> tuple[set[str], int]:
         if size > limits.schema_bytes:
             raise ConstraintTooComplex(f"a schema of more than {limits.schema_bytes} bytes")
         level, depth = below, depth + 1
-    return keys, values
+    if "$ref" in outer and isinstance(schema["$ref"], str):
+        metaschemas.update(_METASCHEMA.findall(schema["$ref"]))
+    return outer | keys, keys, metaschemas, values

@@ -6,10 +6,11 @@ specification asks. What cannot be enforced is refused by name where it would ap
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from app.constraint.schema.document import Node
+from app.constraint.schema.document import Node, escape_token
 from app.core.errors import InvalidSchema
 from app.core.verbatim import Source
 
@@ -30,6 +31,8 @@ NOT_FORMAT = ("not", "format")
 """The string does not have this (known) format, however a validator reads it."""
 NOT_ENUM = ("not", "enum")
 """The value is none of this list of numbers, strings, booleans and nulls."""
+NOT_UNIQUE = ("not", "uniqueItems")
+"""Two items of the array are equal. No such array is written."""
 VERBATIM = "x-verbatim"
 """Ours: the string is a piece of the prompt. See ``verbatim_source``."""
 GRAMMAR = "x-grammar"
@@ -47,11 +50,15 @@ _ASSERTIONS: dict[str, frozenset[Any]] = {
     "string": frozenset(["minLength", "maxLength", "pattern", "format", VERBATIM, GRAMMAR])
     | {NOT_PATTERN, NOT_FORMAT, NOT_ENUM},
     "array": frozenset(["items", "prefixItems", "additionalItems", "unevaluatedItems"])
-    | {"minItems", "maxItems", "uniqueItems", "contains", SOME_ITEM},
+    | {"minItems", "maxItems", "uniqueItems", "contains", SOME_ITEM}
+    | {NOT_UNIQUE},
     "object": frozenset(["properties", "additionalProperties", "patternProperties", "required"])
     | {"unevaluatedProperties", "propertyNames", "minProperties", "maxProperties", SOME_MEMBER},
 }
 """Keywords that restrict values of one type."""
+
+_LONGEST_SHOWN = 80
+"""Characters of a value in a message."""
 
 OWN_ASSERTIONS = frozenset(["type", "enum", "const"]).union(*_ASSERTIONS.values())
 """Keywords that ``branches`` leaves in place; the others it follows and distributes."""
@@ -126,8 +133,20 @@ def check_shapes(node: Node) -> None:
         raise InvalidSchema("a schema must be an object or a boolean", pointer=node.pointer)
     for keyword in _SHAPES.keys() & schema.keys():
         shape, expected = _SHAPES[keyword]
-        if not shape(schema[keyword]):
-            raise InvalidSchema(f"{keyword} must be {expected}", pointer=node.pointer_to(keyword))
+        value, pointer = schema[keyword], node.pointer_to(keyword)
+        if shape(value):
+            continue
+        if isinstance(value, dict):
+            at_fault = [(key, part) for key, part in value.items() if not shape({key: part})]
+        else:
+            parts = enumerate(value) if isinstance(value, list) else ()
+            at_fault = [(str(key), part) for key, part in parts if not shape([part])]
+        if at_fault:
+            key, value = at_fault[0]
+            pointer = f"{pointer}/{escape_token(key)}"
+        text = json.dumps(value, ensure_ascii=False)
+        text = text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}..."
+        raise InvalidSchema(f"{keyword} must be {expected}, not {text}", pointer=pointer)
 
 
 def is_number(value: Any) -> bool:

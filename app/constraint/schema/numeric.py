@@ -13,12 +13,11 @@ from typing import Any
 
 from app.constraint.json.numbers.decimals import number
 from app.constraint.json.numbers.exclusions import (
-    can_follow_non_multiples,
     non_integers,
     non_multiples,
     spellings,
 )
-from app.constraint.json.numbers.multiples import can_follow_multiples, integer, multiples
+from app.constraint.json.numbers.multiples import EXACT_DIGITS, decimal_places, integer, multiples
 from app.constraint.json.numbers.once import plain_number
 from app.constraint.json.numbers.ranges import Bound, Interval, written
 from app.constraint.language.expressions import Expression, ExpressionPool
@@ -120,8 +119,6 @@ class _Numbers:
 
     def _positive(self) -> Expression:
         pool, limits, between, step = self._pool, self._limits, self._between, self._step
-        if step is not None and not can_follow_multiples(between, limits, step):
-            raise self._too_large()
         if isinstance(step, int):
             return integer(pool, between, limits, step)
         if step is not None:
@@ -141,8 +138,9 @@ class _Numbers:
                 return [pool.empty]
             if self._integers_only:
                 factor = _whole_multiple(factor)
-            if not can_follow_non_multiples(between, limits, factor):
-                raise self._too_large(node)
+            if isinstance(factor, Fraction) and decimal_places(factor) > EXACT_DIGITS:
+                reason = f"it has more than {EXACT_DIGITS} places, and is negated"
+                raise UnsupportedSchema("multipleOf", node.pointer_to("multipleOf"), reason)
             found.append(non_multiples(pool, between, limits, factor))
         if self._excluded:
             most = limits.choices if self._integers_only else _EXCLUDED_DECIMALS
@@ -159,7 +157,9 @@ class _Numbers:
                 factor = node.schema.get(keyword)
                 if isinstance(factor, float) and _whole_multiple(written(factor)) > 1:
                     if factor >= _EXACT_FLOAT:
-                        raise self._too_large(node)
+                        reason = f"a float of {_EXACT_FLOAT:.0e} or more is no exact factor"
+                        pointer = node.pointer_to("multipleOf")
+                        raise UnsupportedSchema("multipleOf", pointer, reason)
                     lower, upper = self._between.lower, self._between.upper
                     self._between = Interval(
                         _tightest([Bound(-_EXACT_FLOAT, True), lower], upper=False),
@@ -188,12 +188,6 @@ class _Numbers:
         keywords = ("multipleOf", "minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum")
         keyword, node = next((k, n) for k in keywords for n in self._nodes if k in n.schema)
         return UnsupportedSchema(keyword, node.pointer_to(keyword), reason)
-
-    def _too_large(self, node: Node | None = None) -> UnsupportedSchema:
-        reason = "it takes too many states to be followed digit by digit over this range"
-        if node is None:
-            node = next(node for node in self._nodes if "multipleOf" in node.schema)
-        return UnsupportedSchema("multipleOf", node.pointer_to("multipleOf"), reason)
 
 
 def _bound(nodes: Goal, inclusive: str, exclusive: str, *, upper: bool) -> Bound | None:

@@ -16,12 +16,22 @@ from collections.abc import Iterator
 from typing import Any
 
 from app.constraint.limits import Limits
-from app.constraint.schema.document import Document, Node, escape_token, subschemas
+from app.constraint.schema.document import (
+    Document,
+    Node,
+    escape_token,
+    lonely_ref,
+    subschemas,
+    tokens_of,
+)
 from app.constraint.schema.keywords import EXACT_CHOICE, FOLLOWED, GRAMMAR, VERBATIM
 from app.core.errors import ConstraintError, ConstraintTooComplex, UnsupportedSchema
 
 Edit = tuple[str, str]
-"""A pointer to a subschema, and the keyword of it that no longer holds; "" for all but ``type``."""
+"""A pointer to a subschema, and the keyword of it that no longer holds; "" for all but ``type``.
+
+Or a pointer to one name in ``required``, and that word: the name is no longer required.
+"""
 
 OURS = frozenset([VERBATIM, EXACT_CHOICE, GRAMMAR])
 """Extensions: who writes them means them, and they are never dropped."""
@@ -40,13 +50,15 @@ _DROPPED_TOGETHER = FOLLOWED - OURS - {"type"}
 _STORES = frozenset(["$defs", "definitions"])
 
 
-def edited(schema: Any, edit: Edit) -> Any:
-    """``schema`` with one edit, which may be none at all. The schema itself is not changed.
+def edited(schema: Any, *edits: Edit) -> Any:
+    """``schema`` with one edit after the other, or none. The schema itself is not changed.
 
-    Raises ``KeyError`` where the place is not there.
+    Raises ``KeyError`` where a place is not there.
     """
-    place, keyword = edit
-    return _replaced(schema, tokens_of(place), keyword, _is_lonely(schema))
+    lonely = lonely_ref(schema)
+    for place, keyword in edits:
+        schema = _replaced(schema, tokens_of(place), keyword, lonely)
+    return schema
 
 
 def widening(schema: Any, edit: Edit, limits: Limits) -> list[Edit]:
@@ -57,6 +69,8 @@ def widening(schema: Any, edit: Edit, limits: Limits) -> list[Edit]:
     """
     uses = _Uses(Document(schema, limits))
     place, passed = edit[0], set[str]()
+    if _is_name(edit):
+        place = place.rpartition("/required/")[0]
     while (place, False) in uses.negation:
         boundary = uses.negation[place, False]
         if boundary is None or boundary[0] in passed:
@@ -66,11 +80,6 @@ def widening(schema: Any, edit: Edit, limits: Limits) -> list[Edit]:
         place = edit[0]
         passed.add(place)
     return [edit] if (place, True) in uses.negation else []
-
-
-def tokens_of(pointer: str) -> list[str]:
-    """The tokens of a JSON Pointer (RFC 6901)."""
-    return [each.replace("~1", "/").replace("~0", "~") for each in pointer.split("/")[1:]]
 
 
 def at_fault(schema: Any, error: ConstraintError) -> Edit | None:
@@ -105,6 +114,8 @@ def _replaced(value: Any, tokens: list[str], keyword: str, lonely: bool) -> Any:
     token, *rest = tokens
     if isinstance(value, list):
         index = int(token)
+        if keyword == "required" and isinstance(value[index], str):
+            return [*value[:index], *value[index + 1 :]]
         return [*value[:index], _replaced(value[index], rest, keyword, lonely), *value[index + 1 :]]
     return {**value, token: _replaced(value[token], rest, keyword, lonely)}
 
@@ -147,12 +158,10 @@ def _opened(node: dict[str, Any]) -> dict[str, Any]:
     return {"additionalProperties": True, others: True, **node}
 
 
-def _is_lonely(schema: Any) -> bool:
-    """Whether nothing counts beside ``$ref``."""
-    try:
-        return Document(schema, Limits()).dialect.lonely_ref
-    except ConstraintError:
-        return False
+def positive_places(document: Document) -> set[str]:
+    """Pointers of the subschemas that are used, and nowhere negated."""
+    uses = _Uses(document).negation
+    return {place for place, positive in uses if positive and (place, False) not in uses}
 
 
 class _Uses:
@@ -170,7 +179,7 @@ class _Uses:
             way = self.negation[node.pointer, positive]
             if not isinstance(node.schema, dict):
                 continue
-            for child, keyword, signs in _edges(node, document):
+            for child, keyword, signs in edges(node, document):
                 edit = None if signs == (True,) else (node.pointer, keyword)
                 self._above.setdefault(child.pointer, []).append((node.pointer, edit))
                 for sign in signs:
@@ -193,7 +202,7 @@ class _Uses:
         return found
 
 
-def _edges(node: Node, document: Document) -> Iterator[tuple[Node, str, tuple[bool, ...]]]:
+def edges(node: Node, document: Document) -> Iterator[tuple[Node, str, tuple[bool, ...]]]:
     """Subschemas that a node uses: with the keyword to drop where that negates, and whether it is
     used as it is (True), negated (False) or both."""
     try:
@@ -231,4 +240,10 @@ def renamed(pointer: str, edits: list[Edit]) -> str:
 def pointer_to(edit: Edit) -> str:
     """The pointer to the keyword, or to the subschema as a whole."""
     place, keyword = edit
-    return f"{place}/{escape_token(keyword)}" if keyword else place
+    return f"{place}/{escape_token(keyword)}" if keyword and not _is_name(edit) else place
+
+
+def _is_name(edit: Edit) -> bool:
+    """Whether it is about one name in ``required``."""
+    place, keyword = edit
+    return keyword == "required" and place.rpartition("/")[0].endswith("/required")

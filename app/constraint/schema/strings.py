@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 
 from app.constraint.cached_method import cached_method
 from app.constraint.formats.strict import loose_format, strict_format
@@ -31,8 +31,11 @@ from app.constraint.schema.keywords import (
 )
 from app.constraint.schema.string_grammars import StringGrammars
 from app.core.errors import ConstraintTooComplex, InvalidSchema, UnsupportedSchema
+from app.core.relaxation import Relaxation
 from app.core.verbatim import Hole, Source
 
+_TELLING_WORK = 200_000
+"""Steps of work to find out whether two formats are told apart as every validator does."""
 _BESIDE_NO_GRAMMAR = (
     *("minLength", "maxLength", "pattern", "format", VERBATIM),
     *(NOT_PATTERN, NOT_FORMAT, NOT_ENUM),
@@ -126,6 +129,7 @@ class Strings:
             if derived is not None:
                 return self._text.quoted(derived)
         facts = self._facts(nodes)
+        self._note_inexact(nodes)
         if facts.verbatim is not None:
             return self._text.quoted(self._hole(facts, facts.verbatim))
         excludes = facts.negative or any(tree.looks for tree in facts.patterns)
@@ -271,6 +275,7 @@ class Strings:
 
     def _facts(self, nodes: Goal) -> _Facts:
         facts = _Facts(_Lengths(*counts(nodes, "minLength", "maxLength")))
+        beside = any(strict_format(node.schema.get("format", "")) for node in nodes)
         for node in nodes:
             schema = node.schema
             if GRAMMAR in schema:
@@ -284,7 +289,7 @@ class Strings:
             if format_tree is not None:  # others are annotations
                 facts.wholes.append(format_tree)
             if NOT_FORMAT in schema:
-                facts.not_wholes.append(self._loose_format(node, schema[NOT_FORMAT]))
+                facts.not_wholes.append(self._other_format(node, schema[NOT_FORMAT], beside=beside))
             self._ask_verbatim(facts, node)
             not_values = schema.get(NOT_ENUM, ())
             facts.not_values.update(value for value in not_values if isinstance(value, str))
@@ -354,12 +359,57 @@ class Strings:
             raise UnsupportedSchema(keyword, node.pointer_to(keyword), reason)
         return known
 
+    def _note_inexact(self, nodes: Goal) -> None:
+        """Note where some validator may take an admitted text to have an excluded format."""
+        for node in nodes:
+            other = node.schema.get(NOT_FORMAT)
+            formats = [n.schema["format"] for n in nodes if "format" in n.schema] if other else []
+            known = [name for name in formats if strict_format(name)]
+            if known and not any(_is_told_from(name, other) for name in known):
+                reason = (
+                    f"what has another format is told from {other!r} as the RFC has it; "
+                    "some validators take more texts for one"
+                )
+                note = Relaxation(
+                    f"{node.pointer}/format", "format", reason, node.pointer, inexact=True
+                )
+                self._pool.inexact[note] = None
+
+    def _other_format(self, node: Node, name: str, *, beside: bool) -> syntax.Node:
+        """What has not the format ``name``; ``beside``: where it has another one."""
+        tree = strict_format(name) if beside and loose_format(name) else None
+        return tree or self._loose_format(node, name)
+
     def _loose_format(self, node: Node, name: str) -> syntax.Node:
         tree = loose_format(name)
         if tree is None:
             reason = f"what is not of the format {name} has no sure form"
             raise UnsupportedSchema("format", node.pointer_to("format"), reason)
         return tree
+
+
+@cache
+def _is_told_from(name: str, other: str) -> bool:
+    """Whether every validator takes a text of one format that our patterns have not for the other
+    one to be none of that. Costs some 10 ms once."""
+    strict, loose, excluded = strict_format(name), loose_format(other), strict_format(other)
+    assert strict is not None
+    assert loose is not None
+    assert excluded is not None
+    pool = ExpressionPool()
+    every = Lowering(pool, lambda members: utf8(pool, members))
+    texts = pool.intersect((every.whole(strict), every.opposite.whole(loose)))
+    derivatives = Derivatives(pool)
+    derivatives.allow(_TELLING_WORK)
+    try:
+        return not (
+            derivatives.is_alive(texts)
+            and derivatives.is_alive(
+                pool.intersect((texts, pool.complement(every.whole(excluded))))
+            )
+        )
+    except ConstraintTooComplex:
+        return False
 
 
 def _refused(node: Node, reason: str) -> UnsupportedSchema:

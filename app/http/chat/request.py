@@ -48,7 +48,10 @@ def chat_call(
     """Raises ``InvalidRequest`` (or ``UnknownModel``) with the field in ``param``."""
     wire = ChatCompletionRequest.read(body, ignored)
     model = models.find(wire.model)
-    _check_bounds(wire, config)
+    if wire.n is not None and wire.n > config.max_n:
+        raise InvalidRequest(f"n is {wire.n} and the limit is {config.max_n}", param="n")
+    if wire.top_logprobs and not wire.logprobs:
+        raise InvalidRequest("top_logprobs needs logprobs to be true", param="top_logprobs")
     content = constraints.read(wire, wire.response_format, ignored)
     choice = _tool_choice(wire)
     limit, max_tokens = token_limit(wire, "max_tokens", "max_completion_tokens")
@@ -145,10 +148,3 @@ def _tool_choice(wire: ChatCompletionRequest) -> ToolChoice:
         case AllowedToolsChoice(allowed_tools=allowed):
             return ToolChoice(allowed.mode, [each.name for each in allowed.tools])
     return ToolChoice(wire.tool_choice)
-
-
-def _check_bounds(wire: ChatCompletionRequest, config: ApiConfig) -> None:
-    if wire.n is not None and wire.n > config.max_n:
-        raise InvalidRequest(f"n is {wire.n} and the limit is {config.max_n}", param="n")
-    if wire.top_logprobs and not wire.logprobs:
-        raise InvalidRequest("top_logprobs needs logprobs to be true", param="top_logprobs")

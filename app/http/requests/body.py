@@ -43,23 +43,17 @@ async def read_body(
     before it is kept; what it raises is raised. Raises ``BodyTooLarge`` as soon as the limit is
     passed, ``InvalidRequest`` for what is no such object, and what ``read`` raises.
     """
-    _check_page(request)
+    # What any web page may send without a preflight is a form (Fetch standard, CORS): else a server
+    # on somebody's own machine would answer every page that they visit.
+    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if "origin" in request.headers and media_type != "application/json":
+        raise InvalidRequest("a page has to send its request with content-type: application/json")
     data = await _read(request, keep, max_bytes)
 
     def work() -> T:
         return read(parse_json_object(data, max_nesting))
 
     return work() if len(data) < LARGE_BODY else await asyncio.to_thread(work)
-
-
-def _check_page(request: Request) -> None:
-    """Refuse what any web page may send without a preflight: a form (Fetch standard, CORS).
-
-    Else a server on somebody's own machine would answer every page that they visit.
-    """
-    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if "origin" in request.headers and media_type != "application/json":
-        raise InvalidRequest("a page has to send its request with content-type: application/json")
 
 
 def parse_json_object(data: bytes | bytearray, max_nesting: int) -> dict[str, Any]:

@@ -58,7 +58,9 @@ def main(arguments: list[str]) -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(ALLOCATIONS)
-    _limit_memory(int(memory_bytes))
+    with open("/proc/self/statm", encoding="ascii") as statm:  # on top of what imports have mapped
+        allowed = int(statm.read().split()[0]) * resource.getpagesize() + int(memory_bytes)
+    resource.setrlimit(resource.RLIMIT_AS, (allowed, allowed))
     _send(answers, pickle.dumps("ready"))
     while header := requests.read(LENGTH.size):
         job: Job = pickle.loads(requests.read(*LENGTH.unpack(header)))
@@ -101,13 +103,6 @@ def _answer(job: Job) -> bytes:
 def _function(target: str) -> Any:
     module, _, name = target.partition(":")
     return getattr(importlib.import_module(module), name)
-
-
-def _limit_memory(allowance: int) -> None:
-    """Let the process map ``allowance`` bytes on top of what its imports have mapped."""
-    with open("/proc/self/statm", encoding="ascii") as statm:
-        mapped = int(statm.read().split()[0]) * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_AS, (mapped + allowance, mapped + allowance))
 
 
 def _send(stream: BinaryIO, message: bytes) -> None:

@@ -76,7 +76,7 @@ def test_every_item_of_every_job_is_done_once(helpers: int) -> None:
         time.sleep(0.01)  # long enough for helpers to fall asleep
     team.close(board)
     for thread in threads:
-        thread.join(timeout=60)
+        thread.join(timeout=300)
         assert not thread.is_alive()
 
 
@@ -92,5 +92,5 @@ def test_the_helpers_go_home_with_the_last_layer_that_needs_them() -> None:
     del layer
     gc.collect()
     for thread in own:
-        thread.join(timeout=60)
+        thread.join(timeout=300)
         assert not thread.is_alive(), sys._current_frames().get(thread.ident or 0)

@@ -19,7 +19,7 @@ class _Board:
     def __init__(self, size: int, turns: AbstractContextManager[object]) -> None:
         self.turns = turns
         """Held while a rank computes."""
-        self.barrier = threading.Barrier(size, timeout=120)
+        self.barrier = threading.Barrier(size, timeout=300)
         self.places: list[Tensor] = [torch.empty(0)] * size
 
 

@@ -27,14 +27,15 @@ What is refused is refused when it is loaded, with the reason in this list. Enco
 Of the refused, {not_of_text} write no text from text alone, one token after the other, with transformers either; {running} of the others'
 {of_text} run ({share_of_text:.0f}%).
 
-The error is the largest relative error of a row of logits. Weights are random: what holds here is that the numbers are those
-of transformers, not that a model is any good.
+The error is the largest relative error of a row of logits; its bound is the power of ten above twice what was measured, as another
+processor adds up in another order. Weights are random: what holds here is that the numbers are those of transformers, not that a
+model is any good.
 
 ## Which see
 
 Images are shown to a model where its folder has an image processor and it passes a trial at the start: a picture of noise, in steps cut inside the image,
 against the model's own forward pass ([decision 57](decisions/0057-images-are-rows-of-a-step.md)). The log says why one is served as text. An image whose tokens see one
-another is computed in one step ([decision 61](decisions/0061-images-seen-in-both-directions.md)).
+another is computed in one step ([decision 61](decisions/0061-two-way-attention-in-images.md)).
 
 | kinds | positions | tried how (`tests/model/vision`) |
 |---|---|---|
@@ -85,6 +86,16 @@ def row(outcome: Outcome) -> str:
     if outcome.kind in NOT_OF_TEXT:
         reason = f"{reason} | {NOT_OF_TEXT[outcome.kind]}"
     return f"| `{outcome.kind}` | {reason} |"
+
+
+def promises(row_of_page: str, outcome: Outcome) -> bool:
+    """Whether an outcome is what a row of the page says: an error is below the one there."""
+    if outcome.refusal is None:
+        kind, model, bound = (cell.strip() for cell in row_of_page.strip("| ").split("|"))
+        return (kind, model) == (f"`{outcome.kind}`", outcome.model) and outcome.error < float(
+            bound
+        )
+    return row_of_page == row(outcome)
 
 
 def written(outcomes: Iterable[Outcome]) -> str:

@@ -50,8 +50,8 @@ class Outcome:
 
     @property
     def bound(self) -> str:
-        """The power of ten above the error; another machine may find the next one."""
-        return f"1e{math.ceil(math.log10(max(self.error, _ROUNDING)))}"
+        """The power of ten above twice the error: another machine adds up in another order."""
+        return f"1e{math.ceil(math.log10(max(2 * self.error, _ROUNDING)))}"
 
     @property
     def is_encoder_decoder(self) -> bool:

@@ -79,7 +79,7 @@ def test_who_asks_does_not_wait_and_is_told_when_it_is_done(
     assert not told.is_set()
     tower.gate.set()
     look.wait()
-    assert told.wait(60)
+    assert told.wait(300)
     assert tower.thread != threading.get_ident()
     assert thread.features(A).flatten().tolist() == [ord("a")] * 2
     assert thread.features(B).flatten().tolist() == [ord("b")] * 2
@@ -101,7 +101,7 @@ def test_what_nobody_waits_for_any_more_is_given_up_amid_an_image(
     tower: HeldTower, thread: TowerThread
 ) -> None:
     gone, queued, stays = thread.look([A]), thread.look([B]), thread.look([C])
-    assert tower.entered.wait(60)
+    assert tower.entered.wait(300)
     queued.drop()
     gone.drop()
     tower.gate.set()
@@ -116,7 +116,7 @@ def test_what_another_still_waits_for_is_not_given_up(
     tower: HeldTower, thread: TowerThread
 ) -> None:
     gone, stays = thread.look([A]), thread.look([A])
-    assert tower.entered.wait(60)
+    assert tower.entered.wait(300)
     gone.drop()
     tower.gate.set()
     stays.wait()
@@ -173,7 +173,7 @@ def test_what_is_larger_than_all_room_is_seen_alone(tower: HeldTower) -> None:
 
 def test_closing_ends_the_thread_amid_an_image(tower: HeldTower, thread: TowerThread) -> None:
     looks = [thread.look([A]), thread.look([B])]
-    assert tower.entered.wait(60)
+    assert tower.entered.wait(300)
     (own,) = [each for each in threading.enumerate() if each.ident == tower.thread]
     thread.close()
     assert not tower.seen
@@ -192,7 +192,7 @@ def test_a_text_is_answered_while_the_tower_of_a_model_stands_still(
     see = looker._tower.see
 
     def held(*given: Any) -> Tensor:
-        assert gate.wait(60)
+        assert gate.wait(300)
         seen: Tensor = see(*given)
         return seen
 

@@ -14,7 +14,6 @@ from fractions import Fraction
 from app.constraint.json.numbers.decimals import Decimals, first_on_grid, last_on_grid
 from app.constraint.json.numbers.multiples import (
     EXACT_DIGITS,
-    Grid,
     Remainders,
     decimal_grid,
     decimal_places,
@@ -42,10 +41,13 @@ def non_multiples(
 ) -> Expression:
     """Numbers that are not multiples of ``factor``: for an ``int`` only integers, else decimals.
 
-    The bounds are met by those that have no more places than ``factor``. Ask
-    ``can_follow_non_multiples`` before.
+    The bounds are met by those that have no more places than ``factor``, which are
+    ``EXACT_DIGITS`` at most.
     """
-    grid = _grid(between, limits, factor)
+    if isinstance(factor, int):
+        grid = integer_grid(between, limits, factor)
+    else:
+        grid = decimal_grid(between, limits, factor, least_places=1)
     near = pool.empty
     if grid.step > 1:
         remainders = Remainders(pool, grid, divisible=False)
@@ -53,13 +55,6 @@ def non_multiples(
     if isinstance(factor, int):
         return near
     return pool.union((near, _beyond(pool, decimal_places(factor), limits)))
-
-
-def can_follow_non_multiples(between: Interval, limits: Limits, factor: int | Fraction) -> bool:
-    """Whether ``non_multiples`` takes these arguments."""
-    if isinstance(factor, Fraction) and decimal_places(factor) > EXACT_DIGITS:
-        return False
-    return _grid(between, limits, factor).states <= limits.multiple_states
 
 
 def spellings(
@@ -77,12 +72,6 @@ def spellings(
         high = first_on_grid(bound, decimals.scale) - 1
         options.append(signed(pool, low, high, decimals.between))
     return pool.union(options)
-
-
-def _grid(between: Interval, limits: Limits, factor: int | Fraction) -> Grid:
-    if isinstance(factor, int):
-        return integer_grid(between, limits, factor)
-    return decimal_grid(between, limits, factor, least_places=1)
 
 
 def _beyond(pool: ExpressionPool, places: int, limits: Limits) -> Expression:

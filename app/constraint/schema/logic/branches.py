@@ -302,7 +302,7 @@ class Branches:
                     for other in branch.done
                     if other is owner or (owner.node in other.above and other.annotates)
                 ]
-                contains_counts = self._document.dialect.contains_evaluates
+                contains_counts = self._document.dialect(owner.node).contains_evaluates
                 made += unevaluated.rest(owner.node, scope, contains_counts=contains_counts)
         return (*branch.branch, *made)
 

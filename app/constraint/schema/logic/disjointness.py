@@ -115,7 +115,7 @@ class Summaries:
         schema = node.schema
         plain = isinstance(schema, dict) and _says_only(schema, _OF_TAGGED)
         members = schema.get("properties", {}) if plain else {}
-        unknown = self._document.dialect.unknown
+        unknown = self._document.dialect(node).unknown
         listed = isinstance(members, dict) and all(
             _is_tag(member) and unknown.isdisjoint(member) for member in members.values()
         )
@@ -131,11 +131,11 @@ class Summaries:
 
     def _listed(self, nodes: list[Node]) -> frozenset[Hashable] | None:
         """The only values of ``nodes`` together, where they list them as their draft does."""
-        by_const = "const" not in self._document.dialect.unknown
         found = []
         for node in nodes:
             schema = node.schema
-            if by_const and "const" in schema:
+            by_const = "const" in schema and "const" not in self._document.dialect(node).unknown
+            if by_const:
                 found.append(frozenset([identity(schema["const"])]))
             elif "enum" in schema:
                 found.append(frozenset(map(identity, schema["enum"])))

@@ -15,7 +15,13 @@ from operator import and_
 from app.constraint.cached_method import cached_method
 from app.constraint.schema.arrays import array_shape, item_goal
 from app.constraint.schema.document import Goal, Node
-from app.constraint.schema.keywords import NOT_INTEGER, counts, integers_only, kinds_of
+from app.constraint.schema.keywords import (
+    NOT_INTEGER,
+    NOT_UNIQUE,
+    counts,
+    integers_only,
+    kinds_of,
+)
 from app.constraint.schema.logic.branches import Branches
 from app.constraint.schema.logic.evaluation import Evaluation
 from app.constraint.schema.logic.negation import NOT
@@ -95,6 +101,8 @@ class Emptiness:
     def _no_array(self, branch: Branch) -> bool:
         shape = array_shape(branch)
         if shape.high is not None and shape.low > shape.high:
+            return True
+        if shape.unique is not None and any(NOT_UNIQUE in node.schema for node in branch):
             return True
         first = min(shape.low, len(shape.prefix) + 1)
         return any(self._goal_is_void(item_goal(branch, index)) for index in range(first))

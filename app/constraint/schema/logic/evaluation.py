@@ -11,7 +11,7 @@ from typing import Any
 from app.constraint.cached_method import cached_method
 from app.constraint.schema.arrays import array_shape, item_goal
 from app.constraint.schema.document import Goal, Node
-from app.constraint.schema.keywords import NOT_ENUM, SOME_MEMBER, counts, types_of
+from app.constraint.schema.keywords import NOT_ENUM, NOT_UNIQUE, SOME_MEMBER, counts, types_of
 from app.constraint.schema.logic.branches import Branches
 from app.constraint.schema.logic.partial_branch import Branch
 from app.constraint.schema.numeric import admit_number
@@ -87,7 +87,10 @@ class Evaluation:
         shape = array_shape(branch)
         if len(value) < shape.low or (shape.high is not None and len(value) > shape.high):
             return False
-        if shape.unique is not None and len(set(map(identity, value))) < len(value):
+        repeats = len(set(map(identity, value))) < len(value)
+        if repeats and shape.unique is not None:
+            return False
+        if not repeats and any(NOT_UNIQUE in node.schema for node in branch):
             return False
         for wanted in shape.wanted:
             goal, items = (wanted.node,), value[wanted.start :]

@@ -24,6 +24,7 @@ from app.constraint.schema.keywords import (
     NOT_INTEGER,
     NOT_MULTIPLE_OF,
     NOT_PATTERN,
+    NOT_UNIQUE,
     SOME_ITEM,
     SOME_MEMBER,
     TYPES,
@@ -62,9 +63,8 @@ def alternatives(node: Node, document: Document) -> list[Alternative]:
         return found
     for keyword in schema:
         negation = _NEGATIONS.get(keyword)
-        if keyword in document.dialect.unknown:
-            reason = "its negation is none in the draft that $schema names, which does not know it"
-            raise UnsupportedSchema(keyword, plain.pointer_to(keyword), reason)
+        if keyword in document.dialect(plain).unknown:
+            document.read_as_later(plain, keyword)
         if negation is not None:
             found.extend(negation(plain))
     return found
@@ -177,6 +177,12 @@ def _with_item(index: int, item: Node) -> dict[Any, Any]:
     return {"minItems": index + 1, "prefixItems": [True] * index + [item]}
 
 
+def _unique(node: Node) -> list[Alternative]:
+    if node.schema["uniqueItems"] is False:
+        return []
+    return [_made(node, "uniqueItems", "array", {NOT_UNIQUE: True, "minItems": 2})]
+
+
 def _contains(node: Node) -> Iterator[Alternative]:
     least = int(node.schema.get("minContains", 1))
     most = node.schema.get("maxContains")
@@ -253,7 +259,7 @@ def _if(node: Node) -> Iterator[Alternative]:
 
 
 def _refused(keyword: str, node: Node) -> list[Alternative]:
-    if keyword in ("uniqueItems", VERBATIM) and node.schema[keyword] is False:
+    if keyword == VERBATIM and node.schema[keyword] is False:
         return []
     reason = "it cannot be enforced inside a negation (not, oneOf, if)"
     raise UnsupportedSchema(keyword, node.pointer_to(keyword), reason)
@@ -280,7 +286,7 @@ _NEGATIONS: dict[str, _Negation] = {
     "prefixItems": lambda node: [] if "items" in node.schema else _items(node),
     "minItems": partial(_count, "array", "minItems", "maxItems", -1),
     "maxItems": partial(_count, "array", "maxItems", "minItems", 1),
-    "uniqueItems": partial(_refused, "uniqueItems"),
+    "uniqueItems": _unique,
     "unevaluatedItems": partial(_refused, "unevaluatedItems"),
     "contains": _contains,
     "properties": _properties,

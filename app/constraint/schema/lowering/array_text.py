@@ -207,11 +207,13 @@ class ArrayWriter:
 
     def _different(self, shape: ArrayShape) -> Expression:
         """``uniqueItems``: items from a finite set, each used once; others by what was said."""
-        plain = not shape.prefix and not shape.wanted
-        values = self._values(shape.rest, form=self._form) if plain else None
-        if values is None or (len(values) > _FEW and self._text.apart and self._form == Form.ANY):
+        values = None if shape.prefix else self._values(shape.rest, form=self._form)
+        many = values is not None and len(values) > _FEW
+        if values is None or (many and self._text.apart and self._form == Form.ANY):
             return self._by_memory(shape)
         high = len(values) if shape.high is None else min(shape.high, len(values))
+        if shape.wanted:
+            return self._by_memory(replace(shape, high=high))
         if high < shape.low:
             return self._pool.empty
         items = self._pool.distinct(tuple(values), self._between, max(shape.low, 1), high)

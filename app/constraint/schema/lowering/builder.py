@@ -9,12 +9,14 @@ from typing import Any
 from app.constraint.cached_method import cached_method
 from app.constraint.json.text import JsonText, json_text
 from app.constraint.language.expressions import Expression
+from app.constraint.language.spelling import unspelled
 from app.constraint.roomy_stack import with_room
 from app.constraint.schema.arrays import array_shape
 from app.constraint.schema.document import Document, Goal, Node
 from app.constraint.schema.keywords import (
     EXACT_CHOICE,
     NOT_ENUM,
+    NOT_UNIQUE,
     OWN_ASSERTIONS,
     VERBATIM,
     admits_kind,
@@ -39,6 +41,7 @@ from app.constraint.schema.strings import Strings
 from app.constraint.schema.values import identity
 from app.core.choices import MOST_BYTES, MOST_WAYS
 from app.core.errors import ConstraintTooComplex, InvalidSchema, UnsupportedSchema
+from app.core.relaxation import Relaxation
 
 _DEEPEST = 24
 """Goals inside goals built on one stack; deeper ones become rules and are built after."""
@@ -63,13 +66,15 @@ class SchemaBuilder:
     recursive schemas have no depth limit.
     """
 
-    def __init__(self, schema: Any, text: JsonText, *, close: bool) -> None:
+    def __init__(self, schema: Any, text: JsonText, *, close: bool, start: str = "") -> None:
+        """``start``: pointer to the subschema that is built."""
         self._schema = schema
         self._text = text
         self._one_form = text.on_one_form()
         self._pool = text.pool
         self._limits = text.limits
         self._close = close
+        self._start = start
         self._document = Document(schema, text.limits)
         self._summaries = Summaries(self._document)
         self._strings = Strings(text)
@@ -83,7 +88,7 @@ class SchemaBuilder:
         self._meanings = None if placed else Meanings()
         self._open: set[_Unit] = set()
         self._waiting: list[tuple[_Unit, Expression]] = []
-        self._plenty = Plenty(self._pool)
+        self._plenty = Plenty(self._pool, text.limits.missing)
 
     @cached_property
     def _loose_evaluation(self) -> Evaluation:
@@ -117,18 +122,26 @@ class SchemaBuilder:
             if not self._text.apart:
                 reason = "a grammar does not tell items apart that have no list"
                 raise UnsupportedSchema(needed.keyword, needed.pointer, reason) from None
+            for expression in self._known.values():  # nothing refers to these any more
+                if self._pool.is_undefined(expression):
+                    self._pool.define_rule(expression, self._pool.empty)
             return self._with_levels().build()
         self._plenty.check()
+        self._pool.inexact |= self._document.read_as
         for node in self._document.nodes_with(EXACT_CHOICE):
             self._pool.exact_choices.update(self._exact_choice(node))
         return root
 
     def _root(self) -> Expression:
-        return self._value((self._document.root,), 0)
+        start = self._document.find(self._start)
+        if start is None:
+            raise InvalidSchema("there is nothing", pointer=self._start)
+        return self._value((start,), 0)
 
     def _with_levels(self) -> SchemaBuilder:
         """The same with containers marked."""
-        return SchemaBuilder(self._schema, self._text.with_levels(), close=self._close)
+        text = self._text.with_levels()
+        return SchemaBuilder(self._schema, text, close=self._close, start=self._start)
 
     def _exact_choice(self, node: Node) -> Iterator[frozenset[bytes]]:
         """The values of a node that wants them drawn as wholes, freely written and in one form."""
@@ -157,8 +170,8 @@ class SchemaBuilder:
             try:
                 value = self._built(goal, depth, form)
             except ConstraintTooComplex as error:
-                if error.pointer is None and goal:
-                    error.pointer = goal[0].pointer
+                if goal:
+                    error.within(goal[0].pointer)
                 raise
             if meaning is not None:
                 self._alike[alike] = value
@@ -194,13 +207,28 @@ class SchemaBuilder:
         return self._known[unit]
 
     def _any_of(self, unit: _Unit) -> Expression:
+        repeats = [n for branch in unit[0] for n in branch if NOT_UNIQUE in n.schema]
+        built = self._any_branch(unit)
+        if repeats and built == self._pool.empty:
+            pointer = repeats[0].pointer_to("uniqueItems")
+            raise UnsupportedSchema(
+                "uniqueItems", pointer, "an array that must repeat an item cannot be written"
+            )
+        for node in repeats:
+            reason = "arrays that repeat an item are not written where another subschema is negated"
+            pointer = node.pointer_to("uniqueItems")
+            note = Relaxation(pointer, "uniqueItems", reason, node.pointer, inexact=True)
+            self._pool.inexact[note] = None
+        return built
+
+    def _any_branch(self, unit: _Unit) -> Expression:
         branches, depth, form = unit
         if len(branches) == 1:
             return self._branch(branches[0], depth, form)
         if form == Form.ONCE:
             form = Form.SORTED
         built = [self._branch(branch, depth, form) for branch in branches]
-        if self._text.pointers:
+        if self._text.pointers and branches:
             everywhere = set(branches[0]).intersection(*branches)
             own = [next((n for n in branch if n not in everywhere), None) for branch in branches]
             built = [
@@ -237,7 +265,10 @@ class SchemaBuilder:
         return self._pool.union((self._strings.listed(branch, strings), self._pool.one_of(others)))
 
     def _listed(self, branch: Branch) -> list[Any] | None:
-        """The values that ``const`` or ``enum`` list and the whole branch admits, if there are."""
+        """The values that ``const`` or ``enum`` list and the whole branch admits, if there are.
+
+        Raises ``UnsupportedSchema`` for one that the tokenizer cannot spell.
+        """
         listing = [node for node in branch if "const" in node.schema or "enum" in node.schema]
         if not listing:
             return None
@@ -249,14 +280,22 @@ class SchemaBuilder:
         other = tuple(node for node in branch if both or node is not source)
         distinct = {identity(value): value for value in reversed(values)}
         typed = [value for value in reversed(distinct.values()) if admits_type(source, value)]
-        if not other and _ASKING.isdisjoint(schema):
-            return typed
-        return [
-            value
-            for value in typed
-            if self._sure(value, lambda v: self._evaluation.admits_content((source,), v))
-            and (not other or self._sure(value, lambda v: self._evaluation.branch_admits(other, v)))
-        ]
+        if other or not _ASKING.isdisjoint(schema):
+            typed = [
+                value
+                for value in typed
+                if self._sure(value, lambda v: self._evaluation.admits_content((source,), v))
+                and (
+                    not other
+                    or self._sure(value, lambda v: self._evaluation.branch_admits(other, v))
+                )
+            ]
+        for value in typed if self._limits.missing else ():
+            reason = unspelled(self._text.written(value), self._limits.missing)
+            if reason:
+                keyword = "const" if "const" in schema else "enum"
+                raise UnsupportedSchema(keyword, source.pointer_to(keyword), reason)
+        return typed
 
     def _sure(self, value: Any, admits: Callable[[Any], bool]) -> bool:
         """Whether ``value`` is admitted; raises where an array or object is by a prompt alone."""
@@ -282,6 +321,8 @@ class SchemaBuilder:
             return self._strings.build(nodes) if nodes else text.string()
         inside = text.inside(depth)
         if kind == "array":
+            if any(NOT_UNIQUE in node.schema for node in nodes):
+                return self._pool.empty
             value = partial(self._value, depth=inside)
             finite = partial(self._finite, depth=inside)
             return ArrayWriter(text, value, finite, self._plenty, depth, form).write(

@@ -10,9 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from app.constraint.cached_method import cached_method
-from app.constraint.json.text import JsonText
+from app.constraint.json.text import JsonText, json_text
 from app.constraint.language.counting import ENDLESS
 from app.constraint.language.expressions import Expression
+from app.constraint.language.spelling import unspelled
 from app.constraint.schema.document import Goal, Node
 from app.constraint.schema.keywords import SOME_MEMBER
 from app.constraint.schema.lowering.free_names import FreeNames, property_names
@@ -96,7 +97,7 @@ class ObjectWriter:
         names = property_names(nodes)
         members: list[_Written] = []
         for member in shape.members:
-            written = self._member(names, member, wanted)
+            written = self._member(nodes, names, member, wanted)
             if written.required or written.plain != self.pool.empty or written.claims:
                 members.append(written)
         everything = (1 << len(wanted)) - 1
@@ -125,10 +126,16 @@ class ObjectWriter:
                 members.append(Member(name, goal, required=False))
         return replace(shape, members=tuple(members))
 
-    def _member(self, names: Goal, member: Member, wanted: tuple[Node, ...]) -> _Written:
+    def _member(
+        self, nodes: Goal, names: Goal, member: Member, wanted: tuple[Node, ...]
+    ) -> _Written:
         pool = self.pool
         if names and not all(self._free_names.admits(node, member.name) for node in names):
             return _Written(member.required, pool.empty, {})
+        missing = self.limits.missing if member.required else 0
+        if missing and (reason := unspelled(json_text(member.name), missing)):
+            node = next((n for n in nodes if member.name in n.schema.get("required", ())), nodes[0])
+            raise UnsupportedSchema("required", node.pointer_to("required"), reason)
         claims = self._claims(member, wanted) if wanted else {}
         return _Written(member.required, self._with_value(member, member.goal), claims)
 

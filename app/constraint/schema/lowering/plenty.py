@@ -7,7 +7,8 @@ from functools import cached_property
 
 from app.constraint.language.counting import ENDLESS, Counting
 from app.constraint.language.derivatives import Derivatives
-from app.constraint.language.expressions import Expression, ExpressionPool, Kind
+from app.constraint.language.expressions import ByteSet, Expression, ExpressionPool, Kind
+from app.constraint.language.spelling import spelled
 from app.constraint.schema.document import Node
 from app.core.errors import ConstraintTooComplex, UnsupportedSchema
 
@@ -28,8 +29,10 @@ class LevelsNeeded(Exception):
 class Plenty:
     """Counts values; those of which rules are a part when all rules have their bodies."""
 
-    def __init__(self, pool: ExpressionPool) -> None:
+    def __init__(self, pool: ExpressionPool, missing: ByteSet) -> None:
+        """``missing``: bytes that no value can have, as the tokenizer cannot spell them."""
         self._pool = pool
+        self._missing = missing
         self._later: list[tuple[Expression, int, Node]] = []
 
     @cached_property
@@ -44,7 +47,7 @@ class Plenty:
         if self._has_rules(values):
             self._later.append((values, most, asks))
             return most
-        return self._counting.count(values, most)
+        return self._counting.count(spelled(self._pool, values, self._missing), most)
 
     def _has_rules(self, values: Expression) -> bool:
         pool = self._pool
@@ -67,7 +70,7 @@ class Plenty:
         counting, total = Counting(derivatives), 0
         try:
             for each in names:
-                total += counting.count(each)
+                total += counting.count(spelled(self._pool, each, self._missing))
                 if total >= ENDLESS:
                     return ENDLESS
         except ConstraintTooComplex:
@@ -78,10 +81,14 @@ class Plenty:
         """Raises ``UnsupportedSchema`` for values that were not counted and are few."""
         if not self._later:
             return
+        later = [
+            (spelled(self._pool, values, self._missing), most, asks)
+            for values, most, asks in self._later
+        ]
         derivatives = Derivatives(self._pool)
         derivatives.measure()
         counting = Counting(derivatives)
-        for values, most, asks in self._later:
+        for values, most, asks in later:
             if counting.count(values, most) < most:
                 raise few(asks)
 

@@ -1,0 +1,122 @@
+"""What following a grammar costs: how deep its expressions nest, and how many readings it has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from app.constraint.language.derivatives import Derivatives, preferred_byte
+from app.constraint.language.expressions import Expression, ExpressionPool, Kind
+from app.constraint.language.rows import TooMuchWork
+from app.core.errors import ConstraintTooComplex
+
+MAX_DEPTH = 120
+
+_PROBED_BYTES = 64
+_MOST_READINGS = 256
+"""Of a text of so many bytes. A state costs as much, and a mask has many states."""
+_FIRST_BYTES = 4
+_GROWTH = 8
+"""Where there are more after the first bytes, so many times as many."""
+_MOST_WORK = 300_000
+"""Steps of work for the whole of it."""
+
+Below = tuple[Sequence[Expression], Sequence[Expression]]
+"""What following an expression calls itself for, and what it goes on with in the same call."""
+
+
+def check_grammars(pool: ExpressionPool) -> None:
+    """Raises ``ConstraintTooComplex`` where following an expression would nest too many calls, or
+    where a grammar is so ambiguous that each character adds several ways to go on.
+
+    Derivatives and shortest texts follow expressions by recursion: looked at are those before the
+    first byte of each and those on the way of a shortest text. Left recursion must be gone.
+    """
+    derivatives = Derivatives(pool)
+    derivatives.measure()
+    _check(pool, lambda expression: _first_below(pool, expression))
+    _check(pool, lambda expression: _shortest_below(pool, derivatives, expression))
+    for grammar in pool.grammars:
+        _check_readings(derivatives, grammar)
+
+
+def _check_readings(derivatives: Derivatives, grammar: Expression) -> None:
+    """Walk one text, to whatever has most readings next, and else to what was not seen yet."""
+    pool, here, text = derivatives.pool, grammar, b""
+    seen = {here}
+    most = _MOST_READINGS
+    derivatives.allow(_MOST_WORK)
+    for position in range(_PROBED_BYTES):
+        try:
+            row = derivatives.live_row(here)
+            if not row:
+                return
+            bits, here = max(row, key=lambda way: (_readings(pool, way[1]), way[1] not in seen))
+            readings = _readings(pool, here)
+            if position < _FIRST_BYTES:  # there may be many to begin with
+                most = max(most, _GROWTH * readings)
+        except TooMuchWork:
+            readings = most + 1
+        if readings > most:
+            raise ConstraintTooComplex(
+                f"an ambiguous grammar: after {text.decode(errors='replace')!r} there are more "
+                f"than {most} ways to read it"
+            )
+        text += bytes([preferred_byte(bits)])
+        seen.add(here)
+
+
+def _readings(pool: ExpressionPool, expression: Expression) -> int:
+    """In how many ways the text so far is read, each with what may follow it."""
+    if pool.kinds[expression] != Kind.UNION or pool.regular[expression]:
+        return 1
+    members: Sequence[Expression] = pool.operands[expression]
+    return sum(_readings(pool, member) for member in members)
+
+
+def _check(pool: ExpressionPool, below: Callable[[Expression], Below]) -> None:
+    """Follow every expression the longest way down; without recursion."""
+    known: dict[Expression, int] = {}
+    for expression in range(len(pool)):
+        pending = [expression]
+        while pending:
+            here = pending[-1]
+            calls, goes_on = below(here)
+            missing = [each for each in (*calls, *goes_on) if each not in known]
+            if missing:
+                pending.extend(missing)
+                assert len(pending) < 100 * len(pool), "left recursion is left"
+                continue
+            called = max((known[each] for each in calls), default=0)
+            known[here] = max(1 + called, *(known[each] for each in goes_on), 1)
+            if known[here] > MAX_DEPTH:
+                raise ConstraintTooComplex(f"rules and groups nested deeper than {MAX_DEPTH}")
+            pending.pop()
+
+
+def _first_below(pool: ExpressionPool, expression: Expression) -> Below:
+    kind, operand = pool.kinds[expression], pool.operands[expression]
+    if kind != Kind.CONCATENATION:
+        return _inside(pool, expression), ()
+    head, tail = operand
+    if not pool.nullable[head]:
+        return (head,), ()
+    if pool.kinds[tail] == Kind.CONCATENATION:
+        return (head,), (tail,)
+    return (head, tail), ()
+
+
+def _shortest_below(pool: ExpressionPool, lengths: Derivatives, expression: Expression) -> Below:
+    kind, operand = pool.kinds[expression], pool.operands[expression]
+    if pool.nullable[expression] or kind in (Kind.INTERSECTION, Kind.COMPLEMENT):
+        return (), ()
+    if kind == Kind.CONCATENATION:
+        return operand[:1], operand[1:]
+    if kind == Kind.UNION:
+        return (), (min(operand, key=lengths.length),)
+    if kind == Kind.RULE:
+        return (), _inside(pool, expression)
+    return _inside(pool, expression), ()
+
+
+def _inside(pool: ExpressionPool, expression: Expression) -> Sequence[Expression]:
+    return () if pool.kinds[expression] == Kind.DISTINCT else pool.parts(expression)

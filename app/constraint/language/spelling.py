@@ -1,0 +1,126 @@
+"""Languages without what a tokenizer cannot spell.
+
+A byte counts as spelled where a token is that byte alone. So whatever is left of a language can be
+spelled from every place in it, whichever tokens came before, and its masks, distances and forced
+paths need know nothing of this. A byte that only longer tokens hold does not count: behind another
+token its own text could not be gone on with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from app.constraint.language.expressions import ByteSet, Expression, ExpressionPool, Kind
+from app.constraint.language.nodes import byte_range, byte_set
+from app.constraint.language.pruning import parts_of
+
+_UTF8 = byte_range(0, 0xBF) | byte_range(0xC2, 0xF4)
+"""The bytes of text (RFC 3629)."""
+_DIGITS = byte_set(b"0123456789.")
+"""What a remainder is made of, or a part of it."""
+
+
+def missing_bytes(tokens: Iterable[bytes | None]) -> ByteSet:
+    """The bytes of text that are none of ``tokens``."""
+    return _UTF8 & ~byte_set(token[0] for token in tokens if token is not None and len(token) == 1)
+
+
+def unspelled(text: bytes, missing: ByteSet) -> str:
+    """Why ``text``, which is UTF-8, cannot be written: its first character that has a missing byte.
+
+    "" where there is none.
+    """
+    for character in text.decode(errors="surrogatepass") if missing else "":
+        if any(missing >> byte & 1 for byte in character.encode(errors="surrogatepass")):
+            return f"the tokenizer cannot spell {character!r} (U+{ord(character):04X})"
+    return ""
+
+
+def spelled(pool: ExpressionPool, root: Expression, missing: ByteSet) -> Expression:
+    """The strings of ``root`` in which none of the ``missing`` bytes is.
+
+    Built from the same parts where these have no such byte: ``root`` itself if none has. Cost: a
+    pass or two over what it is made of.
+    """
+    if not missing:
+        return root
+    kinds, operands = pool.kinds, pool.operands
+    gone = frozenset(byte for byte in range(256) if missing >> byte & 1)
+    order = parts_of(pool, [root], 0)
+    parts = {expression: pool.parts(expression) for expression in order}
+    bounded = {expression for expression in order if kinds[expression] == Kind.RULE}
+    """What has no complement in it, and so shows all of its bytes."""
+    for expression in order:
+        if kinds[expression] != Kind.COMPLEMENT and bounded.issuperset(parts[expression]):
+            bounded.add(expression)
+        if kinds[expression] == Kind.INTERSECTION:  # of one member is enough
+            parts[expression] = tuple([part for part in parts[expression] if part in bounded])
+        elif kinds[expression] == Kind.COMPLEMENT:
+            parts[expression] = ()
+    changed: set[Expression] = set()
+    size = -1
+    while len(changed) > size:  # again for what refers to a rule further on
+        size = len(changed)
+        for expression in order:
+            kind = kinds[expression]
+            if kind == Kind.LITERAL:
+                changes = not gone.isdisjoint(operands[expression])
+            elif kind == Kind.BYTES:
+                changes = bool(operands[expression] & missing)
+            elif kind == Kind.REMAINDER:
+                changes = bool(_DIGITS & missing)
+            elif kind == Kind.INTERSECTION or kind == Kind.COMPLEMENT:
+                changes = changed.issuperset(parts[expression])
+            else:
+                changes = not changed.isdisjoint(parts[expression])
+            if changes:
+                changed.add(expression)
+    if root not in changed:
+        return root
+    needed, waiting = {root}, [root]
+    while waiting:
+        for part in changed.intersection(parts[waiting.pop()]) - needed:
+            needed.add(part)
+            waiting.append(part)
+    text = pool.repeat(pool.byte(_UTF8 & ~missing))
+    rules = sorted(expression for expression in needed if kinds[expression] == Kind.RULE)
+    new = {rule: pool.declare_rule(nullable=pool.nullable[rule]) for rule in rules}
+    for expression in sorted(needed.difference(rules)):
+        new[expression] = _without(pool, expression, missing, new, text)
+    for rule in rules:
+        body = pool.body(rule)
+        pool.define_rule(new[rule], new.get(body, body))
+    return new[root]
+
+
+def _without(
+    pool: ExpressionPool,
+    expression: Expression,
+    missing: ByteSet,
+    new: dict[Expression, Expression],
+    text: Expression,
+) -> Expression:
+    """An expression made of what its parts are now. ``text``: all strings without missing bytes."""
+    kind, operand = pool.kinds[expression], pool.operands[expression]
+    parts = [new.get(part, part) for part in pool.parts(expression)]
+    if kind == Kind.LITERAL:
+        return pool.empty
+    if kind == Kind.BYTES:
+        return pool.byte(operand & ~missing)
+    if kind == Kind.CONCATENATION:
+        return pool.concatenate(*parts)
+    if kind == Kind.UNION:
+        return pool.union(parts)
+    if kind == Kind.REPETITION:
+        return pool.repeat(parts[0], *operand[1:])
+    if kind == Kind.MARKED:
+        return pool.marked(parts[0], operand[1])
+    if kind == Kind.HOLE:
+        return pool.hole(operand[0], parts[0])
+    if kind == Kind.DISTINCT:
+        items = tuple([item for item in parts[:-1] if item != pool.empty])
+        return pool.distinct(items, parts[-1], *operand[2:])
+    assert kind in (Kind.INTERSECTION, Kind.COMPLEMENT, Kind.REMAINDER)
+    if kind != Kind.INTERSECTION:
+        return pool.intersect((expression, text))
+    return pool.intersect(parts if parts != [*operand] else (expression, text))

@@ -1,0 +1,267 @@
+"""Why nothing satisfies a schema: the smallest empty subschema, and the keywords that clash there.
+
+Keywords, members and items are taken out, many at a time, as long as the rest is still empty (delta
+debugging: Zeller and Hildebrandt, "Simplifying and isolating failure-inducing input", 2002). Each
+part that is left is needed for the contradiction. Only schemas that are refused anyway come here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from app.constraint.limits import Limits
+from app.constraint.schema.document import (
+    SUBSCHEMA,
+    SUBSCHEMA_LISTS,
+    SUBSCHEMA_MAPS,
+    Document,
+    Node,
+)
+from app.constraint.schema.keywords import FOLLOWED
+from app.constraint.schema.relaxing import Edit, edges, edited, pointer_to, positive_places
+from app.constraint.schema.trials import Trials
+from app.core.errors import UnsatisfiableSchema
+
+_MOST_NAMED = 4
+"""Keywords in one message."""
+_LONGEST = 160
+"""Characters of a schema in a message."""
+_CONNECTING = frozenset(["properties", "items", "prefixItems", "allOf", "anyOf", "oneOf", "$ref"])
+"""Keywords that say what their subschemas say."""
+_EASED = frozenset(["additionalProperties", "additionalItems", "items"]) | frozenset(
+    ["unevaluatedProperties", "unevaluatedItems"]
+)
+"""Keywords that are True where something beside them was taken out."""
+_DROPPED_FIRST = (
+    *("not", "if", "format", "pattern", "multipleOf", "exclusiveMaximum", "maximum"),
+    *("exclusiveMinimum", "minimum", "maxLength", "minLength", "uniqueItems", "maxItems"),
+    *("contains", "minItems", "maxProperties", "minProperties", "propertyNames"),
+    *("unevaluatedProperties", "unevaluatedItems", "dependentRequired", "dependentSchemas"),
+    *("dependencies", "additionalProperties", "additionalItems", "required", "patternProperties"),
+)
+"""What is let go first, where one of several keywords is to be relaxed; others after these."""
+_DROPPED_LAST = ("const", "enum", "properties")
+
+
+@dataclass(frozen=True, slots=True)
+class Contradiction:
+    """``pointer`` leads to the subschema; ``reason`` says what clashes in it."""
+
+    pointer: str
+    reason: str
+    edits: tuple[Edit, ...]
+    """Any one of these would end it, the one that loses least first."""
+
+    @property
+    def error(self) -> UnsatisfiableSchema:
+        where = self.pointer or "the root"
+        message = f"no value satisfies the schema at {where}: {self.reason}"
+        return UnsatisfiableSchema(message, pointer=self.pointer)
+
+
+def contradiction_in(schema: Any, limits: Limits, *, close: bool) -> Contradiction | None:
+    """Why nothing satisfies ``schema``; None where that is not found in time, or something does.
+
+    ``close`` as for ``SchemaBuilder``.
+    """
+    return _Search(schema, limits, close=close).run()
+
+
+class _Search:
+    def __init__(self, schema: Any, limits: Limits, *, close: bool) -> None:
+        self._core = schema
+        self._limits = limits
+        self._trials = Trials(limits, close=close)
+        self._whole = Document(schema, limits)
+        self._positive = positive_places(self._whole)
+        self._reduced: set[str] = set()
+
+    def run(self) -> Contradiction | None:
+        if not isinstance(self._core, dict) or not self._is_empty():
+            return None
+        self._reduce("")
+        node = self._deepest()
+        named = list(self._named(node, {node.pointer}))
+        edits = [edit for edit in named if edit[1] != "type"]
+        if len(edits) > 1:
+            named = edits
+        edits = sorted(edits or [edit for edit in named if edit[0]], key=_loss)
+        return Contradiction(node.pointer, self._reason(node, named), tuple(map(self._edit, edits)))
+
+    def _is_empty(self, pointer: str = "") -> bool:
+        """Whether surely nothing satisfies what is left of the schema, at ``pointer``."""
+        return self._trials.of(self._core, pointer) == "empty"
+
+    def _reduce(self, pointer: str) -> None:
+        """Take out of the subschema at ``pointer``, and of those it uses, what is not needed.
+
+        Only what makes the language larger: so what is empty in the end was so all along.
+        """
+        waiting = [pointer]
+        while waiting:
+            here = waiting.pop()
+            if here in self._reduced or here not in self._positive:
+                continue
+            self._reduced.add(here)
+            document = Document(self._core, self._limits)
+            node = document.find(here)
+            if node is None or not isinstance(node.schema, dict):
+                continue
+            if isinstance(node.schema.get("required"), list):
+                names = range(len(node.schema["required"]))
+                # from the end, so that the indices before it stay what they are
+                self._without([[(f"{here}/required/{n}", "required")] for n in reversed(names)])
+            below = [child for child, _, _ in edges(node, document)]
+            below = [child for child in below if child.pointer in self._positive]
+            groups = [[edit for group in _groups(child) for edit in group] for child in below]
+            self._without([group for group in groups if group])
+            self._without(_groups(node))
+            waiting += [child.pointer for child in below]
+
+    def _without(self, groups: list[list[Edit]]) -> None:
+        """Make those edits that leave the schema empty, all at once or by halves."""
+        if not groups:
+            return
+        before = self._core
+        try:
+            self._core = edited(before, *(edit for group in groups for edit in group))
+        except (KeyError, IndexError, TypeError):  # one was inside of what another took out
+            self._core = before
+        if self._is_empty():
+            return
+        self._core = before
+        if len(groups) > 1:
+            self._without(groups[: len(groups) // 2])
+            self._without(groups[len(groups) // 2 :])
+
+    def _deepest(self) -> Node:
+        """The innermost subschema that nothing satisfies by itself, from one to the next."""
+        self._document = document = Document(self._core, self._limits)
+        found = here = document.root
+        passed = {here.pointer}
+        while True:
+            empty = (
+                child
+                for child, keyword, signs in edges(here, document)
+                if True in signs
+                and child.pointer not in passed
+                and isinstance(child.schema, dict)
+                and self._is_empty(child.pointer)
+                and all(map(self._is_empty, _beside(here, keyword)))
+            )
+            child = next(empty, None)
+            if child is None:
+                return found
+            here = child
+            passed.add(here.pointer)
+            if not document.only_refers(here) and here.schema.keys() != {"$ref"}:
+                found = here
+
+    def _named(self, node: Node, passed: set[str]) -> Iterator[Edit]:
+        """The keywords that are left in ``node`` and in what it uses."""
+        below: dict[str, list[Edit]] = {}
+        for child, keyword, _ in edges(node, self._document):
+            above = child.pointer[len(node.pointer) + 1 :].partition("/")[0]
+            inside = below.setdefault("$ref" if keyword == "$ref" else above, [])
+            if child.schema is False:
+                inside.append((node.pointer, above))
+            elif (
+                child.pointer not in passed
+                and isinstance(child.schema, dict)
+                and keyword not in ("if", "not")
+            ):
+                passed.add(child.pointer)
+                inside.extend(self._named(child, passed))
+        for edit in _all_of(node):
+            inside = below.get(edit[1], [])
+            if edit[1] not in _CONNECTING or edit in inside or (edit[1] == "$ref" and not inside):
+                yield edit
+            yield from (other for other in dict.fromkeys(inside) if other != edit)
+
+    def _reason(self, node: Node, named: list[Edit]) -> str:
+        shown = json.dumps(_bare(node.schema), ensure_ascii=False)
+        shown = shown if len(shown) <= _LONGEST else f"{shown[:_LONGEST]}..."
+        names = [self._name(node, edit) for edit in named]
+        if not 0 < len(names) <= _MOST_NAMED:
+            return f"it comes to {shown}"
+        if len(names) == 1:
+            return f"{names[0]} admits nothing: {shown}"
+        return f"{', '.join(names[:-1])} and {names[-1]} contradict each other: {shown}"
+
+    def _name(self, node: Node, edit: Edit) -> str:
+        pointer = pointer_to(edit)
+        inside = pointer.startswith(node.pointer + "/")
+        return repr(pointer[len(node.pointer) + 1 :] if inside else pointer)
+
+    def _edit(self, edit: Edit) -> Edit:
+        """Of ``required`` the name at fault alone is let go, where it is one."""
+        place, keyword = edit
+        if keyword == "required":
+            left, whole = self._document.find(place), self._whole.find(place)
+            assert left is not None
+            assert whole is not None
+            if len(left.schema["required"]) == 1:
+                (name,) = left.schema["required"]
+                return f"{place}/required/{whole.schema['required'].index(name)}", keyword
+        return edit
+
+
+def _beside(node: Node, keyword: str) -> list[str]:
+    """All alternatives of a keyword that has some: one that is empty explains nothing alone."""
+    count = len(node.schema[keyword]) if keyword in ("anyOf", "oneOf") else 0
+    return [f"{node.pointer}/{keyword}/{index}" for index in range(count)]
+
+
+def _all_of(node: Node) -> list[Edit]:
+    """The keywords that say something in a subschema, ``type`` as the last."""
+    if not isinstance(node.schema, dict):
+        return []
+    found = [
+        (node.pointer, keyword)
+        for keyword, value in node.schema.items()
+        if keyword in FOLLOWED and not (keyword in _EASED and value is True)
+    ]
+    return sorted(found, key=lambda edit: edit[1] == "type")
+
+
+def _groups(node: Node) -> list[list[Edit]]:
+    """What is to be edited so that one of its keywords says nothing.
+
+    ``oneOf`` comes first: without an ``anyOf`` beside it, it would become one.
+    """
+    return [
+        [edit, (edit[0], "anyOf")] if edit[1] == "oneOf" and "anyOf" not in node.schema else [edit]
+        for edit in sorted(_all_of(node), key=lambda edit: edit[1] != "oneOf")
+    ]
+
+
+def _bare(schema: Any) -> Any:
+    """``schema`` as a message shows it, without what says nothing."""
+    if not isinstance(schema, dict):
+        return schema
+    found: dict[str, Any] = {}
+    for keyword, value in schema.items():
+        if keyword not in FOLLOWED | {"then", "else"} or (keyword in _EASED and value is True):
+            continue
+        if keyword in SUBSCHEMA_MAPS and isinstance(value, dict):
+            parts = {name: _bare(part) for name, part in value.items()}
+            found[keyword] = {name: part for name, part in parts.items() if part not in ({}, True)}
+            if not found[keyword]:
+                del found[keyword]
+        elif keyword in SUBSCHEMA_LISTS and isinstance(value, list):
+            found[keyword] = [_bare(part) for part in value]
+        else:
+            found[keyword] = _bare(value) if keyword in SUBSCHEMA else value
+    return found
+
+
+def _loss(edit: Edit) -> tuple[int, int]:
+    keyword = edit[1]
+    if keyword in _DROPPED_FIRST:
+        return 0, _DROPPED_FIRST.index(keyword)
+    if keyword in _DROPPED_LAST:
+        return 2, _DROPPED_LAST.index(keyword)
+    return 1, 0

@@ -1,0 +1,140 @@
+"""Values that ``max_tokens`` ended are told in every API."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from app.answer.fields import ValueScanner
+from app.core.relaxation import Relaxation
+from tests.http.harness import CHAT, chat
+from tests.http.test_relaxed import WARNING, asked, events
+from tests.serving.fakes import Bench, FakeEngine
+
+SCHEMA = {
+    "type": "object",
+    "properties": {"place": {"type": "string"}, "people": {"type": "array"}},
+}
+TEXT = '{"place": "33333", "people": []}'
+CALL = '{"tool_calls": [{"name": "f", "arguments": {"place": "33333", "people": []}}]}'
+TOOL = {"type": "function", "function": {"name": "f", "parameters": SCHEMA}}
+FORMAT = {"type": "json_schema", "json_schema": {"name": "x", "schema": SCHEMA}}
+CLOSED = {
+    "code": "budget_closed",
+    "function": None,
+    "pointer": "/place",
+    "keyword": None,
+    "satisfied": None,
+    "message": "the limit of tokens left no room for more of this value; raise it",
+    "choice": 0,
+}
+
+
+def writing(text: str, *relaxed: Relaxation, before: str = '"33333') -> Bench:
+    """A model that is cut short behind ``before``."""
+    engine = FakeEngine(lambda request: [text[:5].encode(), text[5:].encode()])
+    engine.closed = text[: text.index(before) + len(before)].encode()
+    bench = Bench(engine)
+    bench.relaxed = relaxed
+    return bench
+
+
+async def test_the_value_that_was_ended_is_named() -> None:
+    body = (await asked(writing(TEXT), CHAT, chat(response_format=FORMAT))).json()
+    assert body["warnings"] == [CLOSED]
+    assert body["choices"][0]["finish_reason"] == "stop"
+
+
+@pytest.mark.parametrize(
+    ("before", "pointer"),
+    [('"people": [', "/people"), ('"place": ', ""), ('"33333"', ""), ('{"pl', "")],
+)
+async def test_between_values_it_is_the_container_around_them(before: str, pointer: str) -> None:
+    bench = writing(TEXT, before=before)
+    body = (await asked(bench, CHAT, chat(response_format=FORMAT))).json()
+    assert body["warnings"] == [{**CLOSED, "pointer": pointer}]
+
+
+async def test_an_answer_that_no_budget_ended_says_nothing() -> None:
+    bench = writing(TEXT)
+    bench.engine.closed = None
+    assert "warnings" not in (await asked(bench, CHAT, chat(response_format=FORMAT))).json()
+
+
+async def test_of_a_text_that_is_no_json_no_value_is_told() -> None:
+    body = (await asked(writing("3: 33333 3", before="33333"), CHAT, chat())).json()
+    assert "warnings" not in body
+
+
+async def test_in_arguments_the_function_is_named_and_each_choice_has_its_own() -> None:
+    body = (await asked(writing(CALL), CHAT, chat(tools=[TOOL], n=2))).json()
+    in_f = {**CLOSED, "function": "f"}
+    assert body["warnings"] == [in_f, {**in_f, "choice": 1}]
+
+
+async def test_it_stands_behind_what_answers_are_not_held_to() -> None:
+    relaxed = Relaxation("/properties/a/pattern", "pattern", "no groups", "/properties/a")
+    response = await asked(writing(TEXT, relaxed), CHAT, chat(response_format=FORMAT))
+    assert response.json()["warnings"] == [{**WARNING, "satisfied": False}, CLOSED]
+
+
+@pytest.mark.parametrize("n", [1, 2])
+async def test_in_a_stream_the_last_choices_end_tells_it(n: int) -> None:
+    body = chat(response_format=FORMAT, stream=True, n=n)
+    chunks = events((await asked(writing(TEXT), CHAT, body)).text)
+    assert [chunk.get("warnings") for chunk in chunks[:-1]] == [None] * (len(chunks) - 1)
+    assert chunks[-1]["warnings"] == [{**CLOSED, "choice": index} for index in range(n)]
+    reasons = [chunk["choices"][0]["finish_reason"] for chunk in chunks]
+    assert reasons.count("stop") == n
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_completions_tell_it_too(stream: bool) -> None:
+    body = {"model": "demo", "prompt": "x", "guided_json": SCHEMA, "stream": stream}
+    response = await asked(writing(TEXT), "/v1/completions", body)
+    found = events(response.text)[-1] if stream else response.json()
+    assert found["warnings"] == [CLOSED]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_responses_tell_it_too(stream: bool) -> None:
+    text = {"format": {"type": "json_schema", "name": "x", "schema": SCHEMA}}
+    body = {"model": "demo", "input": "x", "text": text, "stream": stream}
+    response = await asked(writing(TEXT), "/v1/responses", body)
+    found = events(response.text)[-1]["response"] if stream else response.json()
+    assert found["warnings"] == [CLOSED]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_messages_tell_it_too(stream: bool) -> None:
+    body = {
+        "model": "demo",
+        "max_tokens": 100,
+        "messages": [{"role": "user", "content": "x"}],
+        "tools": [{"name": "f", "input_schema": SCHEMA}],
+        "stream": stream,
+    }
+    response = await asked(writing(CALL), "/v1/messages", body)
+    found = events(response.text)[-2] if stream else response.json()
+    assert found["warnings"] == [{**CLOSED, "function": "f"}]
+
+
+@pytest.mark.parametrize(
+    ("text", "pointer"),
+    [
+        ("", ""),
+        ('"ab', ""),
+        ('{"a/b~": "x', "/a~1b~0"),
+        ('{"a": {"b": [1, [2, "x', "/a/b/1/1"),
+        ('{"a": {"b": [1, [2, "x"]', "/a/b"),
+        ('{"a": {"b": [1', "/a/b/0"),
+        ('{"a": tr', "/a"),
+        ('{"a": 1, "b', ""),
+        ('{"a": "\\"', "/a"),
+    ],
+)
+def test_where_a_text_ends(text: Any, pointer: str) -> None:
+    scanner = ValueScanner()
+    scanner.push(text.encode())
+    assert scanner.pointer == pointer

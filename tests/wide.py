@@ -1,0 +1,87 @@
+"""Which tests are wide, beside those marked in place: ``make test`` leaves them out.
+
+Patterns of what follows ``tests/`` in a test's id. A pattern that fits no test of its file is an
+error, so that a renamed test does not come back in silence.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+
+import pytest
+
+INSTRUMENTS = (
+    # They measure the server, and have tests of their parts that stay.
+    r"loadtest/test_(costs|demo_server|gpu_estimate|graph_fit|hybrid_costs|images|peers"
+    r"|quantized_costs)\.py::",
+    r"loadtest/test_gpu_report\.py::test_(every_part|numba_that|any_tokenizer)",
+    r"k8s/test_autoscaling\.py::",
+    r"tools/demo_model/test_main\.py::",
+    r"tools/demo_model/test_model\.py::test_it_fills_in_the_parameters",
+    # The files beside the tests are those that their README names.
+    r"test_datasets\.py::test_(what_is_packed|every_folder)",
+    r"page/test_build\.py::test_a_build_gives",
+)
+COMPILED_FOR_OTHER_GPUS = (
+    # test_launches compiles a whole step for an H100.
+    r"model/cuda/test_(attention|adapters|sampling|products|elementwise|scan)\.py"
+    r"::test_the_kernels_compile",
+)
+SWEEPS = (
+    r"constraint/test_schema_junk\.py::.*\[[1-7]\]",
+    r"constraint/test_masks\.py::.*real_vocabularies\[qwen2_5\]",
+    r"constraint/test_budget_walks\.py::.*\[qwen2_5\]",
+    r"model/test_reach\.py::test_a_popular_kind.*\[(?!llama|qwen3\b|gemma3\b|mistral3|deepseek_v3"
+    r"|mamba2|gpt_oss|qwen3_vl\b)",
+    r"model/cpu/test_same_bits\.py::.*\[int[48]\]",
+    r"model/cuda/test_scan\.py::test_models_with_states.*\[(?!qwen3_5_text)",
+    r"model/parallel/test_crew\.py::test_two_processes.*\[(?!llama)",
+    # float16 has kernels of its own, and few serve it on a CPU.
+    r"model/cpu/test_(attention|two_way)\.py::.*\[torch\.float16",
+    r"model/cuda/test_fp8\.py::test_attention_over_8_bits.*-dtype[1-5]\]",
+    r"model/cuda/test_graphs\.py::test_a_padded_step.*\[(?!a decode)",
+    r"model/cuda/test_graphs\.py::test_a_graph_that_reads_or_saves.*\[(?!rows)",
+    r"model/cuda/test_layers\.py::test_a_token_is_the_same.*\[gemma3",
+    r"model/cuda/test_sampling\.py::test_every_way_of_drawing.*\[dtype[12]",
+    r"e2e/test_demo_vision\.py::.*\[no leap\]",
+    r"e2e/test_images\.py::.*\[(text|parts)\]",
+    r"e2e/test_exactness\.py::test_greedy.*\[[2-5]-",
+)
+ONE_OF_EACH = (
+    r"model/cpu/test_attention\.py::test_(short_and_long|a_token_has_the_same)",
+    r"model/cpu/test_two_way\.py::test_tokens_of_an_image",
+    r"model/cuda/test_attention\.py::test_(images_whose|the_kernels_(give|read))",
+    r"model/vision/test_seeing_answers\.py::test_(images_cut|a_sequence_that_lost)",
+)
+"""Of these each value of a parameter is tried once; all of them with all others are wide."""
+
+
+def mark(items: Sequence[pytest.Item], *, whole_files: bool) -> None:
+    """Add the marker ``wide``.
+
+    Raises ``pytest.UsageError`` for a pattern without a test, where files were collected whole.
+    """
+    by_id = {item.nodeid.removeprefix("tests/"): item for item in items}
+    for pattern in (*INSTRUMENTS, *COMPILED_FOR_OTHER_GPUS, *SWEEPS):
+        for name in _fitting(pattern, by_id, whole_files):
+            by_id[name].add_marker("wide")
+    for pattern in ONE_OF_EACH:
+        seen: dict[str, set[tuple[int, str]]] = defaultdict(set)
+        for name in _fitting(pattern, by_id, whole_files):
+            if by_id[name].get_closest_marker("wide"):
+                continue
+            test, _, values = name.removesuffix("]").partition("[")
+            values_of_it = set(enumerate(values.split("-")))
+            if values_of_it <= seen[test]:
+                by_id[name].add_marker("wide")
+            seen[test] |= values_of_it
+
+
+def _fitting(pattern: str, names: Iterable[str], whole_files: bool) -> list[str]:
+    fitting = [name for name in names if re.match(pattern, name)]
+    file = re.compile(pattern.partition("::")[0] + "::")
+    if whole_files and not fitting and any(map(file.match, names)):
+        raise pytest.UsageError(f"tests/wide.py: no test fits {pattern!r}")
+    return fitting

@@ -1,0 +1,192 @@
+"""Set-up and checks in stages, for the Makefile: a line for each, with its time.
+
+    python3 tools/stages.py set-up run      # what the server needs
+    python3 tools/stages.py set-up test     # what the tests need, too
+    .venv/bin/python tools/stages.py test [--workers N] [options and paths of pytest ...]
+
+Needs the standard library alone, as it runs before anything is installed. What a command prints is
+shown where it fails. The times of the last run are kept in ``.cache/stages.json``; they tell how
+many minutes are left.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+ROOT = Path(__file__).resolve().parents[1]
+VENV = ROOT / ".venv"
+TIMES = ROOT / ".cache" / "stages.json"
+PYTHON = str(VENV / "bin" / "python")
+# What is never imported is not compiled to byte code: half of the time that pip takes.
+PIP = [PYTHON, "-m", "pip", "install", "--quiet", "--no-compile", "--disable-pip-version-check"]
+EXTRAS = {"run": ".[otel,quantized]", "test": ".[test]"}
+LINT = {
+    "format": ["ruff", "format", "--check", "."],
+    "lint": ["ruff", "check", "."],
+    "import rules": ["lint-imports"],
+}
+KERNELS = ROOT / ".cache" / "kernels"
+"""Touched when numba has compiled the kernels of the sources as they are."""
+_PERCENT = re.compile(rb"\[ *(\d+)%\]")
+
+
+class Times:
+    """Seconds that stages took in the last run; the tests' are kept for each percent."""
+
+    def __init__(self, path: Path = TIMES) -> None:
+        self._path = path
+        try:
+            self.seconds: dict[str, float] = json.loads(path.read_text())
+        except (OSError, ValueError):
+            self.seconds = {}
+
+    def keep(self, times: Mapping[str, float]) -> None:
+        self.seconds |= {name: round(value, 1) for name, value in times.items()}
+        self._path.parent.mkdir(exist_ok=True)
+        self._path.write_text(json.dumps(self.seconds, indent=1))
+
+    def left(self, name: str, percent: int) -> str:
+        """Words for what a run of tests has before it, "" where none is known."""
+        total, now = (self.seconds.get(f"{name} {each}%") for each in (100, percent))
+        if total is None or now is None:
+            return ""
+        minutes = (total - now) / 60
+        return f"{minutes:.0f} min left" if minutes >= 1 else "less than a minute left"
+
+
+def say(text: str, end: str = "\n") -> None:
+    print(text, end=end, flush=True)
+
+
+@dataclass
+class Stage:
+    """A command that runs from now on; what it prints is kept."""
+
+    name: str
+    command: Sequence[str]
+    _output: IO[bytes] = field(default_factory=tempfile.TemporaryFile)
+    _start: float = field(default_factory=time.monotonic)
+
+    def __post_init__(self) -> None:
+        streams: dict[str, Any] = {"stdout": self._output, "stderr": self._output}
+        self.process = subprocess.Popen(self.command, cwd=ROOT, **streams)
+        self._watch = threading.Thread(target=self._time, daemon=True)
+        self._watch.start()
+
+    def _time(self) -> None:
+        self.process.wait()
+        self._took = time.monotonic() - self._start
+
+    def end(self) -> int:
+        """The exit status; says how long it took, and where it failed what it printed."""
+        self._watch.join()
+        status = self.process.wait()
+        say(f"{self.name:<34}{self._took:5.0f} s{'  failed:' if status else ''}")
+        if status:
+            self._output.seek(0)
+            say(" ".join(self.command))
+            say(self._output.read().decode(errors="replace"))
+        return status
+
+
+def run(name: str, command: Sequence[str]) -> None:
+    """Exits with the command's status if it fails."""
+    if sys.stdout.isatty():
+        say(f"{name} ...", end="\r")
+    if status := Stage(name, command).end():
+        sys.exit(status)
+
+
+def set_up(purpose: str) -> None:
+    if not Path(PYTHON).exists():
+        run("making .venv", [sys.executable, "-m", "venv", str(VENV)])
+    pinned = [*PIP, "-c", "constraints.txt"]
+    if not any((VENV / f".{each}").exists() for each in EXTRAS):
+        run("installing torch", [*pinned, "torch"])
+    run(f"installing what to {purpose} needs", [*pinned, "-e", EXTRAS[purpose]])
+    for done in EXTRAS if purpose == "test" else [purpose]:
+        (VENV / f".{done}").touch()
+
+
+def test(name: str, options: Sequence[str]) -> int:
+    """Lint; kernels; the tests, and types beside both. The first status that is not 0."""
+    times = Times()
+    if left := times.left(name, 0):
+        say(f"{left}, by the last run")
+    for check, command in LINT.items():
+        run(check, [str(VENV / "bin" / command[0]), *command[1:]])
+    start = time.monotonic()
+    beside = [Stage("types", [str(VENV / "bin/mypy")])]
+    try:
+        if not _kernels_are_kept():
+            for kind in ("float32", "bfloat16"):
+                beside.append(Stage(f"kernels, {kind}", [PYTHON, "-m", "tests.warm_up", kind]))
+            say("compiling kernels, checking types beside that and the tests ...")
+            failed = [stage.end() for stage in beside[1:]]
+            if any(failed):
+                return max(failed)
+            KERNELS.parent.mkdir(exist_ok=True)
+            KERNELS.touch()
+        status = _pytest(name, options, times)
+        types = beside[0].end()
+    finally:
+        for stage in beside:
+            stage.process.kill()
+    say(f"{'types and tests':<34}{time.monotonic() - start:5.0f} s")
+    return status or types
+
+
+def _kernels_are_kept() -> bool:
+    if not KERNELS.exists():
+        return False
+    kept = KERNELS.stat().st_mtime
+    return all(source.stat().st_mtime < kept for source in (ROOT / "app").rglob("*.py"))
+
+
+def _pytest(name: str, options: Sequence[str], times: Times) -> int:
+    """Run pytest; behind its percentages stand the minutes that the last run took from there."""
+    command = [PYTHON, "-m", "pytest", *options]
+    if sys.stdout.isatty():
+        command.append("--color=yes")
+    start, took = time.monotonic(), {f"{name} 0%": 0.0}
+    running = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    assert running.stdout is not None
+    for line in running.stdout:
+        if found := _PERCENT.search(line):
+            percent = int(found[1])
+            took[f"{name} {percent}%"] = time.monotonic() - start
+            if left := times.left(name, percent):
+                line = line.rstrip(b"\n") + f"  {left}\n".encode()
+        sys.stdout.buffer.write(line)
+        sys.stdout.buffer.flush()
+    status = running.wait()
+    if name == "wide" and status == 5:  # pytest's word for no test at all
+        status = 0
+    if status == 0 and f"{name} 100%" in took:
+        times.keep(took)
+    return status
+
+
+def main(arguments: Sequence[str]) -> int:
+    match arguments:
+        case ["set-up", purpose] if purpose in EXTRAS:
+            set_up(purpose)
+            return 0
+        case ["test" | "test-all" | "wide" as name, *options]:
+            return test(name, options)
+    say(__doc__ or "")
+    return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
