@@ -174,8 +174,8 @@ class Places:
         return here
 
     def behind_item(self, place: Place, level: int, text: bytes) -> Place | None:
-        """The place behind ``text``, a whole item of ``level`` that begins here, was not said and in
-        which nothing has to differ; None where an answer may not go on so."""
+        """The place behind ``text``, a whole item of ``level`` that begins here, not said yet and
+        in which nothing has to differ; None where an answer may not go on so."""
         self._spend(2 * _STEP_WORK)
         state = self.automaton.step(place.state, text)
         begun = self.levels.front(state).begun
