@@ -1,6 +1,7 @@
 # docker/README.md says how to build and run it, and what it needs of whoever runs it.
 #   docker build -t leapjson .
 #   docker build -t leapjson:cuda --build-arg ACCELERATOR=cuda .
+#   docker build -t leapjson:smollm2 --build-arg MODEL=smollm2 .
 FROM python:3.11-slim-bookworm AS base
 
 FROM base AS build
@@ -43,9 +44,18 @@ RUN install -D -m 755 cc /opt/leapjson/lib/triton/cc \
 
 COPY README.md LICENSE leapjson.py ./
 COPY app ./app
-RUN pip install --no-deps . && pip uninstall --yes pip
+# smollm2 is fetched here, so that the image serves it without a network.
+ARG MODEL=demo
+RUN pip install --no-deps . \
+    && case "$MODEL" in \
+        demo) ;; \
+        smollm2) python -m app.demo.smollm2 /opt/leapjson/share/leapjson ;; \
+        *) echo "MODEL is demo or smollm2, not '$MODEL'" >&2; exit 1 ;; \
+    esac \
+    && pip uninstall --yes pip
 
 FROM base
+ARG MODEL=demo
 # libgomp1: numba's parallel loops start quicker on OpenMP (16 us, without it 55). tini: as process 1 Python would ignore SIGTERM
 # while the model loads, before the server has its handler.
 # Versions are not pinned: Debian's mirrors drop a package's version when they get a newer one.
@@ -68,7 +78,8 @@ ENV PATH=/opt/leapjson/bin:$PATH \
     NVIDIA_DRIVER_CAPABILITIES=compute,utility \
     LD_LIBRARY_PATH=/usr/local/nvidia/lib64 \
     LEAPJSON_HOST=0.0.0.0 \
-    LEAPJSON_PORT=8000
+    LEAPJSON_PORT=8000 \
+    LEAPJSON_MODEL=$MODEL
 VOLUME /cache
 EXPOSE 8000
 USER 10001:10001

@@ -134,5 +134,8 @@ def pytest_terminal_summary(
 ) -> None:
     for reason, number in config.stash.get(LEFT_OUT, Counter()).items():
         terminalreporter.write_line(f"left out, {reason}: {number}")
+    skipped = Counter(report.longrepr[2] for report in terminalreporter.stats.get("skipped", []))
+    for reason, number in skipped.items():
+        terminalreporter.write_line(f"left out, {reason.removeprefix('Skipped: ')}: {number}")
     for file in collect_ignore:
         terminalreporter.write_line(f"left out for want of a library: {file}")

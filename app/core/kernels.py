@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import hashlib
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numba
-from numba.core import event
+from numba.core import caching, event
 
 from app.core.progress import Progress, Stage
 
@@ -16,6 +19,33 @@ _F = TypeVar("_F", bound=Callable[..., object])
 
 _PASS = "numba:run_pass"
 """What numba tells of every pass over a function that it compiles, and of none that it has kept."""
+
+
+_LOCATOR: Any = caching._SourceFileBackedLocatorMixin
+_own_stamp = _LOCATOR.get_source_stamp
+
+
+@functools.cache
+def _sources(folder: Path) -> str:
+    """A digest of the folder's files, and of those beside it that have loops, too."""
+    digest = hashlib.sha256()
+    for path in sorted(folder.parent.rglob("*.py")):
+        text = path.read_bytes()
+        if path.parent == folder or b"\n@kernel(" in text or b"\n@compiled(" in text:
+            digest.update(text)
+    return digest.hexdigest()
+
+
+def _stamp(self: Any) -> object:
+    """By what numba knows whether a loop that it has kept is that of the sources.
+
+    Its own is of the one file that has the loop, though what others have is compiled into it:
+    after an update of those it would go on with their old code.
+    """
+    return _own_stamp(self), _sources(Path(self._py_file).parent)
+
+
+_LOCATOR.get_source_stamp = _stamp
 
 
 def kernel(**options: Any) -> Callable[[_F], _F]:

@@ -1,38 +1,46 @@
 """How a model is named: a folder, a name on the Hugging Face Hub, or a GGUF file.
 
-A GGUF file is given by its path, or as ``repository:file.gguf`` of the Hub.
+A GGUF file is given by its path, as ``repository:file.gguf`` of the Hub, or as llama.cpp and Ollama
+name one: ``owner/name-GGUF:Q4_K_M``, with or without ``hf.co/`` before it.
 """
 
 from __future__ import annotations
 
-from importlib.metadata import version
-from pathlib import PurePath
+import re
+from pathlib import Path, PurePath
 
-from app.core.errors import UnsupportedModel
-
-_READER = (5, 23)
-"""The first transformers whose reader of GGUF files knows all that is served from them."""
+PART = re.compile(r"-(\d{5})-of-(\d{5})\.gguf$")
+"""How a file's name ends that is one of several parts: its number and their count."""
+_ON_HUB = re.compile(
+    r"(?:(?:https?://)?(?:hf\.co|huggingface\.co)/)?([\w.-]+/[\w.-]+)(?::([\w./-]+))?"
+)
 
 
 def is_gguf(model: str) -> bool:
-    return model.endswith(".gguf")
+    """Whether the name is one of a GGUF file, there or not."""
+    return model.endswith(".gguf") or gguf_on_hub(model) is not None
+
+
+def gguf_on_hub(model: str) -> tuple[str, str] | None:
+    """The repository, and a file's name or a part of one (``Q4_K_M``), empty where none is given.
+
+    None for what is no such name, for files and folders that are there, and for repositories that
+    neither are called ``...-GGUF`` nor stand before a colon.
+    """
+    found = _ON_HUB.fullmatch(model)
+    if found is None or Path(model).exists():
+        return None
+    repository, name = found[1], found[2] or ""
+    if not name and (repository.endswith(".gguf") or not repository.lower().endswith("-gguf")):
+        return None
+    return repository, name
 
 
 def gguf_stem(model: str) -> str:
-    """The file's name alone, without its ending."""
-    return PurePath(model.rpartition(":")[2]).stem
-
-
-def reads_gguf() -> bool:
-    """Whether transformers is recent enough for it."""
-    major, minor = version("transformers").split(".")[:2]
-    return (int(major), int(minor)) >= _READER
-
-
-def require_gguf_reader() -> None:
-    """Raises ``UnsupportedModel`` unless ``reads_gguf``."""
-    if not reads_gguf():
-        raise UnsupportedModel(
-            f"GGUF files take transformers>={'.'.join(map(str, _READER))}; here is "
-            f"{version('transformers')}"
-        )
+    """What a GGUF file's model is called: the file's name alone, without its ending and its number
+    among parts; of a name on the Hub that names no file, this name."""
+    if not model.endswith(".gguf"):
+        return model
+    return PurePath(PART.sub("", PurePath(model.rpartition(":")[2]).name)).name.removesuffix(
+        ".gguf"
+    )

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import AbstractContextManager
 from typing import Protocol, TypeVar
 
@@ -59,13 +58,3 @@ def telling(
         for number, item in enumerate(items, 1):
             yield item
             stage.reach(number)
-
-
-def telling_share(progress: Progress, name: str, share: Callable[[int], float]) -> Iterator[float]:
-    """What ``share`` says of 0, 1, 2 ... steps until that is 1 or more, told in percent."""
-    with progress.stage(name, 100, unit="%") as stage:
-        for step in itertools.count():
-            if (done := share(step)) >= 1:
-                return
-            stage.reach(int(100 * done))
-            yield done

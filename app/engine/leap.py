@@ -18,7 +18,7 @@ import string
 from codecs import utf_8_decode
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from operator import eq
 
 from app.core.constraint import ConstraintState, Vocabulary
@@ -206,8 +206,10 @@ class Leaper:
         after = state.copy()
         after.accept_bytes(state.forced()[: starts[-1] - split.inside])
         stable = self._stable(split, starts, after)
+        if starts[stable] < split.inside:
+            return Change.of(0, (), (), ())
         draft = tuple(split.tokens[stable:])
-        if starts[stable] <= split.inside:
+        if starts[stable] == split.inside:
             return Change.of(0, (), (), draft)
         new = range(split.kept, stable)
         added = tuple([split.pieces[i][max(0, split.inside - starts[i]) :] for i in new])
@@ -263,13 +265,16 @@ class Leaper:
     def _stable(self, split: _Split, starts: Sequence[int], after: ConstraintState) -> int:
         """How many tokens of the split no longer token could merge with what follows.
 
-        Only tokens that begin in the forced text can be held back: the text before is decided.
+        Text before the forced text is decided. Where a token spans both, it takes the place of one
+        that the model chose: it does so only if none that goes on begins inside it either. After
+        ``"``, where ``}`` is forced, ``"}`` may be wrong if ``]`` follows: ``"`` and ``}]``.
         """
         if not after.is_final:
             data = b"".join(split.pieces)
             reach = max(split.inside, len(data) - self._longest + 1)
-            for index, start in enumerate(starts[:-1]):
-                if start >= reach and after.can_extend(data[start:]):
+            for index, (start, end) in enumerate(pairwise(starts)):
+                begins = (start,) if start >= split.inside else range(split.inside, end)
+                if any(each >= reach and after.can_extend(data[each:]) for each in begins):
                     return index
         return len(split.tokens)
 

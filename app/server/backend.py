@@ -19,6 +19,7 @@ from app.core.images import Eyes, SightCounts
 from app.core.progress import SILENCE, Progress
 from app.core.text import Tokenizer
 from app.core.verbatim import Document
+from app.demo import smollm2
 from app.server.interpreter import OVERLAPPED_SECONDS, SERIAL_SECONDS
 from app.server.settings import Settings
 from app.serving.adapters import Slots
@@ -95,14 +96,16 @@ def load_backend(
 def _load(settings: Settings, observer: StepObserver, progress: Progress) -> Backend:
     from app.constraint import Compiler, everyday_schema, read_document
     from app.engine import Engine as RealEngine
-    from app.model.checkpoints.gguf.file import file_on_disk
+    from app.model.checkpoints.gguf.hub import file_on_disk
     from app.model.checkpoints.loading import eos_token_ids
     from app.model.composition import load_runner
     from app.model.device import choose_device, spare_tokens
     from app.text import HfTokenizer
     from app.text import Vocabulary as RealVocabulary
 
-    settings = settings.model_copy(update={"model": file_on_disk(settings.model, progress)})
+    packaged = settings.model == smollm2.NAME
+    place = smollm2.smollm2_file(progress) if packaged else file_on_disk(settings.model, progress)
+    settings = settings.model_copy(update={"model": place})
     with progress.stage("reading the tokenizer"):
         tokenizer = HfTokenizer.load(settings.model)
     chat_format = replace(

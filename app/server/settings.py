@@ -89,8 +89,8 @@ class Settings(BaseSettings):
     )
 
     model: str = str(MODELS["demo"])
-    """Model to serve: a folder, a Hugging Face name, a GGUF file, or an embedded demo (demo,
-    demo-vision)."""
+    """Model to serve: a folder, a Hugging Face name, a GGUF file, an embedded demo (demo,
+    demo-vision), or smollm2 (SmolLM2-135M-Instruct, downloaded at its first start)."""
     served_model_name: str | None = None
     """Model name in requests and answers; by default the name of the model itself."""
     host: str = "127.0.0.1"

@@ -167,7 +167,10 @@ class HfTokenizer:
         has no chat template, or the template refuses, or an option is not for a request to set.
         """
         if not self.hf.chat_template:
-            raise InvalidRequest("this model has no chat template", param="messages")
+            raise InvalidRequest(
+                "this model has no chat template: send a prompt to /v1/completions",
+                param="messages",
+            )
         options = dict(options or {})
         taken = sorted(_OWN_ARGUMENTS & options.keys())
         if taken:

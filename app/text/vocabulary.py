@@ -62,14 +62,17 @@ class Vocabulary:
         added = tokenizer.get("added_tokens") or []
         ids = [*entries.values(), *(token["id"] for token in added)]
         table: list[bytes | None] = [None] * (max(ids) + 1)
-        to_bytes = _byte_level if _is_byte_level(tokenizer) else _metaspace
+        byte_level = _is_byte_level(tokenizer)
+        to_bytes = _byte_level if byte_level else _metaspace
         for text, number in entries.items():
             table[number] = to_bytes(text)
         for token in added:
+            # Decoders turn the mark of a blank into one in these, too: Gemma adds runs of blanks.
+            content = token["content"].encode() if byte_level else _metaspace(token["content"])
             spelled = not token["special"] or (
                 token["content"] in writable and token["id"] not in ends
             )
-            table[token["id"]] = token["content"].encode() if spelled else None
+            table[token["id"]] = content if spelled else None
         return cls(table, ends)
 
 

@@ -24,11 +24,11 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from torch.nn import functional
 from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM
 
-from app.core.progress import telling_share
 from app.terminal.screen import open_screen
 from loadtest.model_folder import CHAT_TEMPLATE
 from loadtest.peers.sheets import sheets
 from tools.demo_model.corpus import mixture
+from tools.progress import telling_share
 
 END: Final = "<|endoftext|>"
 VOCABULARY: Final = 32_000

@@ -6,11 +6,13 @@ import json
 import re
 from collections.abc import Callable
 from itertools import accumulate
+from pathlib import Path
 
 import jsonschema
 import pytest
 from playwright.sync_api import Page, expect
 
+from loadtest.server import running_server
 from tests.browser.pages import (
     answer,
     ask,
@@ -96,6 +98,23 @@ def test_every_example_gets_a_whole_answer(page: Page) -> None:
         usage = run(page)
         assert colours(page).total() == usage["completion_tokens"] > 0, name
         expect(page.locator(".answer-text .failure")).to_have_count(0)
+
+
+def test_a_model_that_takes_any_question_is_offered_others(
+    opened: Callable[..., Page], tmp_path: Path
+) -> None:
+    # The name alone tells them apart: this is the demo model, which gives them no good answers.
+    with running_server(None, tmp_path / "log", {"SERVED_MODEL_NAME": "smollm2"}) as server:
+        page = opened(url=server.url)
+        examples = page.get_by_label("Example")
+        names = examples.locator("option").all_inner_texts()
+        assert names[0] == "Contact from a note"
+        assert "A question, answered in prose" in names
+        assert "Invoice with its items" not in names
+        for name in names:
+            examples.select_option(label=name)
+            assert run(page)["completion_tokens"] > 0, name
+            expect(page.locator(".answer-text .failure")).to_have_count(0)
 
 
 def test_a_token_tells_its_origin_and_what_else_the_model_had_in_mind(page: Page) -> None:

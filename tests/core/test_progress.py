@@ -6,8 +6,9 @@ import numba
 import pytest
 
 from app.core.kernels import telling_compilations
-from app.core.progress import SILENCE, telling, telling_share
+from app.core.progress import SILENCE, telling
 from tests.progress import Recorded
+from tools.progress import telling_share
 
 jit: Any = numba.njit
 

@@ -91,6 +91,20 @@ def test_the_end_is_confirmed_where_no_token_can_continue_it() -> None:
     assert leap.change.held_back.tokens == ()
 
 
+def test_a_token_gives_way_to_no_merge_that_what_follows_could_undo() -> None:
+    merges = ((b"}", b"]"), (b'"', b"}"))  # the tokenizer splits "}] into " and }]
+    vocabulary = ByteVocabulary(merges)
+    leaper = Leaper(vocabulary, ByteTokenizer(vocabulary))
+    state = state_after(FiniteConstraint([b'"}]', b'"},'], vocabulary), b'"')
+    leap = leaper.propose(b'"', 0, state, ROOM, finish=True)
+    assert leap is not None
+    assert (leap.change.dropped, leap.change.tokens, leap.change.held_back.tokens) == (0, (), ())
+    state = state_after(FiniteConstraint([b'"}.', b'"},'], vocabulary), b'"')
+    leap = leaper.propose(b'"', 0, state, ROOM, finish=True)
+    assert leap is not None
+    assert (leap.change.dropped, leap.change.tokens) == (1, (vocabulary.ids[b'"}'],))
+
+
 def test_text_that_is_all_held_back_changes_nothing_and_is_drafted() -> None:
     leap = propose(constraint("name", "nab").start())
     assert leap is not None

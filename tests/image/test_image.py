@@ -51,6 +51,26 @@ def test_the_build_sees_the_package_and_neither_tests_nor_caches() -> None:
         assert not seen(unwanted)
 
 
+@pytest.mark.parametrize("model", ["demo", "smollm2", "other"])
+def test_a_build_puts_smollm2_where_the_server_looks_for_it(model: str, tmp_path: Path) -> None:
+    (script,) = (run.text for run in STAGES[1].all("RUN") if "$MODEL" in run.text)
+    for name in ("pip", "python"):
+        (tmp_path / name).write_text(f'#!/bin/sh\necho {name} "$@"\n')
+        (tmp_path / name).chmod(0o755)
+    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "MODEL": model}
+    ran = subprocess.run(["sh", "-c", script], env=environment, capture_output=True, text=True)
+    if model == "other":
+        assert ran.returncode == 1
+        assert ran.stderr == "MODEL is demo or smollm2, not 'other'\n"
+        return
+    fetched = [line for line in ran.stdout.splitlines() if line.startswith("python")]
+    prefix = FINAL.environment["PATH"].partition("/bin:")[0]  # the server's sys.prefix
+    command = f"python -m app.demo.smollm2 {prefix}/share/leapjson"
+    assert fetched == ([command] if model == "smollm2" else [])
+    assert FINAL.environment["LEAPJSON_MODEL"] == "$MODEL"
+    assert {stage.last("ARG").pairs["MODEL"] for stage in (STAGES[1], FINAL)} == {"demo"}
+
+
 def test_the_server_takes_the_settings_of_the_image(monkeypatch: pytest.MonkeyPatch) -> None:
     ours = {name: v for name, v in FINAL.environment.items() if name.startswith("LEAPJSON_")}
     for name, value in ours.items():

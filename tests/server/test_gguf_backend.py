@@ -6,24 +6,18 @@ import json
 from pathlib import Path
 
 import pytest
-
-pytest.importorskip("gguf")
-
 from tokenizers import pre_tokenizers
 
 from app.constraint import compile_program
 from app.core.errors import UnsatisfiableSchema, UnsupportedModel
-from app.core.model_name import reads_gguf
 from app.core.request import EngineRequest
 from app.core.specs import JsonObject, JsonSchema
-from app.model.checkpoints.gguf.file import file_on_disk
+from app.model.checkpoints.gguf.hub import file_on_disk
 from app.server.backend import load_backend
 from app.server.settings import Settings
 from app.telemetry.metrics import Metrics
 from app.weights import weights_identity
 from tests.model.checkpoints.gguf.files import Kind, all_as, tiny_model, write_gguf
-
-pytestmark = pytest.mark.skipif(not reads_gguf(), reason="needs a recent transformers")
 
 
 def test_a_file_is_all_that_a_server_needs(tmp_path: Path) -> None:

@@ -5,22 +5,17 @@ from __future__ import annotations
 import json
 import lzma
 import random
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-pytest.importorskip("gguf")
-
 import gguf
+import pytest
 from transformers import PreTrainedTokenizerFast
 
 from app.core.errors import UnsupportedModel
-from app.core.model_name import reads_gguf
 from app.text import HfTokenizer, Vocabulary
 from app.text.gguf_tokenizer import gguf_tokenizer
-
-pytestmark = pytest.mark.skipif(not reads_gguf(), reason="needs a recent transformers")
 
 ORIGINALS = Path(__file__).parent.parent / "data" / "tokenizers"
 TEMPLATE = "{% for m in messages %}<|im_start|>{{ m.content }}<|im_end|>{% endfor %}"
@@ -37,7 +32,7 @@ TEXTS = (
 )
 
 
-def written(path: Path, tokenizer: dict[str, Any], kind: str, **more: str) -> str:
+def written(path: Path, tokenizer: dict[str, Any], kind: str | None, **more: str) -> str:
     """A file with the tokenizer alone, as llama.cpp's converter writes it."""
     added = {token["content"]: token for token in tokenizer["added_tokens"]}
     ids = {**tokenizer["model"]["vocab"], **{name: token["id"] for name, token in added.items()}}
@@ -45,7 +40,8 @@ def written(path: Path, tokenizer: dict[str, Any], kind: str, **more: str) -> st
     types = gguf.TokenType
     writer = gguf.GGUFWriter(path, "llama")
     writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre(kind)
+    if kind is not None:
+        writer.add_tokenizer_pre(kind)
     writer.add_token_list(names)
     writer.add_token_types(
         [
@@ -135,10 +131,142 @@ def test_llama_3_takes_words_that_are_tokens_and_begins_its_texts(tmp_path: Path
 
 def test_a_way_to_split_text_that_is_not_known_is_refused(tmp_path: Path) -> None:
     path = written(tmp_path / "m.gguf", small(), "new-kind", eos="<s>")
-    with pytest.raises(UnsupportedModel, match="splits text as new-kind"):
+    with pytest.raises(UnsupportedModel, match=r"splits text as new-kind.*known are .*smollm"):
         HfTokenizer.load(path)
 
 
+def test_a_file_that_does_not_say_how_is_split_as_by_llama_cpp_and_warned_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = written(tmp_path / "m.gguf", small(), None, eos="<s>")
+    assert gguf_tokenizer(path).tokenize("ab 12+ab") == ["ab", "Ġ", "1", "2", "+", "ab"]
+    assert "does not say how it splits text" in caplog.text
+
+
 def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UnsupportedModel, match="cannot read the tokenizer"):
+    with pytest.raises(UnsupportedModel, match="cannot read"):
         HfTokenizer.load(str(tmp_path / "none.gguf"))
+
+
+PIECES = (
+    "▁",
+    "▁t",
+    "he",
+    "in",
+    "▁the",
+    "er",
+    "t",
+    "h",
+    "e",
+    "i",
+    "n",
+    "r",
+    "s",
+    "▁in",
+    "the",
+    "ther",
+)
+SCORES = (-20, -1, -2, -3, -4, -5, -21, -22, -23, -24, -25, -26, -27, -6, -7, -8)
+
+
+def scored(path: Path, architecture: str = "llama", more: tuple[str, ...] = (), **said: Any) -> str:
+    """A SentencePiece vocabulary: special tokens, all bytes, ``PIECES``, ``more`` special ones."""
+    types = gguf.TokenType
+    names = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), *PIECES, *more]
+    kinds = [types.UNKNOWN, types.CONTROL, types.CONTROL, *[types.BYTE] * 256]
+    writer = gguf.GGUFWriter(path, architecture)
+    writer.add_tokenizer_model("llama")
+    writer.add_token_list(names)
+    writer.add_token_scores([0.0] * 259 + [float(score) for score in SCORES] + [-1e3] * len(more))
+    writer.add_token_types(kinds + [types.NORMAL] * len(PIECES) + [types.CONTROL] * len(more))
+    writer.add_bos_token_id(1)
+    writer.add_eos_token_id(2)
+    writer.add_unk_token_id(0)
+    for key, value in said.items():
+        writer.add_bool(f"tokenizer.ggml.{key}", value)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return str(path)
+
+
+def best_pieces(text: str) -> list[str]:
+    """SentencePiece's own way: join what scores most, the leftmost first, while there is any."""
+    found = list("▁" + text.replace(" ", "▁"))
+    scores = dict(zip(PIECES, SCORES, strict=True))
+    while True:
+        joined = [
+            (scores[a + b], -at) for at, (a, b) in enumerate(pairwise(found)) if a + b in scores
+        ]
+        if not joined:
+            return found
+        at = -max(joined)[1]
+        found[at : at + 2] = [found[at] + found[at + 1]]
+
+
+def test_scores_say_what_is_joined_first(tmp_path: Path) -> None:
+    tokenizer = gguf_tokenizer(scored(tmp_path / "m.gguf"))
+    dice = random.Random(1)
+    for _ in range(300):
+        text = "".join(dice.choices("theinrs  ", k=dice.randint(1, 14)))
+        assert tokenizer.tokenize(text) == best_pieces(text), text
+    assert tokenizer.encode("the é") == tokenizer.convert_tokens_to_ids(
+        ["<s>", "▁the", "▁", "<0xC3>", "<0xA9>"]
+    )
+    assert tokenizer.decode(tokenizer.encode("the é"), skip_special_tokens=True) == "the é"
+
+
+@pytest.mark.parametrize(
+    ("text", "settings", "expected"),
+    [
+        ("the", {}, ["▁the"]),
+        ("the", {"add_space_prefix": False}, ["the"]),
+        ("</s>the", {}, ["</s>", "▁the"]),
+        ("[INST] the", {"more": ("[INST]",)}, ["[INST]", "▁the"]),
+        ("[INST]the", {"more": ("[INST]",)}, ["[INST]", "the"]),
+        ("<|end|>\nthe", {"architecture": "phi3", "more": ("<|end|>",)}, ["<|end|>", "▁the"]),
+    ],
+)
+def test_blanks_before_words_are_those_of_the_original(
+    tmp_path: Path, text: str, settings: dict[str, Any], expected: list[str]
+) -> None:
+    tokenizer = gguf_tokenizer(scored(tmp_path / "m.gguf", **settings))
+    found = tokenizer.encode(text, add_special_tokens=False)
+    assert tokenizer.convert_ids_to_tokens(found) == expected
+
+
+def test_gemmas_runs_of_blanks_and_order_are_its_own(tmp_path: Path) -> None:
+    path = scored(tmp_path / "m.gguf", "gemma3", add_space_prefix=False)
+    # By the tokens' order, not by their scores: "▁" and "t" are joined before "h" and "e".
+    assert gguf_tokenizer(path).tokenize("the ther in") == ["the", "▁the", "r", "▁in"]
+
+
+def test_merges_of_characters_make_a_sentence_piece_tokenizer_too(tmp_path: Path) -> None:
+    names = ["<s>", *(f"<0x{byte:02X}>" for byte in range(256)), "▁", "a", "b", "▁a", "▁ab", "\n"]
+    writer = gguf.GGUFWriter(tmp_path / "m.gguf", "gemma4")
+    writer.add_tokenizer_model("gemma4")
+    writer.add_token_list(names)
+    writer.add_token_types([gguf.TokenType.CONTROL, *[gguf.TokenType.NORMAL] * (len(names) - 1)])
+    writer.add_token_merges(["▁ a", "▁a b"])
+    writer.add_eos_token_id(0)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    tokenizer = gguf_tokenizer(str(tmp_path / "m.gguf"))
+    assert tokenizer.tokenize("b ab\né") == ["b", "▁ab", "\n", "<0xC3>", "<0xA9>"]
+    assert HfTokenizer(tokenizer).decode(tokenizer.encode("b ab\né")) == "b ab\né"
+
+
+@pytest.mark.parametrize("kind", ["bert", "rwkv", "t5"])
+def test_tokenizers_of_other_kinds_are_refused_by_name(tmp_path: Path, kind: str) -> None:
+    writer = gguf.GGUFWriter(tmp_path / "m.gguf", "llama")
+    writer.add_tokenizer_model(kind)
+    writer.add_token_list(["a"])
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    with pytest.raises(UnsupportedModel, match=f"a tokenizer of the kind {kind}"):
+        gguf_tokenizer(str(tmp_path / "m.gguf"))

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from tokenizers import Tokenizer
+from tokenizers import AddedToken, Tokenizer, decoders, models
 
 from app.core.errors import UnsupportedModel
 from app.text import Vocabulary
@@ -41,6 +41,16 @@ def test_sentencepiece_texts_become_bytes() -> None:
         "decoder": {"type": "Sequence", "decoders": decoders},
     }
     assert Vocabulary.from_json(content).token_bytes == (b" the", b"\n")
+
+
+def test_an_added_run_of_blanks_is_blanks_as_the_decoder_has_it() -> None:
+    """Gemma 3 has runs of 2 to 31 blanks among its added tokens."""
+    backend = Tokenizer(models.BPE({"a": 0, "▁▁": 1}, []))
+    backend.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback()])
+    backend.add_tokens([AddedToken("▁▁", normalized=False)])
+    vocabulary = Vocabulary.from_json(json.loads(backend.to_str()))
+    assert vocabulary.token_bytes == (b"a", b"  ")
+    assert backend.decode([0, 1], skip_special_tokens=False).endswith("  ")
 
 
 def test_an_unknown_alphabet_is_refused() -> None:

@@ -20,11 +20,11 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from transformers.models.llama.modeling_llama import LlamaRMSNorm
 
-from app.core.progress import telling_share
 from app.terminal.screen import open_screen
 from tools.demo_model.circuit import start_as_induction
 from tools.demo_model.corpus import mixture
 from tools.demo_model.tokenizer import conversation, save, train_tokenizer
+from tools.progress import telling_share
 
 _ROW_MULTIPLE: Final = 32
 """Rows are padded to a multiple of this many tokens: the kernels of a few shapes stay cached."""

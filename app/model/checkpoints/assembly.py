@@ -7,12 +7,15 @@ all of them are empty, by the door that its own quantisers use.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
+from transformers.models.falcon.modeling_falcon import FalconLinear
+from transformers.pytorch_utils import Conv1D
 from transformers.quantizers.auto import (
     AUTO_QUANTIZATION_CONFIG_MAPPING,
     register_quantization_config,
@@ -25,8 +28,14 @@ from app.core.errors import UnsupportedModel
 from app.model.cpu.kernels.quantized_panels import QuantizedWeight
 from app.model.layers.quantized import QuantizedLinear
 from app.model.layers.quantized_embedding import QuantizedEmbedding
+from app.model.layers.quantized_experts import QuantizedExperts
 
 _METHOD = "leapjson-stored"
+_LINEAR = (nn.Linear, FalconLinear)
+_READ_AS_NUMBERS = "mixer.dt_proj.weight"
+"""Mamba takes this weight out of its module."""
+_OF_EXPERTS = ("gate_up_proj", "down_proj")
+"""Parameters of all experts of a layer."""
 
 
 def assemble(
@@ -37,7 +46,8 @@ def assemble(
     folder: str | None = None,
     plain: Mapping[str, Tensor] | None = None,
 ) -> PreTrainedModel:
-    """The model on the CPU; ``stored`` are weights by the names of their modules.
+    """The model on the CPU; ``stored`` are weights by the names of their modules, and of parameters
+    that are those of all experts of a layer.
 
     All others come from ``folder``'s safetensors or are ``plain``, by the names of parameters.
     Raises ``UnsupportedModel`` where one is missing, or stored for a module that is neither a
@@ -45,16 +55,19 @@ def assemble(
     """
     _register()
     kind: Any = type(empty_model(config, dtype))
-    model, report = kind.from_pretrained(
-        folder,
-        config=config,
-        state_dict=None if plain is None else dict(plain),
-        quantization_config=_Stored(stored),
-        dtype=dtype,
-        use_safetensors=True,
-        attn_implementation="eager",
-        output_loading_info=True,
-    )
+    with warnings.catch_warnings():
+        # Some models fill what their modules hold before it is read: here it is held elsewhere.
+        warnings.filterwarnings("ignore", "Initializing zero-element", UserWarning)
+        model, report = kind.from_pretrained(
+            folder,
+            config=config,
+            state_dict=None if plain is None else dict(plain),
+            quantization_config=_Stored(stored),
+            dtype=dtype,
+            use_safetensors=True,
+            attn_implementation="eager",
+            output_loading_info=True,
+        )
     missing = sorted(report["missing_keys"])
     if missing:
         raise UnsupportedModel(
@@ -93,6 +106,12 @@ class _Exchange(HfQuantizer):
         model._keys_to_ignore_on_load_unexpected |= {r"\.(qweight|qzeros|scales|g_idx)$"}
         stored: Any = self.quantization_config
         for name, weight in stored.weights.items():
+            owner, _, leaf = name.rpartition(".")
+            if owner.endswith(".experts") and leaf in _OF_EXPERTS:
+                if leaf == _OF_EXPERTS[0]:
+                    down = stored.weights.get(f"{owner}.{_OF_EXPERTS[1]}")
+                    model.set_submodule(owner, _experts(model.get_submodule(owner), weight, down))
+                continue
             try:
                 module = model.get_submodule(name)
             except AttributeError as error:
@@ -108,17 +127,35 @@ class _Exchange(HfQuantizer):
         return False
 
 
+def holds_stored(module: nn.Module, parameter: str) -> bool:
+    """Whether a stored weight can be this parameter of ``module``, by its name."""
+    leaf = parameter.rpartition(".")[2]
+    if isinstance(module, nn.Embedding):
+        return type(module) is nn.Embedding or hasattr(module, "scalar_embed_scale")
+    if type(module) in (*_LINEAR, Conv1D):
+        return leaf == "weight" and not parameter.endswith(_READ_AS_NUMBERS)
+    return leaf in _OF_EXPERTS and hasattr(module, "_apply_gate")
+
+
+def _experts(module: Any, gate_up: QuantizedWeight, down: QuantizedWeight | None) -> nn.Module:
+    if down is None:
+        raise UnsupportedModel("experts are quantised in part, which is not served as it is stored")
+    return QuantizedExperts(module, gate_up, down)
+
+
 def _holding(weight: QuantizedWeight, name: str, module: Any) -> nn.Module:
     shape = (weight.outputs, weight.inputs)
     made: nn.Module | None = None
-    if type(module) is nn.Linear:
+    if type(module) in _LINEAR:
         made = QuantizedLinear(weight, module.bias)
+    elif type(module) is Conv1D:
+        made, shape = QuantizedLinear(weight, module.bias), shape[::-1]
     elif isinstance(module, nn.Embedding):
         made = QuantizedEmbedding.in_place_of(module, weight)
     if made is None:
         raise UnsupportedModel(
-            f"{name} is quantised and a {type(module).__name__}: linear layers and embeddings alone"
-            " are served from quantised weights"
+            f"{name} is quantised and a {type(module).__name__}: linear layers, embeddings and "
+            "experts alone are served from quantised weights"
         )
     if tuple(module.weight.shape) != shape:
         raise UnsupportedModel(f"{name} is {shape}, not {tuple(module.weight.shape)}")

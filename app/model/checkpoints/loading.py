@@ -21,12 +21,12 @@ from transformers.distributed.configuration_utils import DistributedConfig
 from transformers.utils.import_utils import is_accelerate_available
 
 from app.core.errors import UnsupportedModel
+from app.core.gguf_file import open_gguf
 from app.core.model_name import is_gguf
 from app.core.progress import SILENCE, Progress
 from app.model.checkpoints import gptq_awq
 from app.model.checkpoints.assembly import assemble
 from app.model.checkpoints.gguf.configuration import configuration
-from app.model.checkpoints.gguf.file import open_gguf
 from app.model.checkpoints.gguf.loading import load_gguf
 from app.model.checkpoints.language_part import (
     auto_class,
@@ -112,7 +112,7 @@ def load_whole(
             with _telling(progress):
                 file = open_gguf(config.model)
                 model = load_gguf(
-                    file, settings, dtype, dequantize=config.dequantize, progress=progress
+                    file, settings, dtype, as_stored=not config.dequantize, progress=progress
                 )
         elif device.type == "cpu" and not config.dequantize and _is_packed(settings):
             model = _with_packed_weights(config.model, settings, dtype, progress)

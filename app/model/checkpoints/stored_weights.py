@@ -6,8 +6,8 @@ import torch
 from torch import nn
 
 from app.core.errors import UnsupportedModel
+from app.core.gguf_file import open_gguf
 from app.core.model_name import is_gguf
-from app.model.checkpoints.gguf.file import open_gguf
 from app.model.checkpoints.gptq_awq import METHODS
 from app.model.checkpoints.loading import read_config
 from app.model.checkpoints.stored_quantization import stored_quantization

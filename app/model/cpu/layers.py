@@ -22,7 +22,7 @@ from app.model.cpu.weights import Linear, PanelWeights, has_panels
 from app.model.cpu.workspace import CpuTeam, Workspace
 from app.model.device import cpu_has_amx
 from app.model.layers.attention import AttentionRoute
-from app.model.layers.quantized import is_quantized
+from app.model.layers.quantized import is_quantized, refine_inputs
 from app.model.layers.recurrent import RecurrentRoute
 
 
@@ -172,6 +172,7 @@ def fuse(
     # Imported here, as it stands on this module.
     from app.model.cpu.whole_pass import put_whole_pass
 
+    refine_inputs(model)
     routes = Routes(route, recurrent)
     fused = sum(routes.mixer_of(each) is not None for each in model.modules()) if layers else 0
     workers = CpuTeam(torch.get_num_threads(), fused)

@@ -38,7 +38,7 @@ class PanelWeights:
 
     def __init__(self, linears: Sequence[Linear]) -> None:
         runs = [list(run) for _, run in groupby(linears, kind_of)]
-        self._start(len(runs))
+        self._start(len(runs), linears)
         for number, run in enumerate(runs):
             self._put(number, run[0], _joined(run), _joined_bias(run), sum(map(_outputs, run)))
 
@@ -46,12 +46,15 @@ class PanelWeights:
     def interleaved(cls, gate: Linear, up: Linear) -> PanelWeights:
         """One weight with a panel of ``gate`` before each one of ``up``; both are of one kind."""
         made = cls.__new__(cls)
-        made._start(1)
+        made._start(1, [gate, up])
         data = torch.stack([_joined([part]) for part in (gate, up)], dim=1)
         made._put(0, gate, data, _interleaved_biases(gate.bias, up.bias), gate.out_features)
         return made
 
-    def _start(self, count: int) -> None:
+    def _start(self, count: int, linears: Sequence[Linear]) -> None:
+        self._rounds = max(
+            each.rounds if isinstance(each, QuantizedLinear) else 0 for each in linears
+        )
         self._records = np.zeros(count, dtype=records.WEIGHT)
         self._kept: list[Tensor] = []
         self._bytes: Counter[str] = Counter()
@@ -104,7 +107,7 @@ class PanelWeights:
             "unit_bytes": unit_bytes,
             "input_bytes": input_bytes,
             "units_at_once": products.INPUTS_AT_ONCE // unit,
-            "rounds": kind is not None,
+            "rounds": self._rounds if kind is not None else 0,
         }
         for name, value in values.items():
             record[name] = value
@@ -119,7 +122,9 @@ def reordered(linear: Linear, rows: Tensor) -> Linear:
     """``linear`` with these of its outputs, in this order."""
     bias = None if linear.bias is None else linear.bias.detach()[rows]
     if isinstance(linear, QuantizedLinear):
-        return QuantizedLinear(linear.stored.reordered(rows), bias)
+        other = QuantizedLinear(linear.stored.reordered(rows), bias)
+        other.rounds = linear.rounds
+        return other
     made = nn.Linear(linear.in_features, len(rows), bias=bias is not None, device="meta")
     made.weight = nn.Parameter(linear.weight.detach()[rows], requires_grad=False)
     if bias is not None:

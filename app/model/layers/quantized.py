@@ -7,6 +7,7 @@ Until then they multiply by the weight as floats: what the self-check holds the 
 from __future__ import annotations
 
 import logging
+import re
 from collections import Counter
 from typing import TypeGuard
 
@@ -42,6 +43,8 @@ Unrelated rows are 1.4 apart."""
 ROUNDING = 3.0
 """Rounding activations to 8 bits is coarser by this than to bfloat16."""
 
+_LAYER = re.compile(r"\.(\d+)\.")
+_OF_MIXERS = re.compile(r"\.((q|k|v|qkv|in)_proj(_\w+)?|query_key_value|c_attn)$")
 _LEAST_OUTPUTS = 64
 """Narrower weights (routers, gates of experts) stay as they are: they decide much and weigh
 little."""
@@ -54,12 +57,37 @@ class QuantizedLinear(nn.Module):
         super().__init__()
         self.in_features = stored.inputs
         self.out_features = stored.outputs
+        self.rounds = 1
+        """How often inputs are rounded: 2 is once more what that leaves, 16 bits in all."""
         self.stored = stored  # no buffer: a model's dtype is none of its scales'
+        self.weight = torch.empty(0, device="cpu")
+        """Of the default dtype; some models ask for it, and some fill it when they are made."""
         self.bias = None if bias is None else nn.Parameter(bias.detach(), requires_grad=False)
 
     def forward(self, x: Tensor) -> Tensor:
         """[..., in_features] -> [..., out_features]; widens the whole weight, every time."""
         return F.linear(x, dequantize(self.stored, x.dtype), self.bias)
+
+
+def refine_inputs(model: PreTrainedModel) -> None:
+    """Let the layers whose rounded inputs cost most read them in 16 bits; see decision 63.
+
+    Those are what attention and the like begin with, the first and the last layer, and the output
+    layer unless it has a third of all weights, as those of small models with large vocabularies
+    do. Of a model with routers all are: another expert is no small difference, and experts have
+    few rows.
+    """
+    layers = {n: each for n, each in model.named_modules() if isinstance(each, QuantizedLinear)}
+    last = model.config.get_text_config().num_hidden_layers - 1
+    routed = any(name.endswith(".experts") for name, _ in model.named_modules())
+    a_third = sum(each.in_features * each.out_features for each in layers.values()) / 3
+    head = model.get_output_embeddings()
+    for name, module in layers.items():
+        layer = _LAYER.search(name)
+        at_an_end = layer is not None and int(layer[1]) in (0, last)
+        light_head = module is head and module.in_features * module.out_features < a_third
+        refined = routed or at_an_end or light_head or _OF_MIXERS.search(name)
+        module.rounds = 2 if refined else 1
 
 
 def is_quantized(model: nn.Module) -> bool:

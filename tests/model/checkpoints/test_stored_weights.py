@@ -8,10 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-pytest.importorskip("gguf")
-
 from app.core.errors import UnsupportedModel
-from app.core.model_name import reads_gguf
 from app.core.step import LogitsRow, Span, StepPlan
 from app.model.composition import load_runner
 from app.model.config import ModelConfig
@@ -22,7 +19,6 @@ from app.model.self_check import worst_error
 from tests.model.checkpoints.gguf.files import Kind, all_as, as_q4_k_m, tiny_model, write_gguf
 from tests.model.checkpoints.test_gptq_awq import AWQ, GPTQ, checkpoint
 
-pytestmark = pytest.mark.skipif(not reads_gguf(), reason="needs a recent transformers")
 NEEDS_VNNI = pytest.mark.skipif(not quantized_products.runs_here(), reason="needs AVX512-VNNI")
 TOKENS = (5, 6, 7, 8, 9, 30, 60, 90)
 

@@ -17,8 +17,6 @@ from app.model.cpu.kernels.quantized_panels import (
     QuantizedWeight,
     dequantize,
     fits,
-    from_q4_0,
-    from_q8_0,
     join,
     pack,
     quantize,
@@ -98,23 +96,6 @@ def test_outputs_that_fill_a_panel_up_have_scales_of_zero(kind: PanelKind) -> No
     assert not block[-2:].any()
 
 
-def test_stored_blocks_are_moved_and_not_rounded() -> None:
-    chance = torch.Generator().manual_seed(1)
-    for kind, read, size in ((INT8, from_q8_0, 34), (INT4, from_q4_0, 18)):
-        blocks = torch.randint(0, 256, (66, 3 * size), generator=chance).to(torch.uint8)
-        rows = blocks.view(66, 3, size)
-        scales = torch.rand(66, 3, generator=chance).half()
-        rows[..., :2] = scales.unsqueeze(-1).view(torch.uint8)
-        found = dequantize(read(blocks))
-        for output, block, i in ((0, 0, 0), (65, 2, 31), (7, 1, 15), (8, 1, 16)):
-            byte = int(rows[output, block, 2 + i % (size - 2)])
-            if kind == INT8:
-                value = byte - 256 if byte > 127 else byte
-            else:
-                value = (byte >> 4 if i >= 16 else byte & 15) - 8
-            assert found[output, 32 * block + i] == value * scales[output, block].float()
-
-
 def test_minima_are_taken_from_codes_without_an_offset() -> None:
     stored = QuantizedWeight(
         INT4_MINIMA,
@@ -140,3 +121,16 @@ def test_weights_of_one_kind_are_joined_and_a_width_that_does_not_fit_is_told() 
     assert torch.equal(dequantize(join(parts)), whole)
     assert torch.equal(dequantize(join(parts), torch.bfloat16), whole.bfloat16())
     assert [fits(inputs) for inputs in (96, 80, 0)] == [True, False, False]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_and_blocks_of_inputs_are_moved_whole(kind: PanelKind) -> None:
+    weight = random_weight(kind, 6, 128)
+    values = dequantize(weight)
+    rows = torch.tensor([4, 0, 4])
+    assert torch.equal(dequantize(weight.reordered(rows)), values[rows])
+    columns = torch.arange(128).view(2, 2, 32).transpose(0, 1).flatten()
+    moved = weight.with_inputs(columns)
+    assert moved is not None
+    assert torch.equal(dequantize(moved), values[:, columns])
+    assert weight.with_inputs(torch.arange(128).roll(16)) is None

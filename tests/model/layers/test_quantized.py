@@ -30,6 +30,7 @@ from app.model.layers.attention import AttentionRoute, probe_layers
 from app.model.layers.quantized import (
     QuantizedLinear,
     quantize_linears,
+    refine_inputs,
     require_quantizable,
 )
 from app.model.runner import TorchRunner
@@ -117,6 +118,28 @@ def test_random_batches_differ_from_the_same_weights_as_floats_by_rounding_alone
     assert sum(isinstance(module, FusedLayer) for module in model.modules()) == 2
     assert mean_error(found, exact) < 0.03
     assert mean_error(found, exact) < 3 * mean_error(plain, exact)
+
+
+def rounded_once(folder: Path, **changes: int) -> set[str]:
+    """Linear layers of a Llama whose inputs have 8 bits."""
+    transformers.LlamaConfig(**{**SIZES, **changes}).save_pretrained(folder)  # type: ignore[arg-type]
+    model = varied_model(str(folder))
+    quantize_linears(model, "int4")
+    refine_inputs(model)
+    layers = {n: m for n, m in model.named_modules() if isinstance(m, QuantizedLinear)}
+    return {name for name, layer in layers.items() if layer.rounds == 1}
+
+
+def test_inputs_have_16_bits_where_rounding_them_costs_most(tmp_path: Path) -> None:
+    names = ("self_attn.o_proj", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj")
+    assert rounded_once(tmp_path, num_hidden_layers=3) == {f"model.layers.1.{n}" for n in names}
+    assert rounded_once(tmp_path, vocab_size=1000) == {"lm_head"}  # more than a third of it
+    mixture = varied_model(saved(tmp_path, "mixture"))
+    quantize_linears(mixture, "int4")
+    refine_inputs(mixture)
+    rounds = [m.rounds for m in mixture.modules() if isinstance(m, QuantizedLinear)]
+    assert rounds
+    assert set(rounds) == {2}
 
 
 @RUNS

@@ -17,7 +17,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 from transformers.utils import logging
 
 from tests.model.reach.kinds import POPULAR, every_kind
-from tests.model.reach.page import PAGE, promises, row, rows_of, written
+from tests.model.reach.page import PAGE, TOKENIZERS, promises, row, rows_of, written
 from tests.model.reach.trial import Outcome, attempt
 
 
@@ -36,7 +36,8 @@ def main() -> int:
             print(f"{PAGE.name} is not up to date: {on_page.get(outcome.kind)} is {row(outcome)}")
         return bool(failed or stale)
     if not arguments.kinds and not failed:
-        PAGE.write_text(written(outcomes))
+        tokenizers = "".join(PAGE.read_text().partition(TOKENIZERS)[1:])
+        PAGE.write_text(f"{written(outcomes)}\n{tokenizers}")
     runs = sum(outcome.refusal is None for outcome in outcomes)
     others = sum(outcome.is_encoder_decoder for outcome in outcomes)
     print(f"{runs} of {len(kinds) - others} run; {failed} could not be tried")

@@ -8,10 +8,13 @@ from pathlib import Path
 
 import transformers
 
+from app.text.pre_tokenizers import PRE_TOKENIZERS
 from tests.model.reach.kinds import NOT_OF_TEXT
 from tests.model.reach.trial import Outcome
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "models.md"
+TOKENIZERS = "## Tokenizers"
+"""Heading of what ``tests.text.real_tokenizers`` writes, at the page's end."""
 _LONGEST_REASON = 200
 _ROW = re.compile(r"^\| `(?P<kind>[^`]+)` \|.*\|$", re.MULTILINE)
 
@@ -47,6 +50,28 @@ another is computed in one step ([decision 61](decisions/0061-two-way-attention-
 
 Others with `get_image_features` are tried when they are loaded. Served as text
 are GGUF files, GPTQ and AWQ on a CPU, and models that several devices share.
+
+## GGUF files
+
+Kinds of [these architectures](operations.md#gguf-files) are read from GGUF files, too. A file names the way its byte-level tokenizer splits
+text. Each is tried on a page of odd text against what llama.cpp's own code makes of it (`tests/text/test_pre_tokenizers.py`); where that stands for an
+original that llama.cpp's engine cannot write, it is split as by the original.
+
+| | names |
+|---|---|
+| known | {split} |
+| a word that is a token stays whole | {whole} |
+| text is made NFC | {composed} |
+| text begins with a beginning of sequence, unless the file says | {begins}, and all SentencePiece |
+| blanks as in SentencePiece | {in_characters} |
+
+Two files of real models against the package `gguf`'s floats of them, run by transformers in float32, on a page of text
+([decision 63](decisions/0063-gguf-as-people-have-it.md)):
+
+| file | perplexity | likeliest token the same |
+|---|---|---|
+| SmolLM2-135M-Instruct, Q4_1 | 26.61, here 26.62 (+0.01%) | 96.6%; transformers in bfloat16 96.7% |
+| Gemma 3 270M, Q4_K_M (no chat template: `/v1/completions` alone) | 57.16, here 57.28 (+0.20%) | 94.5% |
 
 ## They run
 
@@ -106,9 +131,15 @@ def written(outcomes: Iterable[Outcome]) -> str:
     refused = [o for o in each if o.refusal is not None and not o.is_encoder_decoder]
     kinds = len(runs) + len(refused)
     not_of_text = [outcome for outcome in refused if outcome.kind in NOT_OF_TEXT]
+    splits = PRE_TOKENIZERS.items()
     of_text = kinds - len(not_of_text)
     return _TEXT.format(
         version=transformers.__version__,
+        split=", ".join(sorted(PRE_TOKENIZERS)),
+        whole=", ".join(sorted([name for name, kind in splits if kind.whole_words])),
+        composed=", ".join(sorted([name for name, kind in splits if kind.composed])),
+        begins=", ".join(sorted([name for name, kind in splits if kind.begins])),
+        in_characters=", ".join(sorted([name for name, kind in splits if not kind.bytes])),
         running=len(runs),
         kinds=kinds,
         refused=len(refused),

@@ -2,23 +2,38 @@
 
 from __future__ import annotations
 
+import logging
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor
+from gguf import GGMLQuantizationType
+from torch import Tensor, nn
 from transformers import PretrainedConfig, PreTrainedModel
+from transformers.pytorch_utils import Conv1D
 
 from app.core.errors import UnsupportedModel
+from app.core.gguf_file import FLOATS, GgufFile
 from app.core.progress import SILENCE, Progress, telling
-from app.model.checkpoints.assembly import assemble, empty_model
-from app.model.checkpoints.gguf.blocks import NAMES, READERS
-from app.model.checkpoints.gguf.file import FLOATS, GgufFile
-from app.model.checkpoints.gguf.names import ROPE_FACTORS, Place, place_of
-from app.model.cpu.kernels.quantized_panels import QuantizedWeight, map_rows
-from app.model.cpu.kernels.quantized_panels import dequantize as widened
+from app.model.checkpoints.assembly import assemble, empty_model, holds_stored
+from app.model.checkpoints.gguf.blocks import READERS, floats, read, rounded
+from app.model.checkpoints.gguf.configuration import layers_left_out
+from app.model.checkpoints.gguf.names import Undoing, sources, undoing
+from app.model.cpu.kernels.quantized_panels import (
+    INT8,
+    QuantizedWeight,
+    dequantize,
+    join,
+    quantize,
+)
 
-_EMBEDDING, _OUTPUT = "model.embed_tokens", "lm_head"
+_log = logging.getLogger(__name__)
+
+_ROPE_FACTORS = "rope_freqs.weight"
+"""By what the frequencies of positions are divided; Llama 3 and later."""
+_CONFIGURED = frozenset({"rope_factors_long.weight", "rope_factors_short.weight", _ROPE_FACTORS})
+_DTYPES = {0: torch.float32, 1: torch.float16, 30: torch.bfloat16}
 
 
 def load_gguf(
@@ -26,74 +41,172 @@ def load_gguf(
     config: PretrainedConfig,
     dtype: torch.dtype,
     *,
-    dequantize: bool,
+    as_stored: bool,
     progress: Progress = SILENCE,
 ) -> PreTrainedModel:
-    """On the CPU; with ``dequantize`` its weights become those of ``dtype``.
+    """On the CPU; unless ``as_stored``, all its weights are of ``dtype``.
 
     ``config`` is ``configuration(file)``; it is changed where a quantised embedding is the output
-    layer too, which transformers cannot tie.
+    layer too, which transformers cannot tie. What panels do not hold as the file has it is rounded
+    to 8 bits, and a line in the log says what that costs.
 
     Raises ``UnsupportedModel`` for tensors of unknown names or types, and missing ones.
     """
+    model = empty_model(config, dtype)
+    shapes = {name: value.shape for name, value in model.state_dict().items()}
+    names = sources(list(shapes), file.architecture, config.num_hidden_layers, file.tensors)
+    _require_all_used(file, {name for each in names.values() for name in each}, config)
+    reader = _Reader(file, config)
     plain: dict[str, Tensor] = {}
     stored: dict[str, QuantizedWeight] = {}
-    tensors = file.tensors.items()
-    for name, tensor in telling(progress, "reading the GGUF file", tensors, unit="tensors"):
-        if name == ROPE_FACTORS:
-            continue
-        place = place_of(name, file.architecture)
-        if place is None:
+    for name, tensors in telling(progress, "reading the GGUF file", names.items(), unit="weights"):
+        module = model.get_submodule(name.rpartition(".")[0])
+        if as_stored and holds_stored(module, name) and reader.is_quantized(tensors):
+            stored[name.removesuffix(".weight")] = reader.stored(tensors, module)
+        else:
+            plain[name] = _shaped(reader.plain(tensors, module), module, name, shapes[name])
+    if config.tie_word_embeddings:
+        _untie(model, stored, config)
+    del model
+    reader.log()
+    made = assemble(config, stored, dtype, plain=plain)
+    if _ROPE_FACTORS in file.tensors:
+        _scale_positions(made, torch.from_numpy(file.tensors[_ROPE_FACTORS].rows.view("<f4")))
+    return made
+
+
+class _Reader:
+    """Reads tensors as they lie in transformers' models, and knows what it has rounded."""
+
+    def __init__(self, file: GgufFile, config: PretrainedConfig) -> None:
+        self._file = file
+        self._config = config
+        self._rounded: Counter[str] = Counter()
+        """Weights, by the names of ggml's types."""
+        self._most = 0.0
+        """The largest relative error of a rounded one."""
+
+    def is_quantized(self, names: list[str]) -> bool:
+        return all(self._file.tensors[name].kind not in FLOATS for name in names)
+
+    def stored(self, names: list[str], module: nn.Module) -> QuantizedWeight:
+        """As panels hold them, rows of several tensors side by side."""
+        parts = [self._stored(name) for name in names]
+        if len({part.kind for part in parts}) > 1:
+            parts = [
+                self._round(name, dequantize(part)) for name, part in zip(names, parts, strict=True)
+            ]
+        weight = join(parts)
+        return (
+            weight if len(names) == 1 else weight.reordered(_side_by_side(weight.outputs, module))
+        )
+
+    def plain(self, names: list[str], module: nn.Module) -> Tensor:
+        """[rows, ...] in float32, or in the file's own type where nothing is done to it."""
+        parts = []
+        for name in names:
+            value, undo = self._floats(name), self._undoing(name)
+            value = value if undo.rows is None else value[undo.rows]
+            value = value if undo.columns is None else value[:, undo.columns]
+            parts.append(value if undo.value is None else undo.value(value))
+        if len(parts) == 1:
+            return parts[0]
+        rows = torch.cat([part.flatten(0, 1) for part in parts])
+        return rows[_side_by_side(len(rows), module)]
+
+    def log(self) -> None:
+        if self._rounded:
+            kinds = ", ".join(f"{count} of {kind}" for kind, count in sorted(self._rounded.items()))
+            _log.warning(
+                "weights rounded to 8 bits (8.5 a weight): %s, off by %.2f%% of a weight at most; "
+                "panels hold %s as they are",
+                kinds,
+                100 * self._most,
+                ", ".join(kind.name for kind in READERS),
+            )
+
+    def _stored(self, name: str) -> QuantizedWeight:
+        tensor, undo = self._file.tensors[name], self._undoing(name)
+        rows = tensor.rows.reshape(-1, tensor.rows.shape[-1])
+        weight = read(rows, tensor.kind)
+        if weight is None:
+            weight, error = self._unpacked(name, lambda: rounded(rows, tensor.kind))
+            self._note(name, error)
+        if undo.rows is not None:
+            weight = weight.reordered(undo.rows)
+        if undo.columns is not None:
+            moved = weight.with_inputs(undo.columns)
+            weight = moved or self._round(name, dequantize(weight)[:, undo.columns])
+        return weight
+
+    def _round(self, name: str, values: Tensor) -> QuantizedWeight:
+        weight = quantize(values, INT8)
+        self._note(name, float((dequantize(weight) - values).norm() / values.norm()))
+        return weight
+
+    def _note(self, name: str, error: float) -> None:
+        self._rounded[GGMLQuantizationType(self._file.tensors[name].kind).name] += 1
+        self._most = max(self._most, error)
+
+    def _floats(self, name: str) -> Tensor:
+        tensor = self._file.tensors[name]
+        rows = tensor.rows
+        if tensor.kind in FLOATS:
+            return torch.from_numpy(rows).view(_DTYPES[tensor.kind]).view(tensor.shape)
+        flat = rows.reshape(-1, rows.shape[-1])
+        values: Tensor = self._unpacked(name, lambda: floats(flat, tensor.kind))
+        return values.view(tensor.shape)
+
+    def _unpacked(self, name: str, unpack: Callable[[], Any]) -> Any:
+        try:
+            return unpack()
+        except NotImplementedError as error:
+            kind = GGMLQuantizationType(self._file.tensors[name].kind).name
+            raise UnsupportedModel(
+                f"{self._file.path} has {name} in {kind}, which the package gguf cannot unpack"
+            ) from error
+
+    def _undoing(self, name: str) -> Undoing:
+        rows = self._file.tensors[name].shape[0]
+        return undoing(name, rows, self._file.architecture, self._config)
+
+
+def _side_by_side(rows: int, experts: Any) -> Tensor:
+    """From rows of all experts' gates and of what they open to those of each expert."""
+    places = torch.arange(rows).view(2, experts.num_experts, -1)
+    return places.permute((1, 0, 2) if experts.is_concatenated else (1, 2, 0)).flatten()
+
+
+def _shaped(value: Tensor, module: nn.Module, name: str, shape: torch.Size) -> Tensor:
+    """In the parameter's shape: axes of one more or less, experts apart, or outputs last."""
+    transposed = type(module) is Conv1D or getattr(module, "is_transposed", False)
+    if transposed and len(shape) > 1 and not name.endswith("_bias"):
+        value = value.reshape(*shape[:-2], shape[-1], shape[-2]).transpose(-1, -2)
+    if value.numel() != shape.numel():
+        raise UnsupportedModel(f"{name} is {tuple(value.shape)}, and not {tuple(shape)}")
+    return value.reshape(shape)
+
+
+def _untie(model: Any, stored: dict[str, QuantizedWeight], config: PretrainedConfig) -> None:
+    """Let the output layer hold the embedding's weight where that is quantised."""
+    names = {id(module): name for name, module in model.named_modules()}
+    embedding = names[id(model.get_input_embeddings())]
+    if embedding in stored:
+        config.tie_word_embeddings = False
+        stored[names[id(model.get_output_embeddings())]] = stored[embedding]
+
+
+def _require_all_used(file: GgufFile, used: set[str], config: PretrainedConfig) -> None:
+    """Raises ``UnsupportedModel`` for a tensor that no parameter is made of."""
+    more = layers_left_out(file)
+    left = [f"blk.{config.num_hidden_layers + number}." for number in range(more)]
+    for name in file.tensors.keys() - used - _CONFIGURED:
+        if not name.startswith(tuple(left)):
             raise UnsupportedModel(
                 f"{file.path} has a tensor {name}, which {file.architecture} does not have here"
             )
-        order = _rows_in_order(place, config)
-        if tensor.ggml_type in FLOATS:
-            value = tensor[...]
-            value = value.float() - 1 if place.less_one else value
-            plain[place.parameter] = order(value)
-        elif tensor.ggml_type in READERS and place.parameter.endswith(".weight"):
-            weight = READERS[tensor.ggml_type](tensor[...])
-            weight = map_rows(order, weight)
-            if dequantize:
-                plain[place.parameter] = widened(weight, dtype)
-            else:
-                stored[place.parameter.removesuffix(".weight")] = weight
-        else:
-            raise UnsupportedModel(
-                f"{file.path} has {name} in a type that is not served (number {tensor.ggml_type} "
-                f"of ggml's); {NAMES}, F32, F16 and BF16 are"
-            )
-    if config.tie_word_embeddings and _EMBEDDING in stored:
-        config.tie_word_embeddings = False
-        stored[_OUTPUT] = stored[_EMBEDDING]
-    _check_names(file, config, dtype, [*plain, *(f"{name}.weight" for name in stored)])
-    model = assemble(config, stored, dtype, plain=plain)
-    if ROPE_FACTORS in file.tensors:
-        _scale_positions(model, file.tensors[ROPE_FACTORS][...].float())
-    return model
-
-
-def _rows_in_order(place: Place, config: PretrainedConfig) -> Callable[[Tensor], Tensor]:
-    """From llama.cpp's order of rows to transformers': see ``Place.rotated``."""
-    if not place.rotated:
-        return lambda rows: rows
-    half = config.head_dim // 2
-
-    def order(rows: Tensor) -> Tensor:
-        return rows.view(-1, half, 2, *rows.shape[1:]).transpose(1, 2).reshape(rows.shape)
-
-    return order
-
-
-def _check_names(
-    file: GgufFile, config: PretrainedConfig, dtype: torch.dtype, names: list[str]
-) -> None:
-    """Whether the model has a place for all; that no weight is missing is found in loading."""
-    known = empty_model(config, dtype).state_dict()
-    for name in names:
-        if name not in known:
-            raise UnsupportedModel(f"{file.path} has {name}, which this model does not have")
+    if more:
+        _log.info("%d layers that guess further tokens are left out", more)
 
 
 def _scale_positions(model: Any, factors: Tensor) -> None:
@@ -101,7 +214,7 @@ def _scale_positions(model: Any, factors: Tensor) -> None:
     rotary = model.model.rotary_emb
     if rotary.inv_freq.shape != factors.shape:
         raise UnsupportedModel(
-            f"{ROPE_FACTORS} has {len(factors)} factors for {len(rotary.inv_freq)} frequencies"
+            f"{_ROPE_FACTORS} has {len(factors)} factors for {len(rotary.inv_freq)} frequencies"
         )
     with torch.no_grad():
         rotary.inv_freq.div_(factors)

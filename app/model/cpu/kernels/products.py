@@ -34,19 +34,25 @@ def _multiply(
 @compiled()
 def _panel_sums(job: Any, weight: Any, panel: int, first: int, rows: int, width: int) -> Any:
     """Rows of ``x`` times one panel, plus the bias: [rows, 64], of which ``width`` count."""
-    sums = np.zeros((rows, WIDTH), dtype=np.float32)
+    many = max(weight.rounds, 1)
+    lines = rows * many
+    sums = np.zeros((lines, WIDTH), dtype=np.float32)
     stride = weight.units * weight.input_bytes
-    x = job.x + first * stride
+    x = job.x + first * many * stride
     begin = weight.panels + panel * weight.units * weight.unit_bytes
-    groups = (rows + MOST_ROWS - 1) // MOST_ROWS
+    groups = (lines + MOST_ROWS - 1) // MOST_ROWS
     for unit in range(0, weight.units, weight.units_at_once):
         units = min(weight.units_at_once, weight.units - unit)
         for group in range(groups):
-            a, b = rows * group // groups, rows * (group + 1) // groups
+            a, b = lines * group // groups, lines * (group + 1) // groups
             _multiply(
                 weight.multiply, b - a, x + a * stride + unit * weight.input_bytes, stride,
                 begin + unit * weight.unit_bytes, units, sums.ctypes.data + a * 4 * WIDTH,
             )  # fmt: skip
+    if many == 2:
+        for row in range(rows):
+            for i in range(WIDTH):
+                sums[row, i] = sums[2 * row, i] + sums[2 * row + 1, i]
     if weight.bias:
         bias = tensor(weight.bias + 2 * panel * WIDTH, (width,))
         for row in range(rows):
@@ -97,5 +103,7 @@ def multiply_item(job: Any, swiglu: bool, item: int) -> None:
 @compiled()
 def round_item(job: Any, row: int) -> None:
     weight = weight_at(job.weight)
-    stride = weight.units * weight.input_bytes
-    round_row(job.x + 2 * weight.inputs * row, job.rounded + stride * row, weight.units)
+    stride = weight.units * weight.input_bytes * weight.rounds
+    round_row(
+        job.x + 2 * weight.inputs * row, job.rounded + stride * row, weight.units, weight.rounds
+    )

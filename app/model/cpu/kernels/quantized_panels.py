@@ -4,11 +4,11 @@ What is multiplied is a *code* times the scale of its group of inputs, less the 
 
     weight [N, K]  ->  codes, scales [N, K / group], minima [N, K / group] or none
 
-    8 bits: a byte of an input, its value + 128          weight = (code - 128) * scale
-    4 bits: a byte of two inputs of 32, i and i + 16,    weight = (code - 8) * scale,
+    8 bits: a byte of an input                           weight = (code - 128) * scale,
+    4 bits: a byte of two inputs of 32, i and i + 16,             (code - 8) * scale,
             the first one in the lower half                       or code * scale - minimum
 
-which are the bytes of GGUF's Q8_0 (its sign bit turned), Q4_0, Q4_1 and, unpacked, its k-quants.
+which are the bytes of GGUF's Q8_0 (its sign bit turned), Q4_0, Q4_1 and, unpacked, its other types.
 A panel is cut into blocks of 32 inputs, which lie one behind the other as they are read::
 
     panels [N / 64, K / 32, block bytes], a block of
@@ -22,7 +22,6 @@ that is stored so is never rounded again: its codes, scales and minima are only 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -46,7 +45,7 @@ class PanelKind(NamedTuple):
     group: int = BLOCK
     """Inputs that share a scale: 32, or 16 with 8 bits."""
     minima: bool = False
-    """Of 4 bits in groups of 32: a minimum a group."""
+    """In groups of 32: a minimum a group."""
 
     @property
     def name(self) -> str:
@@ -66,8 +65,10 @@ INT4 = PanelKind(4)
 INT4_MINIMA = PanelKind(4, minima=True)
 """Q4_1, Q4_K; AWQ and GPTQ, whose zero point times its scale is a minimum."""
 INT8_HALVES = PanelKind(8, group=16)
-"""Q6_K, whose 6 bits have a scale for 16 inputs."""
-KINDS = (INT8, INT4, INT4_MINIMA, INT8_HALVES)
+"""Q6_K and Q3_K, whose codes have a scale for 16 inputs."""
+INT8_MINIMA = PanelKind(8, minima=True)
+"""Q5_1, Q5_K."""
+KINDS = (INT8, INT4, INT4_MINIMA, INT8_HALVES, INT8_MINIMA)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,10 +99,20 @@ class QuantizedWeight:
             + (0 if self.minima is None else self.minima.nbytes)
         )
 
-    def reordered(self, rows: Tensor) -> QuantizedWeight:
+    def reordered(self, rows: Tensor | slice) -> QuantizedWeight:
         """These rows of it, in this order."""
         minima = None if self.minima is None else self.minima[rows]
         return QuantizedWeight(self.kind, self.codes[rows], self.scales[rows], minima)
+
+    def with_inputs(self, columns: Tensor) -> QuantizedWeight | None:
+        """It for inputs in this order; None where that cuts through blocks of 32."""
+        firsts = columns[::BLOCK] // BLOCK
+        blocks = torch.arange(self.inputs).view(-1, BLOCK)
+        if not torch.equal(blocks[firsts].flatten(), columns):
+            return None
+        parts = [self.codes, self.scales, *([] if self.minima is None else [self.minima])]
+        moved = [part.view(len(part), len(blocks), -1)[:, firsts].flatten(1) for part in parts]
+        return QuantizedWeight(self.kind, *moved)
 
 
 def fits(inputs: int) -> bool:
@@ -170,12 +181,6 @@ def join(parts: list[QuantizedWeight]) -> QuantizedWeight:
     )
 
 
-def map_rows(choose: Callable[[Tensor], Tensor], weight: QuantizedWeight) -> QuantizedWeight:
-    """What ``choose``, which takes or orders rows, gives of each part."""
-    minima = None if weight.minima is None else choose(weight.minima)
-    return QuantizedWeight(weight.kind, choose(weight.codes), choose(weight.scales), minima)
-
-
 def pack(weight: QuantizedWeight) -> Tensor:
     """Panels, uint8; N is filled up with scales of zero."""
     kind, blocks = weight.kind, weight.inputs // BLOCK
@@ -193,19 +198,3 @@ def pack(weight: QuantizedWeight) -> Tensor:
         minima = F.pad(weight.minima, (0, 0, 0, more)).view(panels, WIDTH, blocks, 1, 1)
         parts.append(minima.permute(0, 2, 3, 4, 1).contiguous().view(torch.uint8).flatten(3))
     return torch.cat(parts, dim=-1).flatten(2)
-
-
-def from_q8_0(blocks: Tensor) -> QuantizedWeight:
-    """GGUF's blocks [N, K / 32 * 34], uint8: a scale (float16) and 32 int8 each."""
-    rows = blocks.view(len(blocks), -1, 2 + BLOCK)
-    return QuantizedWeight(INT8, (rows[..., 2:] ^ 0x80).flatten(1), _scales(rows))
-
-
-def from_q4_0(blocks: Tensor) -> QuantizedWeight:
-    """GGUF's blocks [N, K / 32 * 18], uint8: a scale (float16) and 16 bytes of codes each."""
-    rows = blocks.view(len(blocks), -1, 2 + BLOCK // 2)
-    return QuantizedWeight(INT4, rows[..., 2:].flatten(1), _scales(rows))
-
-
-def _scales(rows: Tensor) -> Tensor:
-    return rows[..., :2].contiguous().view(torch.float16).squeeze(-1)

@@ -29,6 +29,7 @@ from app.model.cpu.kernels.quantized_panels import (
     INT4_MINIMA,
     INT8,
     INT8_HALVES,
+    INT8_MINIMA,
     PanelKind,
 )
 from app.model.cpu.kernels.rounded_rows import ROUNDED_BYTES, SCALE, SUMS, VALUES
@@ -269,6 +270,13 @@ def _multiply_int8_halves(
     by_rows(builder, rows, [x, stride, panel, blocks, sums], "int8h", _writes(INT8_HALVES))
 
 
+@of_integers(types.void)
+def _multiply_int8_minima(
+    builder: Any, rows: Any, x: Any, stride: Any, panel: Any, blocks: Any, sums: Any
+) -> None:
+    by_rows(builder, rows, [x, stride, panel, blocks, sums], "int8m", _writes(INT8_MINIMA))
+
+
 def _writes(kind: PanelKind) -> Callable[[Any, int], None]:
     return lambda function, rows: _write(function, kind, rows)
 
@@ -289,6 +297,11 @@ def _int8_halves(rows: int, x: int, stride: int, panel: int, blocks: int, sums: 
     _multiply_int8_halves(rows, x, stride, panel, blocks, sums)
 
 
+def _int8_minima(rows: int, x: int, stride: int, panel: int, blocks: int, sums: int) -> None:
+    _multiply_int8_minima(rows, x, stride, panel, blocks, sums)
+
+
 _ENTRIES = {
-    INT8: _int8, INT4: _int4, INT4_MINIMA: _int4_minima, INT8_HALVES: _int8_halves
+    INT8: _int8, INT4: _int4,
+    INT4_MINIMA: _int4_minima, INT8_HALVES: _int8_halves, INT8_MINIMA: _int8_minima,
 }  # fmt: skip

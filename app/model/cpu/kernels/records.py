@@ -31,7 +31,8 @@ WEIGHT = _record(
     "units", "unit_bytes", "input_bytes", "units_at_once", "rounds",
 )  # fmt: skip
 """A weight in panels: the address of its product (``panels.MULTIPLY``), its units in a panel, their
-bytes there and in a row of inputs, and whether that row is a rounded one (``rounded_rows``)."""
+bytes there and in a row of inputs, and how often that row is rounded (``rounded_rows``): not at
+all, to 8 bits, or to 16, which are two rows of 8."""
 WEIGHT_BYTES = WEIGHT.itemsize
 LAYER = _record(
     "hidden", "intermediate", "shifted", "norm", "mlp_norm", "gate_up", "down",

@@ -1,6 +1,8 @@
-/** Requests to begin with. The embedded demo model knows their tasks (app/demo/README.md). */
+/** Requests to begin with. The embedded demo models know their own tasks alone (app/demo/README.md); other models take any question. */
 
-import type { ConstraintKind } from "../state";
+import { computed, type ReadonlySignal } from "@preact/signals";
+
+import { model, seesImages, type ConstraintKind } from "../state";
 
 export interface Example {
   id: string;
@@ -11,6 +13,8 @@ export interface Example {
   /** The constraint: a JSON Schema, a regular expression, or a grammar. */
   constraint: unknown;
   confidence?: boolean;
+  /** The models that it suits; by default all. */
+  suits?: "demo" | "others";
   /** It is about pictures, which come from whoever tries it; shown where the model sees. */
   seen?: true;
 }
@@ -33,6 +37,7 @@ export const EXAMPLES: readonly Example[] = [
   },
   {
     id: "review",
+    suits: "demo",
     label: "Review, and how sure the model is",
     prompt:
       "Extract the review from: I bought the Greenford lamp last week. Bad. 2 stars. It has a weak battery and a noisy screen. Verified buyer.",
@@ -53,6 +58,7 @@ export const EXAMPLES: readonly Example[] = [
   },
   {
     id: "invoice",
+    suits: "demo",
     label: "Invoice with its items",
     prompt:
       "Extract the invoice from: Invoice INV-2041 of 2026-03-14 from Brightwater Supplies: 3 desk lamps at $24.50 each, 2 office chairs at $129.00 each. Total due: $331.50.",
@@ -85,6 +91,7 @@ export const EXAMPLES: readonly Example[] = [
   },
   {
     id: "event",
+    suits: "demo",
     label: "Event from an invitation",
     prompt:
       "Extract the event from: You are invited to the Spring Concert on 2026-04-18 at 19:30 in the Riverside Hall. Anna Keller and Tom Brandt will be there.",
@@ -104,6 +111,7 @@ export const EXAMPLES: readonly Example[] = [
   },
   {
     id: "character",
+    suits: "demo",
     label: "A character, made up",
     prompt: "Create a character sheet for Rowan Ashdown.",
     kind: "schema",
@@ -147,6 +155,7 @@ export const EXAMPLES: readonly Example[] = [
   },
   {
     id: "phone",
+    suits: "demo",
     label: "A regular expression: a phone number",
     prompt: "Extract the phone from: Mina Park, Acme Labs, mina@acme.example, (415) 555-0132.",
     kind: "regex",
@@ -154,6 +163,7 @@ export const EXAMPLES: readonly Example[] = [
   },
   {
     id: "grammar",
+    suits: "demo",
     label: "A Lark grammar: a verdict in a sentence",
     prompt: "Extract the review from: I love the Nordlicht kettle. 5 stars. Great handle.",
     kind: "grammar",
@@ -162,4 +172,86 @@ verdict: "good" | "bad" | "mixed"
 stars: /[1-5]/ (" star" | " stars")
 `,
   },
+  {
+    id: "sentiment",
+    suits: "others",
+    label: "What a review says, and how sure the model is",
+    prompt: "Is this review positive or negative? The battery died after two days and nobody answers my mails.",
+    kind: "schema",
+    constraint: { title: "Review", type: "object", properties: { sentiment: { enum: ["positive", "negative"] } }, required: ["sentiment"] },
+    confidence: true,
+  },
+  {
+    id: "order",
+    suits: "others",
+    label: "Order, quoted from a mail",
+    prompt: "Extract the order from: Please send 3 desk lamps and 2 office chairs to Maria Lopez in Madrid.",
+    kind: "schema",
+    constraint: {
+      title: "Order",
+      type: "object",
+      properties: {
+        customer: { type: "string", "x-verbatim": "words", minLength: 1 },
+        city: { type: "string", "x-verbatim": "words", minLength: 1 },
+        items: { type: "array", items: { $ref: "#/$defs/Item" }, minItems: 1, maxItems: 2 },
+      },
+      required: ["customer", "city", "items"],
+      $defs: {
+        Item: {
+          title: "Item",
+          type: "object",
+          properties: { product: { type: "string", "x-verbatim": "words", minLength: 1 }, quantity: { type: "integer", minimum: 1, maximum: 99 } },
+          required: ["product", "quantity"],
+        },
+      },
+    },
+  },
+  {
+    id: "place",
+    suits: "others",
+    label: "A question, answered as JSON",
+    prompt: "Describe the Sahara in one sentence, and say on which continent it is.",
+    kind: "schema",
+    constraint: {
+      title: "Place",
+      type: "object",
+      properties: {
+        description: { type: "string", maxLength: 160 },
+        continent: { enum: ["Africa", "Antarctica", "Asia", "Australia", "Europe", "North America", "South America"] },
+      },
+      required: ["description", "continent"],
+    },
+  },
+  {
+    id: "prose",
+    suits: "others",
+    label: "A question, answered in prose",
+    prompt: "What is the capital of Italy?",
+    kind: "none",
+    constraint: null,
+  },
+  {
+    id: "because",
+    suits: "others",
+    label: "A regular expression: yes or no, and why",
+    prompt: "Can penguins fly?",
+    kind: "regex",
+    constraint: "The answer is (yes|no), because [a-zA-Z ,']{10,80}\\.",
+  },
+  {
+    id: "sides",
+    suits: "others",
+    label: "A Lark grammar: pros and cons",
+    prompt: "What are pros and cons of working from home?",
+    kind: "grammar",
+    constraint: `start: "Pros: " item ", " item ". Cons: " item ", " item "."
+item: /[a-z][a-z ]{3,30}[a-z]/
+`,
+  },
 ];
+
+/** Those for the chosen model. */
+export const examples: ReadonlySignal<readonly Example[]> = computed(() => {
+  const others = /^(leapjson-demo|$)/.test(model.value) ? "others" : "demo";
+  return EXAMPLES.filter(({ suits, seen }) => suits !== others && (!seen || seesImages.value));
+});

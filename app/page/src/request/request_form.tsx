@@ -5,7 +5,7 @@ import { useSignal } from "@preact/signals";
 import { promptText, running, seesImages, systemText } from "../state";
 import { notSendable, race, run, stop } from "./actions";
 import { ConstraintField } from "./constraint_field";
-import { EXAMPLES } from "./examples";
+import { EXAMPLES, examples } from "./examples";
 import { showExample } from "./form";
 import { addPictures, filesOf, Pictures } from "./pictures";
 import { Prompt } from "./prompt";
@@ -79,7 +79,7 @@ function ExamplePicker() {
           if (found) showExample(found);
         }}
       >
-        {EXAMPLES.filter(({ seen }) => !seen || seesImages.value).map(({ id, label }) => (
+        {examples.value.map(({ id, label }) => (
           <option key={id} value={id}>
             {label}
           </option>

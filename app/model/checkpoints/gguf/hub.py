@@ -1,0 +1,76 @@
+"""GGUF files of the Hugging Face Hub, found by the part of a name that people give."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from app.core.errors import UnsupportedModel
+from app.core.gguf_file import parts_of
+from app.core.model_name import PART, gguf_on_hub, is_gguf
+from app.core.progress import SILENCE, Progress
+
+_DEFAULTS = ("Q4_K_M", "Q8_0")
+"""What is taken of a repository where no file is named, as llama.cpp has it; then the first one."""
+_NO_MODELS = re.compile(r"mmproj|imatrix", re.IGNORECASE)
+
+
+def file_on_disk(model: str, progress: Progress = SILENCE) -> str:
+    """Where the model lies: ``model`` itself, unless it names a GGUF file of the Hub.
+
+    That file, with all its parts, is fetched into the Hub's cache; where the Hub cannot be reached,
+    what is in the cache is taken. Raises ``UnsupportedModel``.
+    """
+    on_hub = gguf_on_hub(model)
+    if on_hub is None:
+        if is_gguf(model) and not Path(parts_of(model)[0]).exists():
+            raise UnsupportedModel(
+                f"there is no file {model}; a GGUF file of the Hub is named "
+                "owner/repository:Q4_K_M or owner/repository:file.gguf"
+            )
+        return model
+    from transformers.utils.hub import cached_file
+
+    from app.model.checkpoints.told_bars import telling_downloads
+
+    repository, name = on_hub
+    try:
+        names = parts_of(_chosen(repository, name))
+        with telling_downloads(progress) as downloads:
+            paths = [cached_file(repository, each, tqdm_class=downloads) for each in names]
+    except (OSError, ValueError) as error:
+        raise UnsupportedModel(
+            f"cannot find {name or 'a GGUF file'} in {repository}: {error}"
+        ) from error
+    return str(paths[0])
+
+
+def _chosen(repository: str, name: str) -> str:
+    """The file's name in the repository; of one in parts the first's."""
+    if name.endswith(".gguf"):
+        return name
+    there = [file for file in _files(repository) if file.endswith(".gguf")]
+    found = [file for file in there if not _NO_MODELS.search(Path(file).name)]
+    firsts = [file for file in found if parts_of(file)[0] == file]
+    for wanted in [name] if name else _DEFAULTS:
+        # Q4_K_M is neither in IQ4_K_M nor in Q4_K_M_L; the shortest name is the plainest.
+        pattern = re.compile(rf"(?<![A-Za-z0-9]){re.escape(wanted)}(?![A-Za-z0-9_])", re.IGNORECASE)
+        if fitting := [file for file in firsts if pattern.search(Path(file).name)]:
+            return min(fitting, key=lambda file: (len(PART.sub("", file)), file))
+    if name or not firsts:
+        raise ValueError(f"its GGUF files are {', '.join(sorted(firsts)) or 'none'}")
+    return min(firsts)
+
+
+def _files(repository: str) -> list[str]:
+    """Raises ``OSError`` where neither the Hub nor its cache has the repository."""
+    from huggingface_hub import list_repo_files, snapshot_download
+
+    try:
+        return list(list_repo_files(repository))
+    except Exception as error:  # the client's own are of several families, by what it is built on
+        try:
+            cached = Path(snapshot_download(repository, local_files_only=True))
+        except OSError:
+            raise OSError(f"the Hub says: {error}") from error
+        return [str(file.relative_to(cached)) for file in cached.rglob("*.gguf")]
