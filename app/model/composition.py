@@ -19,7 +19,7 @@ from app.model.checkpoints.loading import read_config
 from app.model.checkpoints.stored_quantization import require_no_growth, weight_bytes
 from app.model.checkpoints.stored_weights import run_as_stored, stored_parameters
 from app.model.config import ModelConfig
-from app.model.cpu.cores import granted_cores
+from app.model.cpu.cores import granted_cores, granted_memory
 from app.model.cpu.sampling import CpuSampler
 from app.model.cpu.weights import held_bytes
 from app.model.cuda.memory import CudaMemory, MemoryBudget
@@ -54,6 +54,8 @@ if TYPE_CHECKING:
     from app.model.cuda.graphs import CudaSteps
 
 _CPU_CACHE_BYTES = 1 << 30
+_CPU_CACHE_SHARE = 1 / 8
+"""Of the memory limit: a container of 4 GiB has to hold weights, schemas and workers as well."""
 _BOUNDLESS_LEN = 1 << 15
 """Positions a sequence may have where neither a setting, nor the model, nor a cache says."""
 
@@ -131,7 +133,8 @@ def _load(
     with progress.stage("trying draws"):
         sampler = _sampler(vocab_size, device, dtype)
     if budget is None:
-        own = _CPU_CACHE_BYTES * (2 if loaded.recurrent.shapes else 1)
+        own = min(_CPU_CACHE_BYTES, int(granted_memory() * _CPU_CACHE_SHARE))
+        own *= 2 if loaded.recurrent.shapes else 1
         cache_bytes = config.kv_cache_bytes or own
     else:
         cache_bytes = _rehearsed(
@@ -181,6 +184,7 @@ def _load(
             quantized=prepared.quantized,
             cuda_graphs=0 if graphs is None else graphs.count,
             cache_tokens=cache_tokens or 0,
+            cache_bytes=storage.nbytes + (0 if states is None else states.nbytes),
             window_tokens=tuple([g.num_blocks * config.block_size for g in groups[1:]]),
             max_model_len=max_model_len,
             spare_tokens=spare_tokens(device),

@@ -52,6 +52,8 @@ class RunnerDescription:
     """Tokens whose computation takes as long as reading the weights once."""
     weight_bytes: Mapping[str, int] = field(default_factory=dict)
     """Memory of all weights, by the name of their type."""
+    cache_bytes: int = 0
+    """Memory of the KV cache and of recurrent states once all of it has been used."""
     quantized: str = ""
     """Kinds of quantised weights that run by our own kernels, and how many layers each has."""
     window_tokens: tuple[int, ...] = ()

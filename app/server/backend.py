@@ -59,6 +59,8 @@ class Backend:
     """How many GPU kernels were compiled while serving."""
     weight_bytes: Mapping[str, int] = field(default_factory=dict)
     """Memory of the model's weights, by the name of their type."""
+    host_cache_bytes: int = 0
+    """Memory of the KV cache that is taken as it is used: the CPU's."""
     compile_arguments: tuple[Any, ...] = ()
     """What ``compile_target`` gets after each specification."""
     warm_up: ConstraintSpec | None = None
@@ -160,6 +162,7 @@ def _load(settings: Settings, observer: StepObserver, progress: Progress) -> Bac
         adapters=[] if slots is None else _loaded(settings, slots.identities),
         kernel_compilations=lambda: runner.kernel_compilations,
         weight_bytes=description.weight_bytes,
+        host_cache_bytes=description.cache_bytes if device.type == "cpu" else 0,
         compile_arguments=(compiler.limits,),
         watch=runner.watch,
         close=runner.close,

@@ -24,7 +24,7 @@ from app.http.middleware.auth import ApiKeys, read_api_keys
 from app.page import STATIC_PATH
 from app.server.backend import Backend
 from app.server.preload import Preload, warm
-from app.server.readings import readings
+from app.server.readings import memory_bounds, readings
 from app.server.settings import Settings
 from app.server.sight import sight_of
 from app.serving.adapters import Adapters
@@ -182,7 +182,15 @@ def assemble(
         max_bytes=settings.schema_registry_bytes,
     )
     graphs = Graphs(draw=draw, walk=walk)
-    metrics.watch(readings(backend, constraints, bindings, worker, admission, pool, sight))
+    bounds = memory_bounds(settings, backend)
+    metrics.watch(readings(backend, constraints, bindings, worker, admission, pool, sight, bounds))
+    logger.info(
+        "memory: %s; at most %.1f GiB together, and %d compile workers of at most %.1f GiB each",
+        ", ".join([f"{part} {size / 2**30:.2f} GiB" for part, size in bounds.items() if size]),
+        sum(bounds.values()) / 2**30,
+        settings.compile_workers,
+        settings.compile_memory_bytes / 2**30,
+    )
 
     traces = open_traces(settings.otlp_endpoint, model=settings.served_model)
 

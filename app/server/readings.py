@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
 from functools import partial
+from pathlib import Path
 
 from app.core.images import SightCounts
 from app.server.backend import Backend
+from app.server.settings import Settings
 from app.serving.admission import Admission
 from app.serving.compiling.bindings import Bindings
 from app.serving.compiling.cache import ConstraintCache
@@ -13,6 +17,21 @@ from app.serving.service import Sight
 from app.serving.worker import EngineWorker
 from app.serving.workers.pool import WorkerPool
 from app.telemetry.metrics import Reading
+
+_STATM = Path("/proc/self/statm")
+
+
+def memory_bounds(settings: Settings, backend: Backend) -> dict[str, int]:
+    """Bytes that the process holds now, and that each of its caches may come to hold."""
+    pages = int(_STATM.read_text().split()[1]) if _STATM.exists() else 0
+    return {
+        "start": pages * os.sysconf("SC_PAGE_SIZE"),
+        "kv_cache": backend.host_cache_bytes,
+        "schemas": settings.schema_cache_bytes,
+        "registered_schemas": settings.schema_registry_bytes,
+        "verbatim": settings.verbatim_cache_bytes,
+        "images": settings.image_cache_bytes if backend.eyes is not None else 0,
+    }
 
 
 def readings(
@@ -23,6 +42,7 @@ def readings(
     admission: Admission,
     pool: WorkerPool,
     sight: Sight | None,
+    bounds: Mapping[str, int],
 ) -> list[Reading]:
     engine = backend.engine
     return [
@@ -70,6 +90,12 @@ def readings(
             Reading("model_weight_bytes", "Memory of the model's weights, by their type.",
                     partial(float, size), {"dtype": dtype})
             for dtype, size in backend.weight_bytes.items()
+        ],
+        *[
+            Reading("memory_bound_bytes",
+                    "Resident memory at the start, and the most that each cache may add.",
+                    partial(float, size), {"part": part})
+            for part, size in bounds.items()
         ],
     ]  # fmt: skip
 

@@ -116,8 +116,9 @@ class Settings(BaseSettings):
     """Maximum tokens of a prompt and its answer together; by default what the model and the memory
     allow."""
     kv_cache_bytes: Bytes | None = None
-    """Memory for the KV cache and the states of recurrent layers, in bytes; by default sized from
-    free memory."""
+    """Memory for the KV cache and the states of recurrent layers, in bytes; by default the GPU's
+    free memory, or on a CPU an eighth of the memory limit and at most 1 GiB (twice that with
+    recurrent layers)."""
     kv_cache_dtype: KvCacheDTypeName = "auto"
     """Data type of the KV cache: auto is the data type of the model, fp8 halves it (CUDA only)."""
     kv_block_size: Count = 16

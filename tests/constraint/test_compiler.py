@@ -1,15 +1,18 @@
 from __future__ import annotations
 
+import gc
 import json
+import pickle
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from app.constraint import Compiler, JsonSchema, Regex
+from app.constraint import Compiler, JsonSchema, Regex, compile_program, read_document
+from app.core.constraint import ConstraintSpec
 from app.core.errors import ConstraintTooComplex
-from app.core.specs import Choice
+from app.core.specs import Choice, Grammar
 from tests.fakes import ByteVocabulary
 
 KERNELS = """
@@ -83,3 +86,55 @@ def test_a_bounded_look_ahead_and_its_copies_share_the_work_they_may_do() -> Non
         look_ahead()
     state.accept_bytes(b"abxcya" * 50 + b"x")
     assert state.is_complete
+
+
+_TEXT = {"type": "string"}
+_OBJECT = {
+    "type": "object",
+    "properties": {
+        "code": {"type": "string", "pattern": "^[^x]*xy$"},
+        "tags": {"type": "array", "items": {"enum": ["a", "ab"]}, "uniqueItems": True},
+        "quote": {"type": "string", "x-verbatim": True},
+    },
+    "required": ["code", "tags", "quote"],
+    "additionalProperties": {"anyOf": [_TEXT, {"type": "number", "multipleOf": 0.5}]},
+}
+FREED: list[tuple[ConstraintSpec, bytes]] = [
+    (JsonSchema(_OBJECT), b'{"code": "axy", "tags": ["a", "ab"], "quote": "he said", "b": 1.5}'),
+    (JsonSchema({"type": "array", "items": _TEXT, "uniqueItems": True}), b'["a", "ab"]'),
+    (JsonSchema({"if": {"properties": {"a": _TEXT}}, "then": {"minProperties": 1}}), b'{"ab": 1}'),
+    (Regex("(a|ab)*[0-9]{2,5}"), b"aab123"),
+    (Choice(["yes", "no", "yes and no"]), b"yes and no"),
+    (Grammar('root ::= "(" root ")" | [a-z]+'), b"((ab))"),
+]
+
+
+@pytest.mark.parametrize(("spec", "answer"), FREED)
+def test_a_constraint_is_freed_without_the_garbage_collector(
+    spec: ConstraintSpec, answer: bytes
+) -> None:
+    """The server hides programs from the collector, so a cycle would never be freed."""
+    compiler = Compiler(ByteVocabulary())
+    program = pickle.dumps(compile_program(spec, compiler.limits))
+    gc.collect()
+    gc.disable()
+    try:
+        constraint = compiler.link(pickle.loads(program))
+        documents = {hole.source: read_document(["he said"], False) for hole in constraint.holes}
+        state = (constraint.bind(documents) if documents else constraint).start()
+        for byte in answer:
+            state.mask()
+            state.mask(budget=state.shortest_tokens())
+            state.can_extend(b"a")
+            state.copy().forced()
+            state.accept_bytes(bytes([byte]))
+        assert state.is_complete
+        gc.set_debug(gc.DEBUG_SAVEALL)
+        del constraint, documents, state
+        gc.collect()
+        left = {type(each).__qualname__ for each in gc.garbage if "app." in type(each).__module__}
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+        gc.enable()
+    assert not left

@@ -86,7 +86,7 @@ class Automaton:
         """Memory for tables and (estimated) expressions, in bytes. Any thread may read it."""
         tables = 1024 * max(16, self._row_count) + 5 * len(self.rows)
         states = 110 * len(self._expressions) + 220 * len(self.pool)
-        states += 130 * self.pool.num_notes + 240 * len(self.steps)
+        states += 130 * self.pool.num_notes + 80 * len(self.steps)
         return tables + states + self.derivatives.nbytes
 
     def state(self, expression: Expression) -> State:

@@ -53,7 +53,7 @@ class Masks:
         self.index = index
         self._distances = distances
         self._walks = Walks(automaton, index.longest)
-        self._parts = Parts(automaton, index, self._walks, self._whole)
+        self._parts = Parts(automaton, index, self._walks)
         self._masks: dict[State, Mask] = {}
         self._shared: dict[InString, Mask] = {}
         self._far_bytes: dict[State, int] = {}
@@ -177,7 +177,7 @@ class Masks:
 
     def _new_mask(self, state: State) -> Mask:
         mask = self.index.new_mask()
-        far = self._parts.fill(state, mask)
+        far = self._parts.fill(state, mask, self._whole)
         if far is None:
             found = self._walks.all(self.index.trie, state)
             self._far_bytes[state] = self._farthest_bytes(found, 0)

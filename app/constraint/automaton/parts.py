@@ -44,13 +44,10 @@ Whole = Callable[[State], tuple[Mask, int]]
 class Parts:
     """Puts masks together, of one automaton over one vocabulary. One thread at a time."""
 
-    def __init__(
-        self, automaton: Automaton, index: VocabularyIndex, walks: Walks, whole: Whole
-    ) -> None:
+    def __init__(self, automaton: Automaton, index: VocabularyIndex, walks: Walks) -> None:
         self._automaton = automaton
         self._index = index
         self._walks = walks
-        self._whole = whole
         self._plainness = Plainness(automaton.derivatives, automaton.characters)
         self._numbering = Numbering(automaton.pool, index.heads)
         self._counted = Counted(automaton, index)
@@ -74,11 +71,12 @@ class Parts:
         """See ``Plainness.split``."""
         return self._plainness.split(expression)
 
-    def fill(self, state: State, mask: Mask) -> int | None:
+    def fill(self, state: State, mask: Mask, whole: Whole) -> int | None:
         """Set the tokens allowed in ``state``, but for duplicates and ends, in an empty ``mask``.
 
-        Returns how many bytes a completion has at most after any of them; None where there would
-        be too many parts, and ``mask`` is to be thrown away.
+        ``whole`` is not kept: it is a method of the object that has these parts, and constraints
+        hold no cycles. Returns how many bytes a completion has at most after any of the tokens;
+        None where there would be too many parts, and ``mask`` is to be thrown away.
         """
         pool, derivatives = self._automaton.pool, self._automaton.derivatives
         start = self._automaton.expression(state)
@@ -109,7 +107,7 @@ class Parts:
                 else:
                     members = self._members(head, tail)
                     if not members:
-                        far = max(far, self._split(pool.concatenate(head, tail), text, mask))
+                        far = max(far, self._split(pool.concatenate(head, tail), text, mask, whole))
                     others = [(member, behind, text) for member, behind in members]
             for other in others:
                 if other not in seen:
@@ -157,7 +155,7 @@ class Parts:
                 members = (*(m for m in members if m not in several), pool.concatenate(union, end))
         return members
 
-    def _split(self, here: Expression, text: bytes, mask: Mask) -> int:
+    def _split(self, here: Expression, text: bytes, mask: Mask, whole: Whole) -> int:
         """Tokens of an expression that is a head and something behind it; returns ``far``."""
         automaton, pool = self._automaton, self._automaton.pool
         split = self._plainness.split(here)
@@ -165,13 +163,13 @@ class Parts:
             return self._walked(here, text, mask)
         head, tail = split or (here, pool.epsilon)
         if not text and self._is_text(head) and automaton.leading_literal(tail)[:1] == b'"':
-            whole, far = self._whole(automaton.state(here))
-            mask |= whole
+            allowed, far = whole(automaton.state(here))
+            mask |= allowed
             return far
         if pool.kinds[head] == Kind.INTERSECTION:
             names = self._but_words(head)
             if names is not None and automaton.leading_literal(tail)[:1] == b'"':
-                return self._text_but(head, *names, tail, text, mask)
+                return self._text_but(head, *names, tail, text, mask, whole)
         return self._head_and_tail(here, head, tail, text, mask)
 
     def _is_text(self, head: Expression) -> bool:
@@ -206,6 +204,7 @@ class Parts:
         tail: Expression,
         text: bytes,
         mask: Mask,
+        whole: Whole,
     ) -> int:
         """Tokens of any text but ``words`` and then ``tail``, which begins with a quote.
 
@@ -214,7 +213,7 @@ class Parts:
         trie = self._index.trie
         allowed = self._index.new_mask()
         pool = self._automaton.pool
-        far = self._split(pool.concatenate(star, tail), text, allowed)
+        far = self._split(pool.concatenate(star, tail), text, allowed, whole)
         known = self._spelled.get((head, text))
         if known is None:
             self._automaton.derivatives.spend(len(words) // 2)

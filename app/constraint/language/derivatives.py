@@ -76,7 +76,7 @@ class Derivatives(Rows):
     def nbytes(self) -> int:
         known = 9 * len(self._lengths) + 40 * (len(self._pruned) + len(self._given_up))
         ways = len(self._next) + len(self._ways)
-        return super().nbytes + known + 200 * ways + 250 * len(self.weights)
+        return super().nbytes + known + 110 * ways + 140 * len(self.weights)
 
     def live_row(self, expression: Expression) -> Row:
         """``row`` without the derivatives from which no string can be finished. Memoised."""

@@ -80,7 +80,7 @@ class Rows:
     def nbytes(self) -> int:
         """Memory for rows, in bytes, estimated. Any thread may read it."""
         notes = len(self._joined) + len(self._united) + len(self._met)
-        return 400 * len(self._rows) + 2_200 * len(self._dense) + 200 * notes
+        return 220 * len(self._rows) + 2_200 * len(self._dense) + 110 * notes
 
     def row(self, expression: Expression) -> Row:
         """Every next byte and the derivative it leads to. Memoised; not to be changed."""

@@ -32,16 +32,16 @@ class _PieceParts(Parts):
     """Parts of masks, pieces among them."""
 
     def __init__(
-        self, automaton: PieceAutomaton, index: VocabularyIndex, walks: PieceWalks, whole: Whole
+        self, automaton: PieceAutomaton, index: VocabularyIndex, walks: PieceWalks
     ) -> None:
-        super().__init__(automaton, index, walks, whole)
+        super().__init__(automaton, index, walks)
         self._pieces = automaton
         self._piece_walks = walks
 
-    def _split(self, here: Expression, text: bytes, mask: Mask) -> int:
+    def _split(self, here: Expression, text: bytes, mask: Mask, whole: Whole) -> int:
         inside = self._pieces.begins_with_piece(here)
         if inside is None:
-            return super()._split(here, text, mask)
+            return super()._split(here, text, mask, whole)
         trie, reached = self._index.trie, Reached()
         node, end, _ = trie.below(text)
         self._piece_walks.pieces(trie, node, end, Ways((inside,), DEAD), reached)
@@ -58,7 +58,7 @@ class PieceMasks(Masks):
     ) -> None:
         super().__init__(automaton, index, distances)
         self._walks: PieceWalks = PieceWalks(automaton, index)
-        self._parts = _PieceParts(automaton, index, self._walks, self._whole)
+        self._parts = _PieceParts(automaton, index, self._walks)
 
     def walk_beginnings(self) -> None:
         """Walk from where each hole begins, which is what first masks take longest for.

@@ -1,4 +1,4 @@
-"""How many cores a container may use, which torch does not ask: it counts those of the machine."""
+"""Cores and memory that a container may use; torch counts those of the machine."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 _QUOTA = Path("/sys/fs/cgroup/cpu.max")
+_MEMORY = Path("/sys/fs/cgroup/memory.max")
 
 
 def granted_cores(quota: Path = _QUOTA) -> int:
@@ -25,3 +26,15 @@ def granted_cores(quota: Path = _QUOTA) -> int:
     except (OSError, ValueError, ZeroDivisionError):
         pass  # no control group, or an older kind
     return cores
+
+
+def granted_memory(limit: Path = _MEMORY) -> int:
+    """Bytes of memory this process may use: the machine's, or the limit of its control group (v2).
+
+    Source: Linux, Documentation/admin-guide/cgroup-v2.rst.
+    """
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    try:
+        return min(memory, int(limit.read_text()))
+    except (OSError, ValueError):  # no control group, an older kind, or "max"
+        return memory

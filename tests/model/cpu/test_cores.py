@@ -1,4 +1,4 @@
-"""The limit of a container is read as the kernel writes it."""
+"""The limits of a container are read as the kernel writes them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from app.model.cpu.cores import granted_cores
+from app.model.cpu.cores import granted_cores, granted_memory
 
 ALL = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
@@ -33,3 +33,15 @@ def test_the_cores_granted_are_whole_ones_and_at_least_one(
 
 def test_without_a_control_group_the_cores_are_those_of_the_process(tmp_path: Path) -> None:
     assert granted_cores(tmp_path / "missing") == ALL
+
+
+def test_the_memory_granted_is_the_limit_of_the_control_group(tmp_path: Path) -> None:
+    machine = granted_memory(tmp_path / "missing")
+    written = tmp_path / "memory.max"
+    for text, granted in [
+        ("max\n", machine),
+        (f"{machine // 4}\n", machine // 4),
+        (f"{machine * 4}\n", machine),
+    ]:
+        written.write_text(text)
+        assert granted_memory(written) == granted
