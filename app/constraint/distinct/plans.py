@@ -90,7 +90,10 @@ class Plans:
                     return None
                 done += found[0]
                 place = found[1]
-                text, position = self._automaton.shortest(place.state), 0
+                if text.startswith(found[0], position):
+                    position += len(found[0])
+                else:
+                    text, position = self._automaton.shortest(place.state), 0
                 continue
             if position == len(text):
                 return bytes(done)
