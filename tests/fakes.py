@@ -125,6 +125,8 @@ class ByteTokenizer:
         messages: Sequence[Mapping[str, Any]],
         tools: Sequence[Mapping[str, Any]] | None = None,
         options: Mapping[str, Any] | None = None,
+        *,
+        opens: bool = True,
     ) -> RenderedPrompt:
         text = "".join(message["content"] for message in messages)
         return RenderedPrompt(self.encode(text), text[-64:])

@@ -26,6 +26,7 @@ from app.answer.pieces import (
     End,
     Inexact,
     Piece,
+    PromptTokens,
     Reasoning,
     Spans,
     TextPiece,
@@ -46,10 +47,12 @@ class ChoiceReader:
         confidence: ConfidenceReader | None = None,
         spans: SpanReader | None = None,
         custom: Collection[str] = (),
+        given: str = "",
         *,
         shows_reasoning: bool = True,
     ) -> None:
-        """``reader`` None: nothing but content can come, and nothing is looked for.
+        """``reader`` None: nothing but content can come, and nothing is looked for. It has read
+        ``given``, which the client has begun the answer with and is not told of.
 
         ``call_ids``: of calls, in OpenAI's form where not given. ``confidence`` and ``spans``:
         where asked for. ``custom``: the names of tools whose calls have an input.
@@ -69,8 +72,11 @@ class ChoiceReader:
         self._open_calls = 0
         self._waiting: deque[tuple[int, AnswerToken]] = deque()
         """Tokens that no piece has reached yet, and where their first bytes are."""
-        self._received = 0
-        """Bytes of all tokens so far."""
+        self._given = len(given)
+        """Characters."""
+        self._received = len(given.encode())
+        """Bytes of all tokens so far, and of what was given."""
+        self._decoder.decode(given.encode())
 
     def read(self, chunks: Sequence[TokenChunk]) -> Delta:
         """What ``chunks`` add together, one or more in their order.
@@ -92,7 +98,9 @@ class ChoiceReader:
                 self._received += len(token.data)
             found = self._reader.push(text)
             if reason is not None:
-                found += self._reader.finish()
+                found += self._reader.finish(cut=reason == "length")
+            if self._given:
+                found = [piece for each in found if (piece := self._behind_given(each))]
             pieces = [self._with_own(piece) for piece in found]
         if self._confidence is not None:
             self._confidence.read(chunks, text, pieces)
@@ -102,6 +110,8 @@ class ChoiceReader:
             pieces = [self._with_input(piece) for piece in pieces]
         if not self._shows_reasoning:
             pieces = [each for each in pieces if not isinstance(each, Reasoning)]
+        if chunks[0].prompt:
+            pieces = [PromptTokens(chunks[0].prompt), *pieces]
         if reason is not None:
             pieces += self._measured()
             assert reason in ("stop", "length")
@@ -127,6 +137,13 @@ class ChoiceReader:
         if self._spans is not None and spans is not None and self._spans.listed:
             found.append(Spans(spans))
         return found
+
+    def _behind_given(self, piece: TextPiece) -> TextPiece | None:
+        """What of a piece is new: the reader may have held back the end of what was given."""
+        if piece.start < self._given and isinstance(piece, Content | Reasoning):
+            text = piece.text[self._given - piece.start :]
+            return type(piece)(text, self._given) if text else None
+        return piece
 
     def _with_own(self, piece: TextPiece) -> TextPiece:
         """``piece``, content with its tokens and a call with an id; counts tokens of reasoning."""

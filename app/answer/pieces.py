@@ -197,6 +197,14 @@ class Fields:
     """In the order of their ends."""
 
 
+@dataclass(slots=True)
+class PromptTokens:
+    """The tokens of the prompt, with what the model thought of each: comes first, if at all."""
+
+    tokens: Sequence[AnswerToken]
+    """The log-probability of the first means nothing."""
+
+
 @dataclass(frozen=True, slots=True)
 class End:
     """The answer is over: the last piece, and only that."""
@@ -212,7 +220,7 @@ TextPiece = Content | Reasoning | CallStart | CallArguments | CallEnd
 Measurement = Confidences | Inexact | Spans
 """What is told of the values of an answer."""
 
-Piece = TextPiece | Fields | Origins | Measurement | End
+Piece = TextPiece | Fields | Origins | PromptTokens | Measurement | End
 
 
 @dataclass(slots=True)

@@ -16,17 +16,18 @@ from app.answer.choice import ChoiceReader
 from app.answer.confidence_reader import ConfidenceReader, ContentKind
 from app.answer.fields import ClosedValue, FieldReader, ValueScanner
 from app.answer.formats.chat import ChatFormat
-from app.answer.formats.reasoning import BARE
+from app.answer.formats.reasoning import BARE, NEWLINES_BEFORE_ANSWER
 from app.answer.language import answer, free_content, is_open_ended, with_reasoning
 from app.answer.locator import AnswerLocator
-from app.answer.pieces import CallArguments, CallStart, Content
-from app.answer.prompt import Opening, opening
+from app.answer.pieces import CallArguments, CallStart, Content, Delta
+from app.answer.prompt import Begun, Opening, opening
 from app.answer.reader import AnswerReader
 from app.answer.reasoning import AS_IT_IS, UNTAUGHT, ReasoningUse
 from app.answer.spans import Quotable, SpanReader
 from app.answer.tools import ToolUse
 from app.core.composite import Composite
 from app.core.constraint import ConstraintSpec
+from app.core.errors import InvalidRequest
 from app.core.images import PromptImages
 from app.core.request import JsonLocator, ThinkingBudget
 from app.core.specs import Choice, Grammar, JsonObject, JsonSchema, Regex
@@ -56,6 +57,10 @@ class AnswerPlan:
     """Whether the prompt tells the content's schema; False: it was left out for its length."""
     images: PromptImages | None = None
     """What is seen in places of the prompt."""
+    begun: Begun | None = None
+    """What the client has begun the answer with."""
+    given: str = ""
+    """The text of that, with the marks around it: the prompt ends with it."""
 
     @classmethod
     def of(
@@ -99,6 +104,41 @@ class AnswerPlan:
             prompt.images,
         )
 
+    def begin(self, begun: Begun, encode: Callable[[str], Sequence[int]]) -> AnswerPlan:
+        """The plan of answers that go on from ``begun``; ``encode`` splits their text in tokens.
+
+        Raises ``InvalidRequest`` where it begins a call, or reasoning where there is none.
+        """
+        reasoning, around = self.format.reasoning, self.format.content
+        given = around.begin + begun.content
+        reasons = reasoning is not None and self.opening != "closed"
+        if not begun.content and not reasons:
+            raise InvalidRequest(
+                "the answer was begun with reasoning, and none comes here; begin it with content",
+                role="prompt",
+            )
+        if reasoning is not None and reasons:
+            line = "\n" if reasoning.end.startswith("</") else ""
+            thought = begun.reasoning
+            if self.opening != "open":
+                thought = reasoning.begin + (f"{line}{thought}" if thought else "")
+            if not begun.content:
+                given = thought
+            elif self.opening == "possible" and not begun.reasoning:
+                given = reasoning.unreasoned + given
+            else:
+                behind = reasoning.then or "\n" * NEWLINES_BEFORE_ANSWER
+                given = f"{thought}{line}{reasoning.end}{behind}{given}"
+        prompt = [*self.prompt, *encode(given)]
+        plan = replace(self, prompt=prompt, begun=begun, given=given)
+        reader = plan._answer_reader()
+        reader.push(given)
+        if reader.in_calls:
+            raise InvalidRequest(
+                "the answer was begun with the mark of a call; begin it with text", role="prompt"
+            )
+        return plan
+
     @property
     def image_tokens(self) -> int:
         """Tokens of the prompt that stand for images."""
@@ -110,7 +150,9 @@ class AnswerPlan:
         reasoning = self.format.reasoning
         if reasoning is None or self.opening == "closed" or self.constraint is None:
             return None
-        begin = "" if self.opening == "open" else reasoning.begin
+        if self.begun is not None and self.begun.content:
+            return None
+        begin = "" if self.opening == "open" or self.given else reasoning.begin
         kept, limit = max_tokens // ANSWER_SHARE, self.reasoning.limit(max_tokens)
         if limit is not None:
             kept = max(max_tokens - limit, 0)
@@ -159,19 +201,26 @@ class AnswerPlan:
         if self._is_content_alone:
             return ChoiceReader(index, None, confidence=confidences, spans=spans)
         reader = self._answer_reader()
+        reader.push(self.given)
         tools = () if self.tools is None else self.tools.tools
         custom = frozenset(tool.name for tool in tools if tool.custom)
         ids = self.format.tools.ids
         shown = self.reasoning.shown
-        return ChoiceReader(index, reader, ids, confidences, spans, custom, shows_reasoning=shown)
+        return ChoiceReader(
+            index, reader, ids, confidences, spans, custom, self.given, shows_reasoning=shown
+        )
 
     def field_reader(self) -> FieldReader:
         """What finds the values of a choice as they become whole."""
-        return FieldReader(content=self._content_is == "json")
+        fields = FieldReader(content=self._content_is == "json")
+        if self.begun is not None:
+            fields.read(Delta(0, [Content(self.begun.content)]))
+        return fields
 
     def closed_value(self, choice: int, text: bytes) -> ClosedValue | None:
         """The JSON value that is being written where ``text``, an answer's beginning, ends."""
-        whole, name, written = text.decode(errors="ignore"), None, list[str]()
+        whole = self.given + text.decode(errors="ignore")
+        name, written = None, list[str]()
         is_json = self._content_is == "json"
         if self._is_content_alone:
             written.append(whole)

@@ -37,12 +37,21 @@ Otherwise, answer with text."""  # noqa: E501
 
 
 @dataclass(frozen=True, slots=True)
+class Begun:
+    """The beginning of an answer, from which the model goes on."""
+
+    content: str
+    """"": it is still reasoning."""
+    reasoning: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Conversation:
     """Messages for the chat template, whose last one the model answers."""
 
     messages: Sequence[Mapping[str, Any]]
     """In OpenAI's form: role, content, name, tool_calls, tool_call_id; content as text with marks
-    for images, and the arguments of calls as objects."""
+    for images, and the arguments of calls as objects, or as text where they are none."""
     tools: Sequence[FunctionTool] = ()
     """What the prompt shows the model; calls are admitted by the constraint alone."""
     template_options: Mapping[str, Any] = field(default_factory=dict)
@@ -54,6 +63,10 @@ class Conversation:
     """What the prompt tells of the answer's schema; None: nothing, nor should it."""
     images: Sequence[ImageSource] = ()
     """Those that marks in the messages stand for, in their order."""
+    begun: Begun | None = None
+    """What the answer begins with, behind all messages."""
+    opens: bool = True
+    """Whether the prompt opens a message of the assistant's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +107,28 @@ def render(
             tokens = tokenizer.encode_prompt(text, add_special_tokens=add_special_tokens)
             return RenderedPrompt(tokens)
     given = prepare(prompt, format)
-    return tokenizer.render_chat(given.messages, given.tools, given.options)
+    for _ in range(2):
+        try:
+            return tokenizer.render_chat(
+                given.messages, given.tools, given.options, opens=prompt.opens
+            )
+        except InvalidRequest:
+            if format.arguments_as_text or not _wrap_texts(given.messages):
+                raise
+    raise AssertionError("nothing is left to be wrapped")
+
+
+def _wrap_texts(messages: Sequence[Mapping[str, Any]]) -> bool:
+    """Make objects of arguments that are a text, for a template that goes through their members.
+
+    Whether there were any.
+    """
+    calls = [call for each in messages for call in each.get("tool_calls", ())]
+    found = [call for call in calls if isinstance(call["function"]["arguments"], str)]
+    for call in found:
+        text = call["function"]["arguments"]
+        call["function"] = {**call["function"], "arguments": {"arguments": text}}
+    return bool(found)
 
 
 def passages(prompt: Prompt) -> Sequence[Passage]:
@@ -269,7 +303,9 @@ def _fit_ids(messages: Sequence[dict[str, Any]], ids: CallIds) -> None:
 def _write_arguments(messages: Sequence[dict[str, Any]]) -> None:
     for message in messages:
         for call in message.get("tool_calls", ()):
-            arguments = json.dumps(call["function"]["arguments"], ensure_ascii=False)
+            arguments = call["function"]["arguments"]
+            if not isinstance(arguments, str):
+                arguments = json.dumps(arguments, ensure_ascii=False)
             call["function"] = {**call["function"], "arguments": arguments}
 
 

@@ -88,17 +88,17 @@ class AnswerReader:
         sure = self._step == self._read_content and self._trigger is None
         return self._incoming.position if sure and not self._incoming.text else None
 
-    def finish(self) -> list[TextPiece]:
-        """What was held back: half a mark is text after all."""
+    def finish(self, *, cut: bool = False) -> list[TextPiece]:
+        """What was held back: half a mark is text after all, unless the answer was cut there."""
         if not self._nothing:
-            return self._rest()
+            return self._rest(cut)
         self._nothing = ""  # no calls come any more
-        return [*self.push(""), *self._rest()]
+        return [*self.push(""), *self._rest(cut)]
 
-    def _rest(self) -> list[TextPiece]:
+    def _rest(self, cut: bool) -> list[TextPiece]:
         text, start = self._incoming.take_all()
         between = (self._read_newlines, self._read_then, self._read_rest)
-        if not text or self._step in between:
+        if not text or self._step in between or (cut and text.strip(_BLANKS)):
             return []
         begins = (self._around.begin, *self._around.other_begins) if self._around.begin else ()
         if self._step != self._read_content and any(each.startswith(text) for each in begins):

@@ -27,8 +27,13 @@ class RelaxedAnswers:
     """Collects the texts of one request's answers that a relaxed schema is about."""
 
     def __init__(
-        self, relaxed: Sequence[Relaxation], content: ConstraintSpec | None, tools: ToolUse | None
+        self,
+        relaxed: Sequence[Relaxation],
+        content: ConstraintSpec | None,
+        tools: ToolUse | None,
+        begun: str = "",
     ) -> None:
+        """``begun``: what the client has begun the content with."""
         functions = {} if tools is None else {subject_of(each.name): each for each in tools.tools}
         self.warnings: list[Warned] = []
         self._schemas: dict[str | None, object] = {}
@@ -41,6 +46,7 @@ class RelaxedAnswers:
                 self._schemas[name] = objects_of(tool.parameters)
             elif isinstance(content, JsonSchema):
                 self._schemas[name] = content.schema
+        self._begun = begun
         self._contents: dict[int, list[str]] = {}
         self._calls: dict[tuple[int, int], tuple[str, list[str]]] = {}
 
@@ -49,7 +55,7 @@ class RelaxedAnswers:
         for piece in delta.pieces:
             match piece:
                 case Content(text=text) if text and None in self._schemas:
-                    self._contents.setdefault(delta.index, []).append(text)
+                    self._contents.setdefault(delta.index, [self._begun]).append(text)
                 case CallStart(index=number, name=name) if name in self._schemas:
                     self._calls[delta.index, number] = name, []
                 case CallArguments(index=number, text=text):

@@ -133,9 +133,11 @@ class PromptTooLong(InvalidRequest):
         prompt_tokens: int,
         room: int,
         max_tokens: int | None = None,
+        needed: int | None = None,
         image_tokens: int = 0,
     ) -> None:
-        """All in tokens. ``room`` is for both; None: the prompt leaves none for any answer.
+        """All in tokens. ``room`` is for the prompt and ``max_tokens``, or for the prompt and the
+        ``needed`` ones of the shortest valid answer; neither: it leaves none for any answer.
 
         ``image_tokens``: those of the prompt that stand for images.
         """
@@ -143,22 +145,50 @@ class PromptTooLong(InvalidRequest):
         self.image_tokens = image_tokens
         self.room = room
         self.max_tokens = max_tokens
+        self.needed = needed
         role: Role = "prompt" if max_tokens is None else "max_tokens"
         super().__init__(self._message(role), role=role)
 
     def _message(self, field: str) -> str:
+        """In OpenAI's words, which clients look for to know that they have to shorten a prompt.
+
+        Some look for Anthropic's "prompt is too long" there, too (langchain-openai 1.7).
+        """
         prompt, room = self.prompt_tokens, self.room
-        said, shorten = f"the prompt has {prompt} tokens", "shorten the prompt"
-        if self.image_tokens:
-            said += f", {self.image_tokens} of them its images'"
-            shorten += ", send fewer or smaller images"
-        if self.max_tokens is None:
-            return f"{said} and the context has room for {room}, answer included; {shorten}"
+        message = f"This model's maximum context length is {room} tokens. However, you requested "
+        shorten = f"shorten it{self._of_images(', or send fewer or smaller images')}"
+        if self.needed is not None:
+            answer, of_answer, too_long = self.needed, "in the shortest valid answer", shorten
+        elif self.max_tokens is not None:
+            answer, of_answer = self.max_tokens, f"in {field}"
+            too_long = f"{shorten}, or lower {field} to at most {room - prompt}"
+        else:
+            return (
+                f"{message}{prompt} tokens in the prompt{self._of_images()}, which leave no room "
+                f"for an answer. The prompt is too long; {shorten}."
+            )
         return (
-            f"{said} and {field} is {self.max_tokens}, together "
-            f"{prompt + self.max_tokens}, but the context has room for {room}; {shorten} "
-            f"or lower {field} to at most {room - prompt}"
+            f"{message}{prompt + answer} tokens ({prompt} in the prompt{self._of_images()}, "
+            f"{answer} {of_answer}). The prompt is too long for that; {too_long}."
         )
+
+    @property
+    def anthropics(self) -> str:
+        """The message in Anthropic's words, for the same reason."""
+        prompt, images = self.prompt_tokens, self._of_images()
+        answer = self.max_tokens if self.needed is None else self.needed
+        if answer is None:
+            return f"prompt is too long: {prompt} tokens > {self.room - 1} maximum{images}"
+        return (
+            f"input length and `max_tokens` exceed context limit: {prompt} + {answer} > "
+            f"{self.room}, decrease input length or `max_tokens` and try again{images}"
+        )
+
+    def _of_images(self, text: str | None = None) -> str:
+        """``text`` where the prompt has images; by default, how many tokens these are."""
+        if not self.image_tokens:
+            return ""
+        return f", {self.image_tokens} of them its images'" if text is None else text
 
 
 class BudgetTooSmall(InvalidRequest):

@@ -94,6 +94,8 @@ class TokenChunk:
     """Those that were scored since the last chunk, where the request asked for them."""
     origins: Origins | None = None
     """The tokens that changed since the last chunk, where the request asked for them."""
+    prompt: Sequence[AnswerToken] = ()
+    """The prompt's tokens, with the first chunk, where the request asked for them."""
 
 
 @dataclass(frozen=True, slots=True)

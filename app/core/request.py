@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from app.core.constraint import Constraint
+from app.core.constraint import Constraint, ConstraintState
 from app.core.images import PromptImages
 
 OnBudget = Literal["finish", "truncate"]
@@ -98,6 +98,8 @@ class EngineRequest:
     seed: int = 0
     """64-bit key of the counter-based random numbers."""
     constraint: Constraint | None = None
+    start: ConstraintState | None = None
+    """Where the constraint stands at the end of the prompt; None: at its beginning."""
     open_ended: bool = False
     """The constraint ends in free text: an answer that ``max_tokens`` ends there was cut."""
     thinking: ThinkingBudget | None = None
@@ -112,6 +114,9 @@ class EngineRequest:
     on_budget: OnBudget = "finish"
     choices: ChoiceOptions | None = None
     """None: nothing is done about them, even where the constraint asks for it."""
+    prompt_logprobs: int | None = None
+    """Tell the log-probability of each token of the prompt, and so many alternatives, in
+    ``TokenChunk.prompt``; without a constraint, whose answer may need no pass."""
     origins: bool = False
     """Tell where each token came from, in ``TokenChunk.origins``."""
     leap: bool = True

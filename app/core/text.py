@@ -41,5 +41,10 @@ class Tokenizer(Protocol):
         messages: Sequence[Mapping[str, Any]],
         tools: Sequence[Mapping[str, Any]] | None = None,
         options: Mapping[str, Any] | None = None,
+        *,
+        opens: bool = True,
     ) -> RenderedPrompt:
-        """The prompt for the next message. Raises ``InvalidRequest`` if the template refuses."""
+        """The prompt for the next message; unless it ``opens`` one, it ends behind the messages.
+
+        Raises ``InvalidRequest`` if the template refuses.
+        """

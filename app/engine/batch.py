@@ -59,6 +59,8 @@ class Portion:
     """Tokens of the prompt in the span."""
     row: int = 0
     """Of its first draw, in the plan."""
+    prompt_rows: range = range(0)
+    """Positions of the prompt whose next token is scored; their rows come behind the draws'."""
     void: bool = False
     """Whether nothing of it is of use any more: its answer has ended, or went on otherwise."""
     num_usable: int = 0
@@ -88,14 +90,17 @@ class Portion:
             span = Span(_TO_COME, start, tables, drawn_by)
             return Portion(sequence, span, NO_DRAFT, _ONE_DRAW, end, 0)
         prompt = max(0, min(end, sequence.answer_start) - start)
+        scores = sequence.prompt_scores
+        scored = range(0) if scores is None else scores.wanted(start, end)
         if end <= known:
             span = Span(sequence.tokens[start:end], start, tables)
-            draws = _ONE_DRAW if end == known else ()
-            return Portion(sequence, span, NO_DRAFT, draws, end, prompt)
+            draws: tuple[int, ...] = _ONE_DRAW if end == known else ()
+            return Portion(sequence, span, NO_DRAFT, draws, end, prompt, prompt_rows=scored)
         draft = sequence.draft.cut(end - known)
         span = Span([*sequence.tokens[start:], *draft.tokens], start, tables)
         end = known + len(draft.tokens)
-        return Portion(sequence, span, draft, tuple(draft.draws()), end, prompt)
+        draws = tuple(draft.draws())
+        return Portion(sequence, span, draft, draws, end, prompt, prompt_rows=scored)
 
     @property
     def first_drawn(self) -> int:
@@ -106,10 +111,11 @@ class Portion:
         """One row for each draw; ``span`` is the index of this one's in the plan."""
         if self.scoring is not None:
             return self.scoring.rows(span, self.span.start)
-        if len(self.draws) == 1:
+        if len(self.draws) == 1 and not self.prompt_rows:
             return [LogitsRow(span, self.end - self.span.start - 1)]
         start = self.first_drawn - self.span.start
-        return [LogitsRow(span, start + i) for i in self.draws]
+        scored = [LogitsRow(span, each - self.span.start) for each in self.prompt_rows]
+        return [LogitsRow(span, start + i) for i in self.draws] + scored
 
     def draws_from(self, masks: Seq[Mask | None], spelling: Seq[bytes]) -> list[Draw]:
         """The first draws, one for each of ``masks``; ``spelling``: the bytes of every token id."""

@@ -25,6 +25,7 @@ from app.engine.config import EngineConfig
 from app.engine.decoding import Decoder
 from app.engine.drafts.draft import Source
 from app.engine.origins import ToldTokens
+from app.engine.prompt_scores import PromptScores
 from app.engine.request_checks import check_request
 from app.engine.scheduler import Scheduler
 from app.engine.sequence import Sequence
@@ -164,7 +165,9 @@ class Engine:
             raise InvalidRequest(f"a request {request.request_id!r} is running already")
         check_request(request, self.max_sequence_tokens, self._config.most_whole)
         stop_tokens = StopTokens.of(request, self._vocabulary)
-        state = request.constraint.start() if request.constraint is not None else None
+        state = request.start.copy() if request.start is not None else None
+        if state is None and request.constraint is not None:
+            state = request.constraint.start()
         thinking = None
         if state is not None and request.on_budget == "finish":
             needed = state.shortest_tokens(request.max_tokens)
@@ -176,6 +179,13 @@ class Engine:
         self._arrivals += 1
         if request.origins:
             sequence.told = ToldTokens(self._decoder.spelling)
+        if request.prompt_logprobs is not None:
+            sequence.prompt_scores = PromptScores(
+                request.prompt,
+                self._decoder.spelling,
+                request.prompt_logprobs,
+                self._config.small_gap_tokens,
+            )
         self._sequences[request.request_id] = sequence
         self._scheduler.add(sequence)
 
@@ -311,10 +321,10 @@ class Engine:
             if portion.scoring is not None:
                 draws += portion.scoring.draws()
                 continue
-            if not portion.draws:
+            if not portion.draws and not portion.prompt_rows:
                 continue
             if portion.void:
-                draws += [None] * len(portion.draws)
+                draws += [None] * (len(portion.draws) + len(portion.prompt_rows))
                 continue
             sequence = portion.sequence
             try:
@@ -337,6 +347,9 @@ class Engine:
                 batch.failed.append(sequence)
             if portion.num_usable < len(portion.draws):
                 draws += [None] * (len(portion.draws) - portion.num_usable)
+            if portion.prompt_rows:
+                assert sequence.prompt_scores is not None
+                draws += sequence.prompt_scores.draws(portion.prompt_rows)
         return draws
 
     def _commit(
@@ -352,6 +365,11 @@ class Engine:
                 continue
             sequence.forward_passes += 1
             row, valid, later = portion.row, portion.end, launched.get(sequence)
+            if portion.prompt_rows and sequence.prompt_scores is not None:
+                scores = row + len(portion.draws)
+                sequence.prompt_scores.take(
+                    portion.prompt_rows, drawn[scores : scores + len(portion.prompt_rows)]
+                )
             try:
                 if portion.scoring is None:
                     valid = self._take(portion, drawn[row : row + len(portion.draws)])

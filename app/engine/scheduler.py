@@ -141,7 +141,9 @@ class Scheduler:
                     continue
             if sequence in self._needed and self._needs_more(self._needed[sequence]):
                 return
-            prefix = self.blocks.match(sequence.basis, sequence.request.scope)
+            prefix: Seq[Prefix] = ()
+            if not sequence.recomputes:
+                prefix = self.blocks.match(sequence.basis, sequence.request.scope)
             if self.looking is not None and not self.looking.lets_run(
                 sequence, len(prefix) * self.blocks.block_size
             ):
@@ -288,6 +290,8 @@ class Scheduler:
 
     def _prefix_is_coming(self, sequence: Sequence, blocks: int) -> bool:
         """Whether a running sequence is about to compute the next full block of this prefix."""
+        if sequence.recomputes:
+            return False
         if self._states is not None:
             return self._states.is_coming(sequence, blocks * self.blocks.block_size, self.running)
         end = (blocks + 1) * self.blocks.block_size

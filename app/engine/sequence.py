@@ -21,6 +21,7 @@ from app.engine.drafts.prediction import Prediction
 from app.engine.drafts.statistics import DraftStatistics
 from app.engine.leap import Change, Leap
 from app.engine.origins import DRAFTED, HELD, LEAPT, SAMPLED, TokenSources, ToldTokens
+from app.engine.prompt_scores import PromptScores
 from app.engine.sights import PromptSight
 from app.engine.stop_tokens import Edit, StopTokens
 from app.engine.stopping import StopFinder
@@ -108,6 +109,8 @@ class Sequence:
     """Of the answer's tokens."""
     told: ToldTokens | None = None
     """None where nobody asked where they came from."""
+    prompt_scores: PromptScores | None = None
+    """Until they were emitted; None where nobody asked for them."""
     _prompt_ending: bytes | None = None
     _pending: list[AnswerToken] = field(default_factory=list)
     """What has not been emitted yet."""
@@ -155,8 +158,16 @@ class Sequence:
 
     def uncut(self, granted: int) -> int:
         """How many of so many tokens can be computed next: an image whose tokens see one another is
-        computed in one step."""
+        computed in one step, and a prompt whose tokens are scored a few at a time."""
+        if self.recomputes:
+            assert self.prompt_scores is not None
+            granted = min(granted, self.prompt_scores.most)
         return granted if self.sight is None else self.sight.uncut(self.launched, granted)
+
+    @property
+    def recomputes(self) -> bool:
+        """Whether logits are wanted of prompt tokens that the cache may hold already."""
+        return self.prompt_scores is not None and not self.prompt_scores.is_done
 
     @property
     def whole(self) -> int:
@@ -349,6 +360,9 @@ class Sequence:
             usage.accepted_prediction_tokens = prediction.accepted
             usage.rejected_prediction_tokens = prediction.drafted - prediction.accepted
         scored, self.scored = self.scored, []
+        prompt: Seq[AnswerToken] = ()
+        if self.prompt_scores is not None and self.finish_reason not in ("abort", "error"):
+            prompt, self.prompt_scores = self.prompt_scores.tokens(), None
         data = pending[0].data if len(pending) == 1 else b"".join([each.data for each in pending])
         return TokenChunk(
             self.request.request_id,
@@ -361,6 +375,7 @@ class Sequence:
             self.closed,
             scored,
             None if self.told is None else self.told.take(self.sources),
+            prompt,
         )
 
     def _cut_pending(self, excess: int) -> None:

@@ -6,9 +6,9 @@ import asyncio
 import functools
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from fastapi import APIRouter, Response
 from pydantic_core import to_json
@@ -16,10 +16,10 @@ from pydantic_core import to_json
 from app.answer.pieces import Delta
 from app.core.errors import LeapjsonError, RequestError, Role
 from app.http.config import ApiConfig
-from app.http.endpoint import Endpoint
+from app.http.endpoint import Api, Endpoint, Resume
 from app.http.errors import envelope
+from app.http.middleware.stack import CLIPPED, TOLD
 from app.http.relaxed import relaxed_headers
-from app.http.requests.ignored import Ignored
 from app.http.sse import EventStream
 from app.serving.admission import Ticket
 from app.serving.generation import Generation
@@ -28,8 +28,6 @@ from app.serving.service import GenerationService
 from app.serving.timeline import Timeline
 
 logger = logging.getLogger(__name__)
-
-TOLD_HEADER = "x-leapjson-schema-in-prompt"
 
 _UNHURRIED = 32
 """Chunks that are collected before a whole answer goes on: it need not wake for each step."""
@@ -41,7 +39,13 @@ class Renderer(ABC):
     The renderer of a whole answer returns all of it from ``end``.
     """
 
+    response: Mapping[str, Any] | None = None
+    """The answer as an object once it has ended, of an API whose answers are kept."""
+    ping: ClassVar[bytes] = b": ping\n\n"
+    """What tells a client that waits for a stream that its answer is worked on."""
+
     def begin(self) -> bytes:
+        """What comes before the first delta, or before an error where the API wants it there."""
         return b""
 
     @abstractmethod
@@ -66,39 +70,47 @@ class AnswerCall:
     stream: bool
     logprobs: bool
     """Whether log-probabilities were asked for: writing many of them takes a second."""
+    keep: Callable[[Mapping[str, Any]], Awaitable[None]] | None = None
+    """Keeps the answer for later requests, before its end is sent; None: it is not kept."""
 
 
 def answer_router(
     path: str,
     operation: dict[str, Any],
-    service: GenerationService,
-    config: ApiConfig,
-    parse: Callable[[Mapping[str, Any], str, Ignored], AnswerCall],
+    api: Api,
+    parse: Callable[..., AnswerCall],
+    resume: Resume | None = None,
 ) -> APIRouter:
     """The router of a route that generates.
 
     ``operation`` is what it tells of itself; ``parse`` checks a body: see ``Endpoint``.
     """
-    respond = functools.partial(_respond, service)
-    endpoint = Endpoint(path, service, config, parse=parse, respond=respond)
+    endpoint = Endpoint(
+        path,
+        api,
+        parse=functools.partial(parse, api=api),
+        respond=functools.partial(_respond, api.service, api.config),
+        resume=resume,
+    )
     router = APIRouter()
     router.post(path, openapi_extra=operation)(endpoint.answer)
     return router
 
 
 async def _respond(
-    service: GenerationService, call: AnswerCall, timeline: Timeline, ticket: Ticket
+    service: GenerationService,
+    config: ApiConfig,
+    call: AnswerCall,
+    timeline: Timeline,
+    ticket: Ticket,
 ) -> Response:
     try:
         generation = await service.open(call.request, timeline, ticket)
         try:
-            output = _output(service, generation, call, ticket)
-            headers = {**relaxed_headers(generation)}
-            if generation.told_schema is not None:
-                told = generation.told_schema
-                headers[TOLD_HEADER] = "told" if told else "left out: too long"
+            output = _output(service, generation, call, ticket, config.ping_seconds)
+            headers = {**relaxed_headers(generation), **_headers(generation, call.request)}
             if call.stream:
-                await generation.begun()  # an error that comes first has a status of its own
+                await generation.begun(within=config.head_seconds)
                 return EventStream(output, generation.close, headers)
             body = b"".join([data async for data in output])
         except BaseException:
@@ -110,17 +122,45 @@ async def _respond(
         raise error.named(call.names) from None
 
 
+def _headers(generation: Generation, request: GenerationRequest) -> dict[str, str]:
+    """Whether the prompt tells the schema, where it was to tell it; and the ``max_tokens`` that
+    the context left, where more was asked for."""
+    headers, told = {}, generation.told_schema
+    if told is not None:
+        headers[TOLD] = "told" if told else "left out: too long"
+    if request.max_tokens is not None and generation.max_tokens < request.max_tokens:
+        headers[CLIPPED] = str(generation.max_tokens)
+    return headers
+
+
 async def _output(
-    service: GenerationService, generation: Generation, call: AnswerCall, ticket: Ticket
+    service: GenerationService,
+    generation: Generation,
+    call: AnswerCall,
+    ticket: Ticket,
+    ping_seconds: float,
 ) -> AsyncIterator[bytes]:
     """What is to be sent, in order; what is ready together is sent together."""
     renderer = call.renderer(generation)
+    begun = False
     try:
-        yield renderer.begin()
-        async for deltas in generation.batches(1 if call.stream else _UNHURRIED):
-            yield b"".join(map(renderer.chunk, deltas))
+        batches = (
+            generation.batches(silence=ping_seconds)
+            if call.stream
+            else generation.batches(_UNHURRIED)
+        )
+        async for deltas in batches:
+            if not deltas:
+                yield renderer.ping
+                continue
+            head = b"" if begun else renderer.begin()
+            begun = True
+            yield head + b"".join(map(renderer.chunk, deltas))
         await service.validate(generation, ticket)
-        yield await asyncio.to_thread(renderer.end) if call.logprobs else renderer.end()
+        data = await asyncio.to_thread(renderer.end) if call.logprobs else renderer.end()
+        if call.keep is not None and renderer.response is not None:
+            await call.keep(renderer.response)
+        yield data
     except Exception as error:
         if call.stream and not isinstance(error, LeapjsonError):
             logger.exception("a stream failed")

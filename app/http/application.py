@@ -8,14 +8,15 @@ from contextlib import AbstractAsyncContextManager
 from fastapi import FastAPI
 
 from app.core.constraint import Vocabulary
-from app.http.chat.routes import PATH as CHAT
-from app.http.chat.routes import chat_router
-from app.http.completions.routes import PATH as COMPLETIONS
-from app.http.completions.routes import completions_router
+from app.http.chat.request import PATH as CHAT
+from app.http.chat.request import chat_router
+from app.http.completions.request import PATH as COMPLETIONS
+from app.http.completions.request import completions_router
 from app.http.config import ApiConfig
+from app.http.endpoint import Api
 from app.http.errors import install_error_handlers
-from app.http.messages.routes import PATH as MESSAGES
-from app.http.messages.routes import messages_router
+from app.http.messages.request import PATH as MESSAGES
+from app.http.messages.request import messages_router
 from app.http.meta import meta_router
 from app.http.middleware.stack import install_middlewares
 from app.http.model_routes import models_router
@@ -30,6 +31,7 @@ from app.http.schemas import schemas_router
 from app.http.tokens import tokens_router
 from app.serving.compiling.graphs import Graphs
 from app.serving.compiling.schema_registry import SchemaRegistry
+from app.serving.kept_responses import ResponseStore
 from app.serving.service import GenerationService
 
 QUEUED_PATHS = frozenset({CHAT, COMPLETIONS, MESSAGES, RESPONSES, SCHEMAS})
@@ -43,10 +45,11 @@ def build_app(
     vocabulary: Vocabulary,
     schemas: SchemaRegistry,
     graphs: Graphs,
+    responses: ResponseStore | None = None,
     render_metrics: Callable[[], tuple[bytes, str]],
     lifespan: Callable[[FastAPI], AbstractAsyncContextManager[None]] | None = None,
 ) -> FastAPI:
-    """``lifespan`` starts and stops what ``service`` needs."""
+    """``lifespan`` starts and stops what ``service`` needs. ``responses`` None: none are kept."""
     app = FastAPI(
         title="Leapjson",
         version=config.version,
@@ -57,14 +60,15 @@ def build_app(
     )
     constraints = ConstraintReader(config.whitespace, schemas.schema)
     models = ServedModels(config, service.adapters)
+    api = Api(service, vocabulary, config, models, constraints)
     routers = (
-        chat_router(service, vocabulary, config, models, constraints),
-        completions_router(service, vocabulary, config, models, constraints),
-        responses_router(service, vocabulary, config, models, constraints),
-        messages_router(service, config, models),
-        tokens_router(service, vocabulary, config, models),
-        schemas_router(schemas, graphs, service, config, constraints),
-        models_router(service, config, models),
+        chat_router(api),
+        completions_router(api),
+        responses_router(api, responses),
+        messages_router(api),
+        tokens_router(api),
+        schemas_router(api, schemas, graphs),
+        models_router(api),
         meta_router(service, config, render_metrics),
     )
     for router in routers:

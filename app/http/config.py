@@ -54,6 +54,12 @@ class ApiConfig:
     """Those that requests need one of; none: requests need no key."""
     metrics_public: bool = False
     """Whether ``/metrics`` needs no key."""
+    head_seconds: float = 1.0
+    """How long the head of a stream waits for the first token: an error that comes as soon has a
+    status of its own, and a head that the first event follows at once is one packet."""
+    ping_seconds: float = 15.0
+    """Of silence in a stream, after which its client is told that it is worked on. Proxies give up
+    after 60."""
     cors_origins: tuple[str, ...] = ()
     """Origins whose pages may ask from a browser; ``*`` is every origin."""
     page: Path | None = None

@@ -22,6 +22,7 @@ from app.http.errors import error_object
 logger = logging.getLogger(__name__)
 
 _UPGRADE = re.compile(rb"\r\nupgrade:[^\r\n]*", re.IGNORECASE)
+_CHUNKED = b"transfer-encoding: chunked\r\n"
 _STEP = 1 << 16
 """Bytes: what a client has to send, or to read, to be given more time."""
 
@@ -96,7 +97,9 @@ class BoundedConnection(HttpToolsProtocol):
         else:
             self._unanswered.clear()
         super().on_headers_complete()
-        self.cycle.transport = HeadWithBody(self.transport, self.loop)  # type: ignore[assignment]
+        plain = self.parser.get_http_version() == "1.0"
+        writer = HeadWithBody(self.transport, self.loop, plain=plain)
+        self.cycle.transport = writer  # type: ignore[assignment]
 
     def on_body(self, body: bytes) -> None:
         self._head_bytes = 0
@@ -168,15 +171,31 @@ class HeadWithBody:
 
     uvicorn writes them one after the other; a write costs the event loop some 40 us, and wakes
     the client. A head that nothing follows is written by the loop's next turn.
+
+    A ``plain`` answer is one to HTTP/1.0, which has no chunks (RFC 9112, section 7): uvicorn writes
+    them all the same, each in one call, and the connection's end is the body's.
     """
 
-    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self,
+        transport: asyncio.Transport,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        plain: bool = False,
+    ) -> None:
         self._transport = transport
         self._loop = loop
+        self._plain = plain
+        self._unwraps = False
         self._held = b""
 
     def write(self, data: bytes) -> None:
+        if self._unwraps:
+            data = _unchunked(data)
         if not self._held and data.startswith(b"HTTP/1.1 "):
+            if self._plain and _CHUNKED in data:
+                data = data.replace(_CHUNKED, b"", 1)
+                self._unwraps = True
             self._held = data
             self._loop.call_soon(self._flush)
         else:
@@ -193,6 +212,16 @@ class HeadWithBody:
     def _flush(self) -> None:
         if self._held and not self._transport.is_closing():
             self.write(b"")
+
+
+def _unchunked(data: bytes) -> bytes:
+    """The contents of whole chunks."""
+    contents = []
+    while data:
+        size, _, rest = data.partition(b"\r\n")
+        contents.append(rest[: int(size, 16)])
+        data = rest[int(size, 16) + 2 :]
+    return b"".join(contents)
 
 
 def _without_upgrade(data: bytes) -> bytes:

@@ -19,6 +19,7 @@ from app.core.errors import (
     ConstraintError,
     DeadlineExceeded,
     LeapjsonError,
+    PromptTooLong,
     QueueFull,
     RequestError,
     Unavailable,
@@ -40,6 +41,12 @@ class InvalidApiKey(RequestError):
     code = "invalid_api_key"
 
 
+class NotKept(RequestError):
+    """Nothing is kept under the id in the path."""
+
+    code = "not_found"
+
+
 @dataclass(frozen=True, slots=True)
 class _Row:
     error: type[Exception]
@@ -54,6 +61,7 @@ class _Row:
 _TABLE = (  # the first row whose error matches
     _Row(InvalidApiKey, 401, "invalid_request_error", "authentication_error"),
     _Row(UnknownModel, 404, "invalid_request_error", "not_found_error"),
+    _Row(NotKept, 404, "invalid_request_error", "not_found_error"),
     _Row(BodyTooLarge, 413, "invalid_request_error", "request_too_large"),
     _Row(RequestError, 400, "invalid_request_error", "invalid_request_error"),
     _Row(QueueFull, 429, "rate_limit_error", "rate_limit_error"),
@@ -67,8 +75,46 @@ _HTTP_MESSAGES = {
     405: "{path} does not take {method}",
 }
 
+_ELSEWHERE = {
+    ("embeddings", "embed", "pooling"): "has no embeddings: ask a server with an embedding model",
+    ("rerank", "score"): "ranks no documents: ask a server with a reranking model",
+    ("classify", "moderations"): "has no classifier, but a schema with an enum makes it one",
+    ("audio",): "has no speech",
+    ("images",): "draws no images; its chat completions take them, if the model sees",
+    ("generate", "completion", "infill"): "takes prompts without a chat at POST /v1/completions",
+    ("complete",): "has Anthropic's API at POST /v1/messages",
+    ("assistants", "threads", "conversations"): "keeps conversations at POST /v1/responses alone: "
+    "send previous_response_id",
+    ("files", "vector_stores", "uploads"): "keeps no files: send what they say in the messages",
+    ("fine_tuning",): "trains nothing",
+}
+"""What is said of paths of other servers, by their first word behind ``/v1/`` or ``/v2/``."""
+
+_OF_OLLAMA = {
+    **dict.fromkeys(("tags", "show", "ps"), "GET /v1/models"),
+    "version": "GET /version",
+    "generate": "POST /v1/completions",
+}
+"""Where this server has what Ollama has below ``/api/``; all else is asked as a chat."""
+
+
+def _elsewhere(path: str) -> str:
+    """What to do where ``path`` is another server's; "": it is not known."""
+    first, *rest = path.strip("/").split("/")
+    if first in ("v1", "v2") and rest:
+        first, *rest = rest
+    elif first == "api" and rest and rest[0] not in ("embed", "embeddings"):
+        here = _OF_OLLAMA.get(rest[0], "POST /v1/chat/completions")
+        return f"does not speak Ollama's API: use {here} and a client for OpenAI's API"
+    elif first == "api" and rest:
+        first = rest[0]
+    return next((text for words, text in _ELSEWHERE.items() if first in words), "")
+
+
 ANTHROPIC = "/v1/messages"
 """Paths that begin so are Anthropic's."""
+ANTHROPIC_VERSION = "anthropic-version"
+"""A header that all of its clients send, also to paths that both APIs have."""
 
 _UNPLANNED = "an internal error; the server's log has it"
 
@@ -94,14 +140,18 @@ def envelope(error: Exception, path: str = "") -> dict[str, Any]:
     """
     row = _row(error)
     param = getattr(error, "param", None)
+    anthropics = path.startswith(ANTHROPIC)
+    text = str(error) if isinstance(error, LeapjsonError) else _UNPLANNED
+    if anthropics and isinstance(error, PromptTooLong):
+        text = error.anthropics
     told = error_object(
-        _clipped(str(error)) if isinstance(error, LeapjsonError) else _UNPLANNED,
+        _clipped(text),
         row.type,
         param=None if param is None else _clipped(param),
         code=row.code or getattr(error, "code", None),
     )
     told["error"].update(_place(error))
-    if not path.startswith(ANTHROPIC):
+    if not anthropics:
         return told
     return {"type": "error", "error": {**told["error"], "type": row.anthropic}}
 
@@ -153,7 +203,8 @@ def install_error_handlers(app: FastAPI) -> None:
     async def on_error(request: Request, error: Exception) -> JSONResponse:
         if not isinstance(error, LeapjsonError):
             logger.error("a request failed", exc_info=error)
-        return error_response(error, request.scope["path"])
+        path = request.scope["path"]
+        return error_response(error, ANTHROPIC if ANTHROPIC_VERSION in request.headers else path)
 
     async def on_http_error(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, HTTPException)
@@ -164,7 +215,13 @@ def install_error_handlers(app: FastAPI) -> None:
         headers = error.headers
         if error.status_code == 405:
             headers = {"allow": ", ".join(_methods_of(request))}
-        return JSONResponse(error_object(message), error.status_code, headers)
+        if error.status_code == 404 and (known := _elsewhere(path)):
+            what = "This server generates text and JSON (POST /v1/chat/completions)"
+            message = f"{message}. {what}; it {known}."
+        told: dict[str, Any] = error_object(message)
+        if path.startswith("/api/"):
+            told = {"error": message}  # as Ollama's clients read it
+        return JSONResponse(told, error.status_code, headers)
 
     app.add_exception_handler(LeapjsonError, on_error)
     app.add_exception_handler(HTTPException, on_http_error)

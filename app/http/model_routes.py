@@ -7,25 +7,22 @@ model that was tuned (``DELETE /v1/models/{model}``).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Annotated, Any, ClassVar, Literal
 
-from fastapi import APIRouter, Response
-from fastapi.responses import JSONResponse
+from fastapi import APIRouter, Request
 from pydantic import Field
 
 from app.core.errors import InvalidRequest
-from app.http.config import ApiConfig
-from app.http.endpoint import Endpoint
-from app.http.models import ServedModel, ServedModels
+from app.http.endpoint import Api, Endpoint, json_of
+from app.http.errors import ANTHROPIC_VERSION
+from app.http.models import ServedModel
 from app.http.openapi import Shape, tells
 from app.http.requests.ignored import Ignored
 from app.http.requests.unserved import refused
 from app.http.requests.wire import Body, Unserved
 from app.serving.adapters import NAME, Adapters
 from app.serving.admission import Ticket
-from app.serving.service import GenerationService
-from app.serving.timeline import Timeline
 
 LOAD = "/v1/load_lora_adapter"
 UNLOAD = "/v1/unload_lora_adapter"
@@ -71,23 +68,46 @@ class ModelList(Shape):
     data: list[ModelObject]
 
 
+class MessagesModel(Shape):
+    """In Anthropic's form, which clients get that send its header."""
+
+    type: Literal["model"]
+    id: str
+    display_name: str
+    created_at: str
+    lifecycle: Literal["active"]
+    max_input_tokens: int
+    max_tokens: int
+
+
+class MessagesModels(Shape):
+    data: list[MessagesModel]
+    first_id: str
+    last_id: str
+    has_more: Literal[False]
+
+
 class DeletedModel(Shape):
     id: str
     object: Literal["model"]
     deleted: Literal[True]
 
 
-@dataclass(frozen=True, slots=True)
-class _Load:
-    name: str
-    path: str
+def models_router(api: Api) -> APIRouter:
+    router, config, models, adapters = APIRouter(), api.config, api.models, api.service.adapters
 
-
-def models_router(service: GenerationService, config: ApiConfig, models: ServedModels) -> APIRouter:
-    router = APIRouter()
-    adapters = service.adapters
-
-    def described(model: ServedModel) -> dict[str, Any]:
+    def described(model: ServedModel, request: Request | None = None) -> dict[str, Any]:
+        if request is not None and ANTHROPIC_VERSION in request.headers:
+            created = datetime.fromtimestamp(model.created, UTC)
+            return {
+                "type": "model",
+                "id": model.id,
+                "display_name": model.id,
+                "created_at": created.isoformat().replace("+00:00", "Z"),
+                "lifecycle": "active",
+                "max_input_tokens": config.max_model_len,
+                "max_tokens": config.max_model_len,
+            }
         return {
             "id": model.id,
             "object": "model",
@@ -99,16 +119,22 @@ def models_router(service: GenerationService, config: ApiConfig, models: ServedM
             "input_modalities": ["text", "image"] if config.images else ["text"],
         }
 
-    @router.get("/v1/models", openapi_extra=tells("The models that are served", ModelList))
-    async def list_models() -> dict[str, Any]:
-        return {"object": "list", "data": [described(model) for model in models.all()]}
+    @router.get(
+        "/v1/models", openapi_extra=tells("The models that are served", ModelList, MessagesModels)
+    )
+    async def list_models(request: Request) -> dict[str, Any]:
+        found = [described(model, request) for model in models.all()]
+        if ANTHROPIC_VERSION not in request.headers:
+            return {"object": "list", "data": found}
+        ends = {"first_id": found[0]["id"], "last_id": found[-1]["id"]}
+        return {"data": found, **ends, "has_more": False}
 
     @router.get(
         "/v1/models/{model:path}",
-        openapi_extra=tells("A model by its name", ModelObject, errors=[404]),
+        openapi_extra=tells("A model by its name", ModelObject, MessagesModel, errors=[404]),
     )
-    async def retrieve_model(model: str) -> dict[str, Any]:
-        return described(models.find(model))
+    async def retrieve_model(model: str, request: Request) -> dict[str, Any]:
+        return described(models.find(model), request)
 
     @router.delete(
         "/v1/models/{model:path}",
@@ -117,27 +143,22 @@ def models_router(service: GenerationService, config: ApiConfig, models: ServedM
     async def delete_model(model: str) -> dict[str, Any]:
         return await _unload(adapters, models.find(model))
 
-    def parse_load(body: Mapping[str, Any], request_id: str, ignored: Ignored) -> _Load:
-        asked = LoadAdapter.read(body, ignored)
-        return _Load(asked.lora_name, asked.lora_path)
+    def parse_load(body: Mapping[str, Any], request_id: str, ignored: Ignored) -> LoadAdapter:
+        return LoadAdapter.read(body, ignored)
 
-    async def load(call: _Load, timeline: Timeline, ticket: Ticket) -> Response:
-        adapter = await adapters.load(call.name, call.path)
-        timeline.end(status=200, finish_reason="stop")
-        return JSONResponse(described(models.of(adapter)))
+    async def load(call: LoadAdapter, ticket: Ticket) -> dict[str, Any]:
+        return described(models.of(await adapters.load(call.lora_name, call.lora_path)))
 
     def parse_unload(body: Mapping[str, Any], request_id: str, ignored: Ignored) -> ServedModel:
         return models.find(f"{models.base.id}:{UnloadAdapter.read(body, ignored).lora_name}")
 
-    async def unload(model: ServedModel, timeline: Timeline, ticket: Ticket) -> Response:
-        answer = await _unload(adapters, model)
-        timeline.end(status=200, finish_reason="stop")
-        return JSONResponse(answer)
+    async def unload(model: ServedModel, ticket: Ticket) -> dict[str, Any]:
+        return await _unload(adapters, model)
 
-    loading = Endpoint(LOAD, service, config, parse=parse_load, respond=load)
+    loading = Endpoint(LOAD, api, parse=parse_load, respond=json_of(load))
     operation = tells("Load an adapter", ModelObject, bodies=[LoadAdapter], errors=_ERRORS)
     router.post(LOAD, openapi_extra=operation)(loading.answer)
-    unloading = Endpoint(UNLOAD, service, config, parse=parse_unload, respond=unload)
+    unloading = Endpoint(UNLOAD, api, parse=parse_unload, respond=json_of(unload))
     operation = tells("Unload an adapter", DeletedModel, bodies=[UnloadAdapter], errors=_ERRORS)
     router.post(UNLOAD, openapi_extra=operation)(unloading.answer)
     return router

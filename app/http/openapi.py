@@ -60,18 +60,11 @@ class ErrorEnvelope(Shape):
     error: ErrorObject
 
 
-class MessagesErrorObject(Shape):
-    message: str
-    type: Literal[
+class MessagesErrorObject(ErrorObject):
+    type: Literal[  # type: ignore[assignment]
         "invalid_request_error", "authentication_error", "not_found_error", "request_too_large",
         "rate_limit_error", "overloaded_error", "timeout_error", "api_error",
     ]  # fmt: skip
-    param: str | None
-    code: str | None
-    pointer: str | None = None
-    line: int | None = None
-    column: int | None = None
-    position: int | None = None
 
 
 class MessagesError(Shape):
@@ -83,8 +76,7 @@ class MessagesError(Shape):
 
 def tells(
     summary: str,
-    answer: type[BaseModel] | None = None,
-    *,
+    *answers: type[BaseModel],
     event: type[BaseModel] | None = None,
     bodies: Sequence[type[Body]] = (),
     errors: Sequence[int] = (),
@@ -93,15 +85,15 @@ def tells(
 ) -> Json:
     """A route's operation as OpenAPI has it, with models where their schemas will be.
 
-    The body is one of ``bodies``, if there are any. ``answer`` is what status 200 brings as JSON,
-    ``event`` the data of a stream's events. ``errors`` are statuses, beside 500, that bring an
+    The body is one of ``bodies``, if there are any. Status 200 brings one of ``answers`` as JSON,
+    ``event`` is the data of a stream's events. ``errors`` are statuses, beside 500, that bring an
     ``envelope``; ``others`` are responses that bring something else.
     """
     responses: dict[int, Json] = {
         status: _error(status, envelope) for status in sorted({*errors, 500})
     }
-    if answer is not None:
-        responses[200] = response(answer, "The answer")
+    if answers:
+        responses[200] = response(_one_of(answers), "The answer")
         if event is not None:
             responses[200]["content"]["text/event-stream"] = {"schema": _event(event, envelope)}
     responses |= others or {}
@@ -110,17 +102,20 @@ def tells(
         "responses": {str(status): each for status, each in responses.items()},
     }
     if bodies:
-        schema = bodies[0] if len(bodies) == 1 else {"anyOf": list(bodies)}
-        content = {"application/json": {"schema": schema}}
+        content = {"application/json": {"schema": _one_of(bodies)}}
         names = {"schema": {"type": "string"}, "description": "Fields that were left out"}
         responses[200]["headers"] = {IGNORED: names}
         operation["requestBody"] = {"required": True, "content": content}
     return operation
 
 
-def response(model: type[BaseModel], description: str) -> Json:
-    """A response whose body is JSON."""
-    return {"description": description, "content": {"application/json": {"schema": model}}}
+def response(schema: Any, description: str) -> Json:
+    """A response whose body is JSON; ``schema`` is a model, or has some in it."""
+    return {"description": description, "content": {"application/json": {"schema": schema}}}
+
+
+def _one_of(models: Sequence[type[BaseModel]]) -> Any:
+    return models[0] if len(models) == 1 else {"anyOf": list(models)}
 
 
 def install_openapi(app: FastAPI, routers: Sequence[APIRouter], config: ApiConfig) -> None:

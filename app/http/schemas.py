@@ -20,19 +20,17 @@ from app.core.constraint import ConstraintSpec
 from app.core.errors import ConstraintError, InvalidRequest, UnknownSchema
 from app.core.graphs import MOST_STATES, MOST_WALKED, GraphOptions
 from app.core.specs import Choice, Grammar, JsonSchema, OnUnsupported, Regex
-from app.http.config import ApiConfig, Whitespace
-from app.http.endpoint import Endpoint
+from app.http.config import Whitespace
+from app.http.endpoint import Api, Endpoint, json_of
 from app.http.errors import envelope
 from app.http.openapi import Shape, tells
-from app.http.requests.constraints import ConstraintReader, ResponseFormat
+from app.http.requests.constraints import ResponseFormat
 from app.http.requests.ignored import Ignored
 from app.http.requests.unserved import NO_EFFECT
 from app.http.requests.wire import Body, Name, Wire
 from app.serving.admission import Ticket
 from app.serving.compiling.graphs import Graphs
 from app.serving.compiling.schema_registry import RegisteredSchema, SchemaRegistry
-from app.serving.service import GenerationService
-from app.serving.timeline import Timeline
 
 PATH = "/v1/schemas"
 
@@ -229,20 +227,14 @@ class _Call:
     """None: it was not asked for."""
 
 
-def schemas_router(
-    registry: SchemaRegistry,
-    graphs: Graphs,
-    service: GenerationService,
-    config: ApiConfig,
-    constraints: ConstraintReader,
-) -> APIRouter:
+def schemas_router(api: Api, registry: SchemaRegistry, graphs: Graphs) -> APIRouter:
     """The router of schemas that are compiled ahead."""
     router = APIRouter()
 
     def parse(body: Mapping[str, Any], request_id: str, ignored: Ignored) -> _Call:
-        return _call(body, ignored, config, constraints)
+        return _call(body, ignored, api)
 
-    async def respond(call: _Call, timeline: Timeline, ticket: Ticket) -> Response:
+    async def register(call: _Call, ticket: Ticket) -> bytes:
         try:
             registered = await registry.register(call.spec, call.name, ticket)
         except ConstraintError as error:
@@ -251,11 +243,9 @@ def schemas_router(
         if call.graph is not None:
             picture = await graphs.picture(registered, call.graph, ticket)
             answer = answer[:-1] + b',"graph":' + picture + b"}"
-        timeline.end(status=200, finish_reason="stop")
-        return Response(answer, media_type="application/json")
+        return answer
 
-    endpoint = Endpoint(PATH, service, config, parse=parse, respond=respond)
-
+    endpoint = Endpoint(PATH, api, parse=parse, respond=json_of(register))
     operation = tells(
         "Compile a schema ahead, and explain it",
         SchemaObject,
@@ -281,14 +271,12 @@ def schemas_router(
         def parse(body: Mapping[str, Any], request_id: str, ignored: Ignored) -> WalkRequest:
             return WalkRequest.read(body, ignored)
 
-        async def respond(asked: WalkRequest, timeline: Timeline, ticket: Ticket) -> Response:
+        async def follow(asked: WalkRequest, ticket: Ticket) -> bytes:
             options = GraphOptions() if asked.graph is None else asked.graph.options
-            found = await graphs.walk(registered, options, asked.text, asked.state, ticket)
-            timeline.end(status=200, finish_reason="stop")
-            return Response(found, media_type="application/json")
+            return await graphs.walk(registered, options, asked.text, asked.state, ticket)
 
-        path = PATH + "/{schema_id}/walk"
-        return await Endpoint(path, service, config, parse=parse, respond=respond).answer(request)
+        endpoint = Endpoint(PATH + "/{schema_id}/walk", api, parse=parse, respond=json_of(follow))
+        return await endpoint.answer(request)
 
     @router.get(
         PATH + "/{schema_id}",
@@ -309,9 +297,7 @@ def _not_found(error: UnknownSchema) -> Response:
     return JSONResponse(envelope(error), 404)
 
 
-def _call(
-    body: Mapping[str, Any], ignored: Ignored, config: ApiConfig, constraints: ConstraintReader
-) -> _Call:
+def _call(body: Mapping[str, Any], ignored: Ignored, api: Api) -> _Call:
     asked = SchemaRequest.read(body, ignored)
     if ("schema" in body) == (asked.response_format is not None):
         raise InvalidRequest("give either schema or response_format", param="schema")
@@ -320,7 +306,7 @@ def _call(
         spec = JsonSchema(
             _bundled(asked.schema_, asked.documents or []),
             close_objects=asked.strict is not False,
-            whitespace=asked.whitespace or config.whitespace,
+            whitespace=asked.whitespace or api.config.whitespace,
             relax=asked.strict is False,
         )
         return _Call(_as_asked(spec, asked), asked.name, "schema", graph)
@@ -329,7 +315,7 @@ def _call(
             raise InvalidRequest(
                 f"{field} belongs beside schema; with response_format it goes inside", param=field
             )
-    found = constraints.response_format(asked.response_format, ignored)
+    found = api.constraints.response_format(asked.response_format, ignored)
     if not isinstance(found, JsonSchema | Regex | Choice | Grammar):
         raise InvalidRequest(
             "only formats of the types json_schema, regex, choice and grammar are compiled ahead",

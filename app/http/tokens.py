@@ -8,25 +8,20 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter
 from pydantic import WithJsonSchema
 from pydantic_core import to_json
 
 from app.answer.prompt import Prompt, TextPrompt
-from app.core.constraint import Vocabulary
 from app.http.chat.request import read_conversation
 from app.http.chat.wire import ConversationFields
-from app.http.completions.prompts import check_token_ids
-from app.http.config import ApiConfig
-from app.http.endpoint import Endpoint
-from app.http.models import ServedModels
+from app.http.completions.request import check_token_ids
+from app.http.endpoint import Api, Endpoint, json_of
 from app.http.openapi import Shape, tells
 from app.http.requests.ignored import Ignored
-from app.http.requests.unserved import CHAT, NO_EFFECT, refused
+from app.http.requests.unserved import CHAT, NO_EFFECT, UNSERVED, refused
 from app.http.requests.wire import Body, Unserved
 from app.serving.admission import Ticket
-from app.serving.service import GenerationService
-from app.serving.timeline import Timeline
 
 TOKENIZE = "/tokenize"
 DETOKENIZE = "/detokenize"
@@ -40,7 +35,7 @@ _ERRORS = (400, 404, 413, 429, 504)
 
 class TokenizeText(Body):
     unserved: ClassVar[Mapping[str, Unserved]] = {
-        "add_generation_prompt": CHAT["add_generation_prompt"]
+        "add_generation_prompt": UNSERVED["add_generation_prompt"]
     }
     no_effect: ClassVar[frozenset[str]] = NO_EFFECT
 
@@ -57,10 +52,8 @@ class TokenizeChat(ConversationFields):
     unserved: ClassVar[Mapping[str, Unserved]] = {
         name: CHAT[name]
         for name in (
-            "add_generation_prompt",
             "add_special_tokens",
             "chat_template",
-            "continue_final_message",
             "media_io_kwargs",
             "mm_processor_kwargs",
             "prompt",
@@ -103,14 +96,11 @@ class _TokenizeCall:
     strings: bool
 
 
-def tokens_router(
-    service: GenerationService, vocabulary: Vocabulary, config: ApiConfig, models: ServedModels
-) -> APIRouter:
+def tokens_router(api: Api) -> APIRouter:
     """Both routes. Neither queues, as no model runs."""
-    router = APIRouter()
-    tokens = _Tokens(service, vocabulary, config, models)
+    router, tokens = APIRouter(), _Tokens(api)
     tokenizing = Endpoint(
-        TOKENIZE, service, config, parse=tokens.parse_tokenize, respond=tokens.tokenize
+        TOKENIZE, api, parse=tokens.parse_tokenize, respond=json_of(tokens.tokenize)
     )
     operation = tells(
         "The tokens of a text or of a conversation's prompt",
@@ -120,7 +110,7 @@ def tokens_router(
     )
     router.post(TOKENIZE, openapi_extra=operation)(tokenizing.answer)
     detokenizing = Endpoint(
-        DETOKENIZE, service, config, parse=tokens.parse_detokenize, respond=tokens.detokenize
+        DETOKENIZE, api, parse=tokens.parse_detokenize, respond=json_of(tokens.detokenize)
     )
     operation = tells("The text of tokens", Detokenized, bodies=[DetokenizeRequest], errors=_ERRORS)
     router.post(DETOKENIZE, openapi_extra=operation)(detokenizing.answer)
@@ -130,17 +120,8 @@ def tokens_router(
 class _Tokens:
     """Checks and answers the requests of both endpoints."""
 
-    def __init__(
-        self,
-        service: GenerationService,
-        vocabulary: Vocabulary,
-        config: ApiConfig,
-        models: ServedModels,
-    ) -> None:
-        self._service = service
-        self._vocabulary = vocabulary
-        self._config = config
-        self._models = models
+    def __init__(self, api: Api) -> None:
+        self._api = api
         self._large_answers = asyncio.Semaphore(1)
 
     def parse_tokenize(
@@ -149,53 +130,46 @@ class _Tokens:
         """A chat if there are ``messages``, else a text. Raises ``InvalidRequest``."""
         if "messages" not in body:
             text = TokenizeText.read(body, ignored)
-            self._models.find(text.model)
+            self._api.models.find(text.model)
             strings = bool(text.return_token_strs)
             return _TokenizeCall(TextPrompt(text.prompt), text.add_special_tokens, strings)
         chat = TokenizeChat.read(body, ignored)
-        self._models.find(chat.model)
-        conversation, _ = read_conversation(chat, ignored, self._config)
+        self._api.models.find(chat.model)
+        conversation, _ = read_conversation(chat, ignored, self._api.config)
         return _TokenizeCall(conversation, False, bool(chat.return_token_strs))
 
-    async def tokenize(self, call: _TokenizeCall, timeline: Timeline, ticket: Ticket) -> Response:
+    async def tokenize(self, call: _TokenizeCall, ticket: Ticket) -> bytes:
         """``token_strs`` are the texts of the tokens, each by itself; null if not asked for."""
-        tokens = await self._service.tokenize(
+        tokens = await self._api.service.tokenize(
             call.prompt, ticket, add_special_tokens=call.add_special_tokens
         )
-
-        def tokenized() -> dict[str, Any]:
-            return {
-                "count": len(tokens),
-                "max_model_len": self._config.max_model_len,
-                "tokens": tokens,
-                "token_strs": self._texts(tokens) if call.strings else None,
-            }
-
-        return await self._answer(timeline, tokens, tokenized)
+        return await self._json(tokens, lambda: self._tokenized(tokens, strings=call.strings))
 
     def parse_detokenize(
         self, body: Mapping[str, Any], request_id: str, ignored: Ignored
     ) -> Sequence[int]:
         """The tokens. Raises ``InvalidRequest`` for one that the model does not have."""
         wire = DetokenizeRequest.read(body, ignored)
-        self._models.find(wire.model)
-        check_token_ids(wire.tokens, "tokens", self._vocabulary.size)
+        self._api.models.find(wire.model)
+        check_token_ids(wire.tokens, "tokens", self._api.vocabulary.size)
         return wire.tokens
 
-    async def detokenize(
-        self, tokens: Sequence[int], timeline: Timeline, ticket: Ticket
-    ) -> Response:
-        decode = self._service.tokenizer.decode
-        return await self._answer(timeline, tokens, lambda: {"prompt": decode(tokens)})
+    async def detokenize(self, tokens: Sequence[int], ticket: Ticket) -> bytes:
+        decode = self._api.service.tokenizer.decode
+        return await self._json(tokens, lambda: {"prompt": decode(tokens)})
 
-    async def _answer(
-        self, timeline: Timeline, tokens: Sequence[int], content: Callable[[], Any]
-    ) -> Response:
+    async def _json(self, tokens: Sequence[int], content: Callable[[], Any]) -> bytes:
         """The JSON of ``content()``, made on a thread: it may be megabytes."""
         async with self._large_answers if len(tokens) > LARGE else contextlib.nullcontext():
-            data = await asyncio.to_thread(lambda: to_json(content()))
-        timeline.end(status=200, finish_reason="stop")
-        return Response(data, media_type="application/json")
+            return await asyncio.to_thread(lambda: to_json(content()))
+
+    def _tokenized(self, tokens: Sequence[int], *, strings: bool) -> dict[str, Any]:
+        return {
+            "count": len(tokens),
+            "max_model_len": self._api.config.max_model_len,
+            "tokens": tokens,
+            "token_strs": self._texts(tokens) if strings else None,
+        }
 
     def _texts(self, tokens: Sequence[int]) -> list[str]:
         known = {token: self._text(token) for token in set(tokens)}
@@ -203,7 +177,7 @@ class _Tokens:
 
     def _text(self, token: int) -> str:
         """A special token has no bytes of its own, but the tokenizer can write it."""
-        data = self._vocabulary.token_bytes[token]
+        data = self._api.vocabulary.token_bytes[token]
         if data is None:
-            return self._service.tokenizer.decode([token])
+            return self._api.service.tokenizer.decode([token])
         return data.decode(errors="replace")

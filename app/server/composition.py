@@ -34,6 +34,7 @@ from app.serving.compiling.cache import ConstraintCache
 from app.serving.compiling.graphs import Graphs
 from app.serving.compiling.schema_registry import SchemaRegistry
 from app.serving.compiling.validation import Validation
+from app.serving.kept_responses import MemoryResponses
 from app.serving.service import GenerationService, ServiceConfig
 from app.serving.worker import EngineWorker
 from app.serving.workers.pool import WorkerPool
@@ -153,6 +154,7 @@ def assemble(
             vocabulary_size=backend.vocabulary.size,
             chat_format=backend.chat_format,
             default_max_tokens=settings.default_max_tokens,
+            clip_max_tokens=settings.clip_max_tokens,
             leap=settings.leap,
             draft=settings.draft,
             exact_choices=settings.choices == "exact",
@@ -182,8 +184,15 @@ def assemble(
         max_bytes=settings.schema_registry_bytes,
     )
     graphs = Graphs(draw=draw, walk=walk)
+    responses = MemoryResponses(
+        max_bytes=settings.kept_responses_bytes,
+        max_seconds=settings.kept_responses_seconds,
+        clock=clock,
+    )
     bounds = memory_bounds(settings, backend)
-    metrics.watch(readings(backend, constraints, bindings, worker, admission, pool, sight, bounds))
+    metrics.watch(
+        readings(backend, constraints, bindings, responses, worker, admission, pool, sight, bounds)
+    )
     logger.info(
         "memory: %s; at most %.1f GiB together, and %d compile workers of at most %.1f GiB each",
         ", ".join([f"{part} {size / 2**30:.2f} GiB" for part, size in bounds.items() if size]),
@@ -223,6 +232,7 @@ def assemble(
         vocabulary=backend.vocabulary,
         schemas=schemas,
         graphs=graphs,
+        responses=responses if settings.kept_responses_bytes else None,
         render_metrics=metrics.render,
         lifespan=lifespan,
     )

@@ -13,6 +13,7 @@ from app.server.settings import Settings
 from app.serving.admission import Admission
 from app.serving.compiling.bindings import Bindings
 from app.serving.compiling.cache import ConstraintCache
+from app.serving.kept_responses import MemoryResponses
 from app.serving.service import Sight
 from app.serving.worker import EngineWorker
 from app.serving.workers.pool import WorkerPool
@@ -29,6 +30,7 @@ def memory_bounds(settings: Settings, backend: Backend) -> dict[str, int]:
         "kv_cache": backend.host_cache_bytes,
         "schemas": settings.schema_cache_bytes,
         "registered_schemas": settings.schema_registry_bytes,
+        "kept_responses": settings.kept_responses_bytes,
         "verbatim": settings.verbatim_cache_bytes,
         "images": settings.image_cache_bytes if backend.eyes is not None else 0,
     }
@@ -38,6 +40,7 @@ def readings(
     backend: Backend,
     cache: ConstraintCache,
     bindings: Bindings,
+    responses: MemoryResponses,
     worker: EngineWorker,
     admission: Admission,
     pool: WorkerPool,
@@ -73,6 +76,8 @@ def readings(
         Reading("verbatim_cache_bytes",
                 "Memory of texts that values have to stand in, and of masks over them.",
                 lambda: bindings.nbytes),
+        Reading("kept_responses_bytes", "Responses that later requests may go on from.",
+                lambda: responses.nbytes),
         Reading("engine_up", "1 while the engine's thread runs, 0 once it has died.",
                 lambda: worker.alive),
         Reading("engine_step_age_seconds",

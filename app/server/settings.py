@@ -192,6 +192,9 @@ class Settings(BaseSettings):
     /health fails; the process exits 30 seconds later. Must exceed the longest step."""
     default_max_tokens: Count | None = None
     """max_tokens of requests that set none; by default the rest of the context."""
+    clip_max_tokens: bool = True
+    """Lower a max_tokens above the rest of the context, and report it in the header
+    x-leapjson-max-tokens; false refuses it."""
     drain_seconds: Annotated[float, Field(ge=0)] = 30.0
     """Time that running answers get to finish after SIGTERM, in seconds."""
 
@@ -205,6 +208,10 @@ class Settings(BaseSettings):
     """Memory for compiled schemas, in bytes."""
     schema_registry_bytes: Bytes = 64 * MIB
     """Memory for schemas registered by id (POST /v1/schemas), in bytes."""
+    kept_responses_bytes: Annotated[int, Field(ge=0)] = 64 * MIB
+    """Memory for responses kept for previous_response_id, in bytes; 0 keeps none."""
+    kept_responses_seconds: Seconds = 86_400.0
+    """Time that a response is kept after its last use, in seconds."""
     max_verbatim_characters: Count = 400_000
     """Maximum characters of the texts that the x-verbatim values of one request may quote."""
     verbatim_cache_bytes: Bytes = 256 * MIB

@@ -56,6 +56,7 @@ class Generation:
         release: Callable[[], None],
         relaxed: RelaxedAnswers | None = None,
         told_schema: bool | None = None,
+        max_tokens: int = 0,
     ) -> None:
         """``plans``: of each prompt, whose choices have consecutive ``request_ids``. ``release`` is
         called when all have ended, perhaps more than once. ``texts``: for each plan those that
@@ -67,6 +68,8 @@ class Generation:
         """Of each choice that its budget has ended one in, the first."""
         self.told_schema = told_schema
         """See ``AnswerPlan``."""
+        self.max_tokens = max_tokens
+        """Tokens that each answer may have, the least of several prompts'."""
         self.n = len(request_ids)
         self._index = {request_id: index for index, request_id in enumerate(request_ids)}
         self._plans = plans
@@ -131,37 +134,44 @@ class Generation:
             ),
         )
 
-    async def begun(self) -> None:
-        """Wait for the first chunk. Raises the error that came instead."""
+    async def begun(self, within: float | None = None) -> None:
+        """Wait for the first chunk, or for some seconds. Raises the error that came instead."""
         if not self._unread and not self._ended:
-            await self._news()
+            await self._news(within)
         if self._failure is not None and not self._unread:
             raise self._failure
 
-    async def batches(self, at_least: int = 1) -> AsyncIterator[Sequence[Delta]]:
+    async def batches(
+        self, at_least: int = 1, *, silence: float | None = None
+    ) -> AsyncIterator[Sequence[Delta]]:
         """What has come since the last batch, a delta for each choice, until all have ended.
 
         A batch is waited for until it has ``at_least`` so many chunks, or is the last one: who
         is in no hurry need not be woken by each step of the engine. It has a bounded size, and
         where there is more, which may be a whole answer, other tasks have their turn before it.
-        Raises the error that ended the generation, after what came before it.
+        After ``silence`` seconds without one comes an empty batch. Raises the error that ended the
+        generation, after what came before it.
         """
         self._enough = at_least
         while True:
             if len(self._unread) < at_least and not self._ended:
-                await self._news()
-            if not self._unread:
+                await self._news(silence)
+            if not self._unread and self._ended:
                 break
-            yield self._read()
+            yield self._read() if self._unread else ()
             if self._unread:
                 await asyncio.sleep(0)
         if self._failure is not None:
             raise self._failure
 
-    async def _news(self) -> None:
-        """Wait until there is enough to read, or the end is known."""
-        self._waiting = asyncio.get_running_loop().create_future()
+    async def _news(self, within: float | None) -> None:
+        """Wait until there is enough to read, the end is known, or the time has passed."""
+        loop = asyncio.get_running_loop()
+        self._waiting = loop.create_future()
+        timer = None if within is None else loop.call_later(within, self._wake)
         await self._waiting
+        if timer is not None:
+            timer.cancel()
 
     def _wake(self) -> None:
         waiting, self._waiting = self._waiting, None

@@ -44,6 +44,8 @@ class GenerationRequest:
     """Tell how sure the model was of each value."""
     fields: bool = False
     """Tell each value of a JSON answer as soon as it is whole."""
+    prompt_logprobs: int | None = None
+    """Tell how likely each token of the prompts was, and so many alternatives."""
     origins: bool = False
     """Tell where each token came from."""
     spans: bool = False

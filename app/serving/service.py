@@ -13,8 +13,16 @@ from app.answer.prompt import Conversation, Prompt, passages, render, text_lengt
 from app.answer.reasoning import AS_IT_IS
 from app.answer.relaxed import RelaxedAnswers
 from app.answer.spans import Quotable
-from app.core.constraint import Constraint
-from app.core.errors import EngineDied, InvalidRequest, LeapjsonError, PromptTooLong
+from app.core.choices import ChoosingState
+from app.core.constraint import Constraint, ConstraintState
+from app.core.errors import (
+    BudgetTooSmall,
+    EngineDied,
+    InvalidRequest,
+    LeapjsonError,
+    PromptTooLong,
+    RejectedToken,
+)
 from app.core.events import RequestObserver
 from app.core.images import Eyes, PreparedImage
 from app.core.relaxation import Relaxation
@@ -38,6 +46,11 @@ UNSAID_TOKENS = 1024
 LONG_PROMPT = 4096
 """Characters from which a prompt is tokenized on a thread: shorter ones take less than a hop."""
 
+_BYTES_BETWEEN_STEPS = 256
+"""Of an answer that was begun: a constraint may need a millisecond for each at first."""
+
+_INSTEAD = {"choices": 'send "choices": "tokens"'}
+
 HUGE_PROMPT = 1 << 17
 """Characters from which prompts wait for one another, so that the threads stay free for others."""
 
@@ -60,6 +73,8 @@ class ServiceConfig:
     chat_format: ChatFormat
     default_max_tokens: int | None = None
     """Where a request sets no ``max_tokens``; None: what the context leaves."""
+    clip_max_tokens: bool = True
+    """Whether a ``max_tokens`` above what the context leaves is lowered to that, or refused."""
     leap: bool = True
     """False turns the leap off for every request."""
     draft: bool = True
@@ -125,7 +140,11 @@ class GenerationService:
         """The tokens that a request with this prompt would have. Raises ``LeapjsonError``."""
         async with ticket.deadline().holds("the prompt was not read"):
             images = await self._prepared(prompt, ticket)
-            return (await self._render(prompt, images, add_special_tokens)).tokens
+            rendered = await self._render(prompt, images, add_special_tokens)
+            if not isinstance(prompt, Conversation) or prompt.begun is None:
+                return rendered.tokens
+            plan = AnswerPlan.of(rendered, None, None, self._config.chat_format, prompt.reasoning)
+            return plan.begin(prompt.begun, self.tokenizer.encode).prompt
 
     async def open(
         self, request: GenerationRequest, timeline: Timeline, ticket: Ticket
@@ -165,27 +184,31 @@ class GenerationService:
                 plans.append(await self._plan(request, prompt, images))
             for plan in plans:
                 self._check_choices(request, plan)
+            prompts = [plan.prompt for plan in plans]
             room = request.n * sum(self._room(request, plan) for plan in plans)
             ticket.claim(room, deadline.left)
             choices: list[EngineRequest] = []
             texts: list[Quotable | None] = []
             relaxations: dict[Relaxation, None] = {}
             for prompt, plan in zip(request.prompts, plans, strict=True):
-                constraint, quotable = None, Quotable((), {})
+                constraint, quotable, start = None, Quotable((), {}), None
                 if plan.constraint is not None:
                     with timeline.compiling():
                         constraint = await self._constraints.get(plan.constraint, tenant)
                         relaxations |= dict.fromkeys(constraint.relaxed)
                         if constraint.holes:
                             constraint, quotable = await self._bind(constraint, prompt, tenant)
+                        if plan.given:
+                            start = await self._start(constraint, plan.given.encode())
                 asked = request.spans or (request.confidence and quotable.documents)
                 texts.append(replace(quotable, listed=request.spans) if asked else None)
                 for _ in range(request.n):
                     index = len(choices)
-                    choices.append(self._choice(index, request, plan, constraint, tenant))
+                    choices.append(self._choice(index, request, plan, constraint, start, tenant))
             relaxed = None
             if relaxations:
-                relaxed = RelaxedAnswers(tuple(relaxations), request.content, request.tools)
+                begun = "" if plans[0].begun is None else plans[0].begun.content
+                relaxed = RelaxedAnswers(tuple(relaxations), request.content, request.tools, begun)
                 timeline.relaxed = tuple([each.keyword for each in relaxations if not each.inexact])
             generation = Generation(
                 request_ids=[choice.request_id for choice in choices],
@@ -202,8 +225,16 @@ class GenerationService:
                 release=release,
                 relaxed=relaxed,
                 told_schema=plans[0].told_schema,
+                max_tokens=min(choice.max_tokens for choice in choices),
             )
-            await self._worker.submit(choices, generation)
+            try:
+                await self._worker.submit(choices, generation)
+            except BudgetTooSmall as error:
+                longest, room = max(map(len, prompts)), self._config.max_sequence_tokens
+                if longest + error.needed <= room:
+                    raise
+                # No budget would do: the context leaves too little.
+                raise PromptTooLong(prompt_tokens=longest, room=room, needed=error.needed) from None
         generation.expire(deadline)
         return generation
 
@@ -211,6 +242,52 @@ class GenerationService:
         """Tell of relaxed answers that have ended whether they satisfy all of their schema."""
         if generation.relaxed is not None:
             await self._validation.complete(generation.relaxed, ticket.tenant)
+
+    async def _start(self, constraint: Constraint, given: bytes) -> ConstraintState:
+        """Where ``constraint`` stands behind ``given``, worked out between the engine's steps.
+
+        Raises ``InvalidRequest`` where no answer goes on from there.
+        """
+        states: list[ConstraintState] = []
+        await self._worker.between_steps(lambda: states.append(constraint.start()))
+        [state] = states
+        if isinstance(state, ChoosingState) and state.has_exact_choices:
+            raise InvalidRequest(
+                "the schema asks for choices to be exact, and the answer was begun; begin no "
+                "answer, or leave x-choice out",
+                role="constraint",
+            )
+
+        def accept(part: bytes) -> int:
+            """How many bytes of ``part`` are of the beginning of an answer."""
+            try:
+                state.accept_bytes(part)
+                return len(part)
+            except RejectedToken:
+                pass
+            for at in range(len(part)):
+                try:
+                    state.accept_bytes(part[at : at + 1])
+                except RejectedToken:
+                    return at
+            return len(part)
+
+        for begin in range(0, len(given), _BYTES_BETWEEN_STEPS):
+            part, accepted = given[begin : begin + _BYTES_BETWEEN_STEPS], [0]
+
+            def work(part: bytes = part, accepted: list[int] = accepted) -> None:
+                accepted[0] = accept(part)
+
+            await self._worker.between_steps(work)
+            if accepted[0] < len(part):
+                place = begin + accepted[0]
+                before = given[max(0, place - 40) : place].decode(errors="replace")
+                raise InvalidRequest(
+                    f"no valid answer goes on from the one that was begun: behind {before!r} comes "
+                    f"{given[place : place + 20].decode(errors='replace')!r}; begin it otherwise",
+                    role="prompt",
+                )
+        return state
 
     async def _bind(
         self, constraint: Constraint, prompt: Prompt, tenant: str
@@ -238,12 +315,14 @@ class GenerationService:
         told = prompt.told if isinstance(prompt, Conversation) else None
         if told is not None and told.schema and not told.asked:
             room = self._config.max_sequence_tokens
-            answer = request.max_tokens or min(UNSAID_TOKENS, room // 2)
+            asked, usual = request.max_tokens, min(UNSAID_TOKENS, room // 2)
+            may_clip = asked is not None and self._config.clip_max_tokens
+            answer = min(asked, usual) if asked is not None and may_clip else asked or usual
             if len(rendered.tokens) + answer > room:
                 assert isinstance(prompt, Conversation)
                 untold = replace(prompt, told=replace(told, schema=""))
                 return await self._plan(request, untold, images)
-        return AnswerPlan.of(
+        plan = AnswerPlan.of(
             rendered,
             request.content,
             request.tools,
@@ -251,6 +330,9 @@ class GenerationService:
             prompt.reasoning if isinstance(prompt, Conversation) else AS_IT_IS,
             None if told is None else bool(told.schema),
         )
+        if not isinstance(prompt, Conversation) or prompt.begun is None:
+            return plan
+        return plan.begin(prompt.begun, self.tokenizer.encode)
 
     async def _render(
         self,
@@ -282,6 +364,7 @@ class GenerationService:
         request: GenerationRequest,
         plan: AnswerPlan,
         constraint: Constraint | None,
+        start: ConstraintState | None,
         tenant: str,
     ) -> EngineRequest:
         max_tokens = self._max_tokens(request, plan)
@@ -295,6 +378,7 @@ class GenerationService:
             sampling=request.sampling,
             seed=seed % 2**64,
             constraint=constraint,
+            start=start,
             open_ended=plan.open_ended,
             thinking=plan.thinking_budget(max_tokens),
             min_tokens=request.min_tokens,
@@ -303,6 +387,7 @@ class GenerationService:
             ignore_eos=request.ignore_eos,
             on_budget=request.on_budget,
             choices=self._choice_options(request, plan),
+            prompt_logprobs=request.prompt_logprobs,
             origins=request.origins,
             leap=request.leap and self._config.leap,
             draft=request.draft and self._config.draft,
@@ -313,7 +398,7 @@ class GenerationService:
         )
 
     def _choice_options(self, request: GenerationRequest, plan: AnswerPlan) -> ChoiceOptions | None:
-        if not (plan.has_json or plan.is_text):
+        if plan.begun is not None or not (plan.has_json or plan.is_text):
             return None
         exact = self._draws_exactly(request)
         return ChoiceOptions(request.confidence, exact, plan.locator, plan.is_text)
@@ -322,7 +407,21 @@ class GenerationService:
         return request.choices == "exact" if request.choices else self._config.exact_choices
 
     def _check_choices(self, request: GenerationRequest, plan: AnswerPlan) -> None:
-        """Raises ``InvalidRequest`` where the values of an answer are asked about that has none."""
+        """Raises ``InvalidRequest`` where the values of an answer are asked about that has none,
+        or of which the client has written a part."""
+        if plan.begun is not None:
+            asked = {
+                "confidence": request.confidence,
+                "spans": request.spans,
+                "choices": self._draws_exactly(request),
+            }
+            for param, is_asked in asked.items():
+                if is_asked:
+                    raise InvalidRequest(
+                        f"{param} is for answers that the model writes from their beginning, and "
+                        f"this one was begun; {_INSTEAD.get(param, f'leave {param} out')}",
+                        param=param,
+                    )
         has_value = plan.has_json or plan.is_text
         needed = {"confidence": request.confidence, "choices": request.choices == "exact"}
         for param, is_asked in needed.items():
@@ -363,14 +462,14 @@ class GenerationService:
             )
         if asked is None:
             return min(left, self._config.default_max_tokens or left)
-        if asked > left:
+        if asked > left and not self._config.clip_max_tokens:
             raise PromptTooLong(
                 prompt_tokens=prompt_tokens,
                 room=room,
                 max_tokens=asked,
                 image_tokens=plan.image_tokens,
             )
-        return asked
+        return min(asked, left)
 
     def _check_bias(self, logit_bias: Mapping[int, float]) -> None:
         for token_id in logit_bias:

@@ -111,8 +111,8 @@ class RequestTelemetry:
         return watched
 
     def _read_error(self, exchange: Exchange, body: bytes) -> None:
-        """Code and field of an error in OpenAI's envelope; never its message."""
-        if len(body) > _LARGEST_ERROR or not body.startswith(b'{"error"'):
+        """Code and field of an error in OpenAI's envelope, not in Ollama's; never its message."""
+        if len(body) > _LARGEST_ERROR or not body.startswith(b'{"error":{'):
             return
         error = from_json(body)["error"]
         exchange.code = error.get("code")

@@ -160,11 +160,14 @@ class HfTokenizer:
         messages: Sequence[Mapping[str, Any]],
         tools: Sequence[Mapping[str, Any]] | None = None,
         options: Mapping[str, Any] | None = None,
+        *,
+        opens: bool = True,
     ) -> RenderedPrompt:
         """The prompt for the assistant's next message, by the model's own chat template.
 
-        ``options`` are further variables of the template. Raises ``InvalidRequest`` if the model
-        has no chat template, or the template refuses, or an option is not for a request to set.
+        Unless it ``opens`` that message, it ends behind the others. ``options`` are further
+        variables of the template. Raises ``InvalidRequest`` if the model has no chat template, or
+        the template refuses, or an option is not for a request to set.
         """
         if not self.hf.chat_template:
             raise InvalidRequest(
@@ -182,10 +185,13 @@ class HfTokenizer:
                 [dict(message) for message in messages],
                 tools=None if tools is None else [dict(tool) for tool in tools],
                 tokenize=False,
-                add_generation_prompt=True,
+                add_generation_prompt=opens,
                 **options,
             )
-        except (TemplateError, TypeError, ValueError, KeyError, RecursionError) as error:
+        except (
+            *(TemplateError, TypeError, ValueError, LookupError, ArithmeticError),
+            *(AttributeError, RecursionError),
+        ) as error:
             raise InvalidRequest(
                 f"the model's chat template refuses these messages: {error}", param="messages"
             ) from error

@@ -50,6 +50,12 @@ CLIENTS = (
     Client("llama-index", "llama-index openai-like", "python", "llama_index_client"),
     Client("openai-agents", "openai-agents", "python", "openai_agents_client"),
     Client("outlines", "outlines: OpenAI and vLLM", "python", "outlines_client"),
+    Client("agent-framework", "Agent Framework", "python", "agent_framework_client"),
+    Client("openai-agents-node", "@openai/agents", "node", "openai_agents_node"),
+    Client("mastra", "Mastra", "node", "mastra"),
+    Client("vercel-ai-5", "Vercel's ai, 5 and 6", "node", "vercel_ai_older"),
+    Client("claude-code", "Claude Code", "node", "claude_code"),
+    Client("codex", "Codex", "node", "codex"),
 )
 
 FEATURES = (

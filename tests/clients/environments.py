@@ -50,7 +50,7 @@ def command(client: Client, folder: Path) -> list[str]:
     if client.runtime == "python":
         return [str(folder / "bin" / "python"), str(client.path / "client.py")]
     # Node looks for packages beside the script.
-    for script in (client.path / "client.mjs", HERE / "common" / "features.mjs"):
+    for script in (client.path / "client.mjs", *(HERE / "common").glob("*.mjs")):
         shutil.copy(script, folder)
     return ["node", str(folder / "client.mjs")]
 

@@ -16,6 +16,7 @@ from transformers import PreTrainedModel
 
 from app.constraint import Choice, Compiler, JsonObject, JsonSchema, Regex
 from app.constraint.constraint import CompiledConstraint
+from app.core.events import AnswerToken
 from app.core.request import EngineRequest, SamplingParams
 from app.engine import Engine, EngineConfig
 from app.model.composition import load_runner
@@ -165,3 +166,33 @@ def test_five_hundred_random_answers_are_all_valid(folder: str) -> None:
             schemas[int(name) % len(schemas)],
             format_checker=jsonschema.Draft202012Validator.FORMAT_CHECKER,
         )
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+def test_what_a_prompt_s_tokens_are_given_is_what_transformers_gives_them(
+    folder: str, overlap: bool
+) -> None:
+    config = EngineConfig(overlap=overlap, max_running=4, max_batch_tokens=40, small_gap_tokens=7)
+    engine = engine_of(folder, config, blocks=400)
+    prompts = ['say: {"name": "ab"}', "the same opening, and then " * 3, "x"]
+    asked = [
+        replace(request(str(index), prompt, max_tokens=3), prompt_logprobs=index)
+        for index, prompt in enumerate(prompts)
+    ]
+    told: dict[str, Sequence[AnswerToken]] = {}
+    for one in asked:
+        engine.add(one)
+    while engine.has_work:
+        for output in engine.step():
+            for chunk in output.chunks:
+                told.setdefault(chunk.request_id, chunk.prompt)
+    model = EagerModel(eager_model(folder))
+    for one in asked:
+        tokens = told[one.request_id]
+        assert [token.token_id for token in tokens] == list(one.prompt)
+        for position, token in enumerate(tokens[1:], start=1):
+            logits = model.logits(one.prompt[:position])
+            logprobs = logits - np.logaddexp.reduce(logits)
+            assert token.logprob == pytest.approx(logprobs[token.token_id], abs=1e-4)
+            best = np.sort(logprobs)[::-1][: len(token.top)]
+            assert [each.logprob for each in token.top] == pytest.approx(best, abs=1e-4)

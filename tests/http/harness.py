@@ -18,6 +18,7 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from app.http.application import build_app
 from app.http.config import ApiConfig
 from app.http.connection import BoundedConnection
+from app.serving.kept_responses import ResponseStore
 from tests.fakes import ByteVocabulary
 from tests.serving.fakes import PLAIN, Bench
 
@@ -32,25 +33,32 @@ CONFIG = ApiConfig(
     max_nesting=20,
     max_n=4,
     max_messages=8,
+    head_seconds=3600.0,
 )
 CHAT = "/v1/chat/completions"
 
 
-def application(bench: Bench, config: ApiConfig = CONFIG) -> FastAPI:
+def application(
+    bench: Bench, config: ApiConfig = CONFIG, responses: ResponseStore | None = None
+) -> FastAPI:
     return build_app(
         replace(config, chat_format=bench.chat_format),
         service=bench.service,
         vocabulary=ByteVocabulary(),
         schemas=bench.schemas,
         graphs=bench.graphs,
+        responses=responses,
         render_metrics=lambda: (b"a_metric 1\n", "text/plain; version=0.0.4"),
     )
 
 
 @asynccontextmanager
-async def client_of(bench: Bench, config: ApiConfig = CONFIG) -> AsyncIterator[httpx.AsyncClient]:
+async def client_of(
+    bench: Bench, config: ApiConfig = CONFIG, responses: ResponseStore | None = None
+) -> AsyncIterator[httpx.AsyncClient]:
     """An HTTP client of the application, with nothing between them."""
-    transport = httpx.ASGITransport(application(bench, config), raise_app_exceptions=False)
+    app = application(bench, config, responses)
+    transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     async with (
         bench.running(),
         httpx.AsyncClient(

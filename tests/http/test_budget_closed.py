@@ -9,6 +9,7 @@ import pytest
 from app.answer.fields import ValueScanner
 from app.core.relaxation import Relaxation
 from tests.http.harness import CHAT, chat
+from tests.http.test_begun_answers import beginning, compile
 from tests.http.test_relaxed import WARNING, asked, events
 from tests.serving.fakes import Bench, FakeEngine
 
@@ -54,6 +55,15 @@ async def test_between_values_it_is_the_container_around_them(before: str, point
     bench = writing(TEXT, before=before)
     body = (await asked(bench, CHAT, chat(response_format=FORMAT))).json()
     assert body["warnings"] == [{**CLOSED, "pointer": pointer}]
+
+
+async def test_the_value_may_have_been_begun_by_the_client() -> None:
+    """The engine tells what it wrote; the pointer is in both together."""
+    engine = FakeEngine(lambda request: [b'333"', b', "people": []}'])
+    engine.closed = b"333"
+    body = beginning('{"place": "33', response_format=FORMAT)
+    answer = (await asked(Bench(engine, compile=compile), CHAT, body)).json()
+    assert answer["warnings"] == [CLOSED]
 
 
 async def test_an_answer_that_no_budget_ended_says_nothing() -> None:

@@ -14,7 +14,15 @@ import pytest
 
 from app.http.requests.ignored import HEADER
 from tests.http.harness import client_of
-from tests.http.responses import CITY, PATH, REASONER, WITH_TOOLS, events_of, writing
+from tests.http.responses import (
+    CITY,
+    PATH,
+    REASONER,
+    WITH_TOOLS,
+    events_of,
+    response_of,
+    writing,
+)
 
 COMMAND = '{"cmd": "ls -la"}'
 CALL = f'<tool_call>\n{{"name": "exec_command", "arguments": {COMMAND}}}\n</tool_call>'
@@ -92,8 +100,9 @@ LATER: list[dict[str, Any]] = [
 ]
 LEFT_OUT = (
     "text.verbosity, tools[].type=web_search, tools[].type=local_shell, "
-    "tools[].type=image_generation, tools[].type=tool_search, tools[].type=namespace"
+    "tools[].type=image_generation, tools[].type=tool_search"
 )
+READ = '<tool_call>\n{"name": "mcp__files__read", "arguments": {"city": "Ulm"}}\n</tool_call>'
 
 
 async def test_its_request_is_answered_with_a_call_and_what_is_left_out_is_named() -> None:
@@ -107,6 +116,7 @@ async def test_its_request_is_answered_with_a_call_and_what_is_left_out_is_named
     assert [tool["name"] for tool in events[0]["response"]["tools"]] == [
         "exec_command",
         "apply_patch",
+        "mcp__files__",
     ]
     async with client_of(writing(CALL, WITH_TOOLS)) as client:
         answer = await client.post(PATH, json={**ASKED, "stream": True})
@@ -130,3 +140,70 @@ async def test_a_later_turn_and_an_output_schema_are_taken(format: Any) -> None:
     assert events[-1]["response"]["status"] == "completed"
     last = bench.tokenizer.seen[-1][-1]
     assert (last["role"], last["content"]) == ("user", "And now?")
+
+
+async def test_the_tools_of_a_namespace_are_offered_and_called_by_both_names() -> None:
+    bench = writing(READ, WITH_TOOLS)
+    asked = {**ASKED, "tool_choice": "required", "tools": TOOLS[-1:]}
+    events = await events_of(bench, **asked)
+    (item,) = events[-1]["response"]["output"]
+    assert (item["type"], item["namespace"], item["name"]) == (
+        "function_call",
+        "mcp__files__",
+        "read",
+    )
+    assert item["arguments"] == '{"city": "Ulm"}'
+    (shown,) = bench.tokenizer.tools[-1] or ()
+    assert shown["function"]["name"] == "mcp__files__read"
+
+
+async def test_an_earlier_call_of_a_namespace_is_one_of_the_same_tool() -> None:
+    call = {
+        **{"type": "function_call", "call_id": "c1", "namespace": "mcp__wx", "name": "get"},
+        "arguments": "{}",
+    }
+    output = {"type": "function_call_output", "call_id": "c1", "output": "Rain"}
+    wx = {"type": "namespace", "name": "mcp__wx", "tools": [{"type": "function", "name": "get"}]}
+    bench = writing("ok", WITH_TOOLS)
+    await events_of(bench, input=[call, output], tools=[wx])
+    (called,) = bench.tokenizer.seen[-1][0]["tool_calls"]
+    assert called["function"]["name"] == "mcp__wx__get"
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [
+        {"type": "function", "name": "read"},
+        {"type": "function", "name": "read", "namespace": "mcp__files__"},
+        {
+            "type": "allowed_tools",
+            "mode": "required",
+            "tools": [{"type": "namespace", "name": "mcp__files__"}],
+        },
+    ],
+)
+async def test_a_tool_of_a_namespace_can_be_chosen(choice: Any) -> None:
+    bench = writing(READ, WITH_TOOLS)
+    response = await response_of(bench, tools=TOOLS, tool_choice=choice)
+    assert response["output"][0]["namespace"] == "mcp__files__"
+    assert "exec_command" not in bench.compiled[-1].cache_key()
+
+
+async def test_items_that_only_another_server_can_read_are_left_out_by_name() -> None:
+    others: list[dict[str, Any]] = [
+        {"type": "web_search_call", "id": "ws_1", "status": "completed"},
+        {"type": "local_shell_call", "id": "ls_1", "call_id": "c", "action": {"type": "exec"}},
+        {"type": "local_shell_call_output", "id": "lo_1", "output": "x"},
+        {"type": "compaction", "id": "cmp_1", "encrypted_content": "gAAA"},
+        {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "gAAA"},
+    ]
+    hi = {"role": "user", "content": "hi"}
+    bench = writing("ok", WITH_TOOLS)
+    async with client_of(bench) as client:
+        answer = await client.post(PATH, json={"model": "demo", "input": [hi, *others]})
+    assert answer.status_code == 200, answer.text
+    assert answer.headers[HEADER] == (
+        "input[].type=web_search_call, input[].type=local_shell_call, "
+        "input[].type=local_shell_call_output, input[].type=compaction, input[].encrypted_content"
+    )
+    assert bench.tokenizer.seen == [[hi]]

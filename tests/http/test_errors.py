@@ -53,7 +53,6 @@ async def refusal(status: int = 400, **fields: Any) -> dict[str, Any]:
         ({"max_tokens": 0}, "max_tokens", "greater than or equal to 1"),
         ({"max_tokens": 1.5}, "max_tokens", "valid integer"),
         ({"max_tokens": 1, "max_completion_tokens": 2}, "max_tokens", "differ"),
-        ({"max_tokens": 10**6}, "max_tokens", "2 tokens and max_tokens is 1000000"),
         ({"top_p": -1}, "top_p", "greater than or equal to 0"),
         ({"top_logprobs": 2}, "top_logprobs", "needs logprobs"),
         ({"logprobs": True, "top_logprobs": 21}, "top_logprobs", "less than or equal to 20"),
@@ -88,7 +87,7 @@ async def refusal(status: int = 400, **fields: Any) -> dict[str, Any]:
             "messages[0].tool_calls[0].function",
             "Missing required parameter",
         ),
-        ({"messages": [{"role": "user", "content": "x" * 2000}]}, "messages", "has 2000 tokens"),
+        ({"messages": [{"role": "user", "content": "x" * 2000}]}, "messages", "2000 tokens in the"),
         ({"response_format": {"type": "xml"}}, "response_format", "xml"),
         ({"response_format": {"type": "regex"}}, "response_format.pattern", "Missing required"),
         (
@@ -366,17 +365,11 @@ async def test_brackets_in_text_are_no_arrays() -> None:
     assert response.status_code == 200, response.text
 
 
-@pytest.mark.parametrize("param", ["guided_json", "messages[0].tool_calls[0].function.arguments"])
-async def test_json_that_is_text_in_the_body_has_the_same_limit(param: str) -> None:
+async def test_json_that_is_text_in_the_body_has_the_same_limit() -> None:
     text = '{"x": [' + "[]," * 150_000 + "[]]}"
-    fields: dict[str, Any] = {"guided_json": text}
-    if param != "guided_json":
-        call = {"id": "a", "function": {"name": "f", "arguments": text}}
-        fields = {"messages": [{"role": "assistant", "tool_calls": [call]}]}
-    bench = Bench()
-    async with client_of(bench, replace(CONFIG, max_body_bytes=10**6)) as client:
-        error = refused(await client.post(CHAT, json=chat(**fields)), 400)
-    assert error["param"] == param
+    async with client_of(Bench(), replace(CONFIG, max_body_bytes=10**6)) as client:
+        error = refused(await client.post(CHAT, json=chat(guided_json=text)), 400)
+    assert error["param"] == "guided_json"
     assert "more arrays and objects than the limit of 100000" in error["message"]
 
 

@@ -278,7 +278,7 @@ async def test_nor_have_they_in_other_apis(
         (CHAT, chat({"type": "image_url", "image_url": {"url": data_url(A), "detail": "x"}}),
             "messages[0].content[0].image_url.detail", "'auto', 'low'"),
         (CHAT, chat({"type": "input_audio", "input_audio": {}}),
-            "messages[0].content[0]", "this server takes text and images"),
+            "messages[0].content[0]", "this server takes text and image_url"),
         (CHAT, chat(text("x"), {"type": "image_url", "image_url": {
             "url": "data:image/png;base64,A*AA"}}),
             "messages[0].content[1]", "not base64"),
@@ -331,7 +331,7 @@ async def test_a_model_without_eyes_takes_no_images() -> None:
         RESPONSES: (
             {"input": [user({"type": "input_image", "image_url": data_url(A)})]},
             "input[0].content[0]: parts of the type 'input_image' are not supported; this server "
-            "takes text",
+            "takes input_text",
         ),
         MESSAGES: (
             {"max_tokens": 1, "messages": [user(block())]},
@@ -369,9 +369,9 @@ async def test_bounds_are_told_in_numbers() -> None:
         assert "100 times as long" in await message(image(picture(301, 3)))
         await server.answer(CHAT, chat(image(picture(30, 30)), max_tokens=10))
         assert server.prompt == "[user]{4}", "16 tokens would be more than 8"
-        long = await message(text("x" * 90), image(A), max_tokens=50)
-        assert "the prompt has 98 tokens, 2 of them its images'" in long
-        assert "send fewer or smaller images or lower max_tokens to at most 2" in long
+        long = await message(text("x" * 100), image(A))
+        assert "108 tokens in the prompt, 2 of them its images'" in long
+        assert "or send fewer or smaller images" in long
 
 
 async def test_images_share_a_bound_on_memory() -> None:

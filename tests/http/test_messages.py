@@ -116,7 +116,7 @@ def without_ids(message: dict[str, Any]) -> dict[str, Any]:
 async def test_a_message_has_its_text_its_reason_and_its_usage() -> None:
     message = await message_of(writing("Hello"))
     assert message["id"].startswith("msg_")
-    assert message["content"] == [{"type": "text", "text": "Hello", "citations": None}]
+    assert message["content"] == [{"type": "text", "text": "Hello"}]
     assert (message["stop_reason"], message["stop_sequence"]) == ("end_turn", None)
     usage = message["usage"]
     assert usage["input_tokens"] + usage["cache_read_input_tokens"] > 0
@@ -266,7 +266,7 @@ PDF = {"type": "document", "source": {"type": "url", "url": "http://x"}}
             "url",
         ),
         ({"messages": [{"role": "user", "content": []}]}, "messages[0].content", "no block"),
-        ({"messages": [HI, {"role": "assistant", "content": "{"}]}, "messages[1]", "begun"),
+        ({"messages": [HI, {"role": "assistant", "content": ""}]}, "messages[1]", "begun"),
         (
             {"messages": [{"role": "user", "content": [{"type": "thinking", "thinking": "x"}]}]},
             "messages[0].content[0]",

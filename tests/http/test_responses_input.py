@@ -192,12 +192,11 @@ def items(*found: Any) -> dict[str, Any]:
         (items({"type": "item_reference", "id": "msg_1"}), "input[0]"),
         # What is not served.
         ({"moderation": {"model": "x"}}, "moderation"),
-        ({"context_management": [{"type": "compaction"}]}, "context_management"),
         ({"reasoning": {"context": "all_turns"}}, "reasoning.context"),
         ({"reasoning": {"mode": "pro"}}, "reasoning.mode"),
         ({"reasoning": {"effort": "low", "enabled": False}}, "reasoning"),
         ({"tools": [WEATHER], "tool_choice": {"type": "file_search"}}, "tool_choice.type"),
-        (items({"type": "computer_call", "id": "x"}), "input[0]"),
+        (items({"type": "hologram", "id": "x"}), "input[0]"),
         (
             items({"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}),
             "input[0].content[0]",
@@ -205,10 +204,6 @@ def items(*found: Any) -> dict[str, Any]:
         (
             items(USER, CALLING, {**OUTPUT, "output": [{"type": "input_file", "file_id": "x"}]}),
             "input[2].output[0]",
-        ),
-        (
-            items({"type": "reasoning", "id": "x", "summary": [], "encrypted_content": "gAAA"}),
-            "input[0].encrypted_content",
         ),
         # Fields of chat completions.
         ({"messages": [USER]}, "messages"),
@@ -256,7 +251,6 @@ def items(*found: Any) -> dict[str, Any]:
             {"text": {"format": {"type": "choice", "choice": [], "choices": ["a", 1]}}},
             "text.format.choices[1]",
         ),
-        ({"chat_template_kwargs": {"x": 1}}, "chat_template_kwargs.x"),
     ],
 )
 async def test_what_is_refused_is_named(fields: dict[str, Any], param: str | None) -> None:

@@ -118,7 +118,7 @@ async def test_a_schema_that_is_too_long_is_left_out_and_the_header_says_so() ->
 
 
 async def test_where_the_context_has_no_room_it_is_left_out_unless_it_was_asked_for() -> None:
-    bench = Bench(context=200)
+    bench = Bench(context=200, clip_max_tokens=False)
     body = chat(response_format=FORMAT, max_tokens=100)
     response = await asked(bench, body)
     assert response.status_code == 200, response.text
@@ -127,6 +127,13 @@ async def test_where_the_context_has_no_room_it_is_left_out_unless_it_was_asked_
     refused = await asked(bench, body | {"schema_in_prompt": True})
     assert refused.status_code == 400
     assert refused.json()["error"]["code"] == "context_length_exceeded"
+
+
+async def test_a_max_tokens_that_is_clipped_takes_it_no_room() -> None:
+    bench = Bench(context=1000)
+    response = await asked(bench, chat(response_format=FORMAT, max_tokens=32_000))
+    assert response.headers[HEADER] == "told"
+    assert bench.engine.added[0].max_tokens == 1000 - len(bench.engine.added[0].prompt)
 
 
 async def test_passages_that_are_quoted_hold_nothing_of_it() -> None:

@@ -255,24 +255,6 @@ async def test_a_conversation_with_calls_goes_back_to_the_template() -> None:
             "messages[1].tool_call_id",
         ),
         ({"messages": [{**HI, "tool_calls": []}, {"role": "assistant"}]}, "messages[1].content"),
-        (
-            {
-                "messages": [
-                    {
-                        "role": "assistant",
-                        "tool_calls": [
-                            {
-                                "id": "a",
-                                "type": "function",
-                                "function": {"name": "f", "arguments": "{"},
-                            }
-                        ],
-                    },
-                    HI,
-                ]
-            },
-            "messages[0].tool_calls[0].function.arguments",
-        ),
     ],
 )
 async def test_what_is_wrong_with_tools_is_named(fields: dict[str, Any], param: str) -> None:

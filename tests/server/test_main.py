@@ -59,6 +59,7 @@ async def test_the_assembled_server_answers_compiles_and_counts(
         "leapjson_num_requests_running 0.0",
         'leapjson_memory_bound_bytes{part="schemas"} 2.68435456e+08',
         'leapjson_memory_bound_bytes{part="kv_cache"} 0.0',
+        'leapjson_memory_bound_bytes{part="kept_responses"} 6.7108864e+07',
         'leapjson_schema_compile_seconds_count{kind="regex",result="unsupported_schema"} 1.0',
         f'leapjson_requests_total{{endpoint="{CHAT}",finish_reason="stop",status="200"}} 2.0',
         f'leapjson_requests_total{{endpoint="{CHAT}",finish_reason="error",status="400"}} 1.0',

@@ -221,6 +221,7 @@ class FakeTokenizer:
         """``generation_prompt``: what the chat template would put behind the messages."""
         self.generation_prompt = generation_prompt
         self.seen: list[Sequence[Mapping[str, Any]]] = []
+        self.opened: list[bool] = []
         self.tools: list[Sequence[Mapping[str, Any]] | None] = []
         self.options: list[Mapping[str, Any]] = []
         self.threads: list[int] = []
@@ -230,8 +231,11 @@ class FakeTokenizer:
         messages: Sequence[Mapping[str, Any]],
         tools: Sequence[Mapping[str, Any]] | None = None,
         options: Mapping[str, Any] | None = None,
+        *,
+        opens: bool = True,
     ) -> RenderedPrompt:
         self.seen.append(messages)
+        self.opened.append(opens)
         self.tools.append(tools)
         self.options.append(options or {})
         self.threads.append(threading.get_ident())
@@ -301,6 +305,7 @@ class Bench:
         context: int = 1000,
         compile: Callable[[ConstraintSpec, str], Any] | None = None,
         default_max_tokens: int | None = None,
+        clip_max_tokens: bool = True,
         chat_format: ChatFormat = PLAIN,
         generation_prompt: str = "",
         max_schema_bytes: int = 1 << 20,
@@ -356,6 +361,7 @@ class Bench:
                 vocabulary_size=300,
                 chat_format=chat_format,
                 default_max_tokens=default_max_tokens,
+                clip_max_tokens=clip_max_tokens,
             ),
             worker=self.worker,
             admission=self.admission,

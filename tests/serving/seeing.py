@@ -45,6 +45,8 @@ class SeeingTokenizer(FakeTokenizer):
         messages: Sequence[Mapping[str, Any]],
         tools: Sequence[Mapping[str, Any]] | None = None,
         options: Mapping[str, Any] | None = None,
+        *,
+        opens: bool = True,
     ) -> RenderedPrompt:
         self.seen.append(messages)
         text = "".join(f"[{each['role']}]{self._written(each['content'])}" for each in messages)

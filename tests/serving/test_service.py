@@ -64,12 +64,21 @@ async def test_an_answer_may_have_what_the_context_leaves() -> None:
         await bench.texts(ask("a"))
         await bench.texts(ask("b", max_tokens=98))
         assert [r.max_tokens for r in bench.engine.added] == [98, 98]
-        with pytest.raises(PromptTooLong, match="2 tokens and max_tokens is 99, together 101"):
-            await bench.texts(ask("c", max_tokens=99))
+        await bench.texts(ask("c", max_tokens=99))
+        assert bench.engine.added[-1].max_tokens == 98
         long = [{"role": "user", "content": "x" * 100}]
-        with pytest.raises(PromptTooLong, match="has 100 tokens and the context has room for 100"):
+        with pytest.raises(
+            PromptTooLong, match=r"length is 100 tokens.*requested 100 tokens in the prompt"
+        ):
             await bench.texts(ask("d", messages=long))
         assert bench.admission.live == 0
+
+
+async def test_more_than_the_context_leaves_may_be_refused() -> None:
+    async with Bench(context=100, clip_max_tokens=False).running() as bench:
+        await bench.texts(ask("a", max_tokens=98))
+        with pytest.raises(PromptTooLong, match=r"101 tokens .2 in the prompt, 99 in max_tokens"):
+            await bench.texts(ask("b", max_tokens=99))
 
 
 async def test_a_default_for_max_tokens_gives_way_to_the_context() -> None:

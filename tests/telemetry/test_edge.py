@@ -80,6 +80,14 @@ async def test_every_request_counts_once_whether_it_gets_to_the_service_or_not()
     }
 
 
+async def test_an_error_in_ollama_s_form_is_sent_and_counted() -> None:
+    metrics = Metrics()
+    async with client_of(FakeEngine(), metrics) as client:
+        answer = await client.post("/api/chat", json=BODY)
+    assert CHAT in answer.json()["error"]
+    assert requests_total(metrics) == {("other", "404", "error"): 1}
+
+
 async def test_a_request_that_finds_no_room_counts_and_is_logged_like_any_other(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

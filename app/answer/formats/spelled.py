@@ -113,8 +113,10 @@ class SpelledCalls:
         each = ("".join(call[part] if at % 2 else part for at, part in parts) for call in numbered)
         return self.begin + self.separator.join(each) + self.end
 
-    def written(self, arguments: dict[str, Any]) -> str:
-        """``arguments`` as calls have them: JSON, or literals."""
+    def written(self, arguments: dict[str, Any] | str) -> str:
+        """``arguments`` as calls have them: JSON, or literals; those that are a text as it is."""
+        if isinstance(arguments, str):
+            return arguments
         if isinstance(self.notation, Literals):
             return self.notation.arguments(arguments)
         return json.dumps(arguments, ensure_ascii=False)

@@ -10,10 +10,11 @@ from pydantic import Discriminator, Field, Tag
 from app.answer.images import ImageSource
 from app.core.specs import Grammar, Regex
 from app.http.requests.constraints import ConstraintFields
-from app.http.requests.generation import ChoiceFields, GenerationFields
+from app.http.requests.generation import GenerationFields
 from app.http.requests.images import Detail, ImagePart, ImageRules, source_of_url
 from app.http.requests.messages import RefusalPart, TextPart
-from app.http.requests.reasoning import ReasoningFields
+from app.http.requests.prompt import SchemaInPrompt
+from app.http.requests.reasoning import ReasoningFields, ThinkingSwitch
 from app.http.requests.tools import AnyInput, CustomDefinition, FunctionDefinition, InputGrammar
 from app.http.requests.unserved import CHAT, NO_EFFECT
 from app.http.requests.wire import (
@@ -225,17 +226,25 @@ class ConversationFields(Body):
     reasoning: ReasoningFields | None = None
     include_reasoning: bool | None = None
     """The older form of ``reasoning.exclude``."""
+    thinking: ThinkingSwitch | None = None
+    """Anthropic's, which GLM's, Kimi's and DeepSeek's servers take in chat completions."""
     chat_template_kwargs: dict[str, Any] | None = None
-    """Extension: variables of the chat template, of which a few are passed on."""
+    """Extension: variables of the chat template."""
+    continue_final_message: bool | None = None
+    """vLLM's: the last message, the assistant's, is the beginning of the answer."""
+    add_generation_prompt: bool | None = None
+    """vLLM's: false ends the prompt behind the messages, and opens none of the assistant's."""
 
 
-class ChatCompletionRequest(ConversationFields, GenerationFields, ChoiceFields, ConstraintFields):
+class ChatCompletionRequest(ConversationFields, GenerationFields, ConstraintFields):
     """The fields this server acts on; None means the default, as OpenAI takes null."""
 
     unserved: ClassVar[Mapping[str, Unserved]] = CHAT
     no_effect: ClassVar[frozenset[str]] = NO_EFFECT
 
     model: str
+    schema_in_prompt: SchemaInPrompt | None = None
+    """Extension: tell the model the answer's schema; None is the server's default."""
     tool_choice: ToolChoice | None = None
     parallel_tool_calls: bool | None = None
     n: Count | None = None

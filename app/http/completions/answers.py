@@ -15,10 +15,12 @@ from app.http.relaxed import Warning
 
 
 class CompletionLogprobs(Shape):
+    """With ``echo`` the first of each list is that of the prompt's first token."""
+
     text_offset: list[int]
-    token_logprobs: list[float]
+    token_logprobs: list[float | None]
     tokens: list[str]
-    top_logprobs: list[dict[str, float]]
+    top_logprobs: list[dict[str, float] | None]
 
 
 class _Choice(Measured):

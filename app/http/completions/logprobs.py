@@ -38,26 +38,50 @@ class ChoiceLogprobs:
 
     def __init__(self, name: TokenName) -> None:
         self._name = name
+        self._named = False
+        """Whether tokens without text are reported, too, by their names."""
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
         self._characters = 0
         """Whole characters before the next token, which may be inside the one after them."""
 
-    def of(self, tokens: Sequence[AnswerToken]) -> dict[str, Any]:
+    def of(
+        self,
+        tokens: Sequence[AnswerToken],
+        prompt: Sequence[AnswerToken] = (),
+        text: str = "",
+    ) -> dict[str, Any]:
         """``logprobs`` for the next tokens; those that added no text are left out.
 
-        ``text_offset`` counts characters of the choice's text.
+        ``text_offset`` counts characters of the choice's text. Where that begins with the
+        ``prompt``, whose text is ``text``, all tokens are there, the first without a probability:
+        evaluations count them.
         """
-        tokens = [token for token in tokens if token.data]
+        if prompt:
+            self._named = True
+        if not self._named:
+            tokens = [token for token in tokens if token.data]
+        tokens = [*prompt, *tokens]
+        first = tokens[0] if prompt else None
         return {
-            "text_offset": [self._advance(token.data) for token in tokens],
-            "token_logprobs": [_finite(token.logprob) for token in tokens],
-            "tokens": [spelled(token.data) for token in tokens],
-            "top_logprobs": [self._likeliest(token) for token in tokens],
+            "text_offset": [self._advance(token, text) for token in tokens],
+            "token_logprobs": [
+                None if token is first else _finite(token.logprob) for token in tokens
+            ],
+            "tokens": [self._spelled(token) for token in tokens],
+            "top_logprobs": [
+                None if token is first else self._likeliest(token) for token in tokens
+            ],
         }
 
-    def _advance(self, data: bytes) -> int:
+    def _spelled(self, token: AnswerToken) -> str:
+        return spelled(token.data) if token.data else self._name(token.token_id)
+
+    def _advance(self, token: AnswerToken, text: str) -> int:
         begins = self._characters
-        self._characters += len(self._decoder.decode(data))
+        name = "" if token.data else self._name(token.token_id)
+        if name and text.startswith(name, begins):  # a special token that the prompt names
+            self._characters += len(name)
+        self._characters += len(self._decoder.decode(token.data))
         return begins
 
     def _likeliest(self, token: AnswerToken) -> dict[str, float]:
@@ -65,7 +89,7 @@ class ChoiceLogprobs:
 
         Of tokens with the same name (one spelled in a special way, say) the likeliest counts.
         """
-        drawn = spelled(token.data)
+        drawn = self._spelled(token)
         likeliest: dict[str, float] = {}
         for top in token.top:
             name = drawn if top.token_id == token.token_id else self._name(top.token_id)

@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from app.answer.pieces import Confidences, Content, Delta, End, Fields, FieldValue, Inexact, Spans
+from app.answer.pieces import (
+    Confidences,
+    Content,
+    Delta,
+    End,
+    Fields,
+    FieldValue,
+    Inexact,
+    PromptTokens,
+    Spans,
+)
+from app.answer.prompt import Prompt, TextPrompt, TokenPrompt
 from app.core.constraint import Vocabulary
 from app.core.events import AnswerToken, Origins
 from app.http.answering import Renderer
@@ -27,9 +38,15 @@ def completion_renderer(
     model: ServedModel,
     vocabulary: Vocabulary,
     token_name: TokenName,
+    echoed: Sequence[Prompt] = (),
 ) -> Callable[[Generation], Renderer]:
-    """What answers ``wire``, once there is a generation."""
+    """What answers ``wire``, once there is a generation.
+
+    ``echoed``: the prompts, where texts begin with them.
+    """
     name = None if wire.logprobs is None else token_name
+    prompts = [_text_of(each, vocabulary, token_name) for each in echoed]
+    n = wire.n or 1
 
     def renderer(generation: Generation) -> Renderer:
         head = {
@@ -39,11 +56,22 @@ def completion_renderer(
             "model": model.id,
             "system_fingerprint": model.fingerprint,
         }
+        before = [prompts[index // n] if prompts else "" for index in range(generation.n)]
         if wire.stream:
-            return _Chunks(head, generation, stream_options(wire), vocabulary, name)
-        return _Whole(head, generation, name)
+            return _Chunks(head, generation, stream_options(wire), vocabulary, name, before)
+        return _Whole(head, generation, name, before)
 
     return renderer
+
+
+def _text_of(prompt: Prompt, vocabulary: Vocabulary, token_name: TokenName) -> str:
+    """The text of a prompt, with the names of special tokens that it is given in tokens."""
+    if isinstance(prompt, TextPrompt):
+        return prompt.text
+    assert isinstance(prompt, TokenPrompt), "completions have no conversations"
+    spelled = ((vocabulary.token_bytes[token], token) for token in prompt.tokens)
+    parts = [token_name(token).encode() if data is None else data for data, token in spelled]
+    return b"".join(parts).decode(errors="replace")
 
 
 @dataclass(slots=True)
@@ -52,6 +80,8 @@ class _Choice:
 
     texts: list[str] = field(default_factory=list)
     tokens: list[AnswerToken] = field(default_factory=list)
+    prompt: Sequence[AnswerToken] = ()
+    """Those of the prompt, where the text begins with it."""
     measured: dict[str, Any] = field(default_factory=dict)
     """What is told of the values."""
     finish_reason: str | None = None
@@ -70,6 +100,8 @@ class _Choice:
                     self.whole += whole
                 case Origins():
                     self.origins = piece
+                case PromptTokens(tokens=tokens):
+                    self.prompt = tokens
                 case End(reason=reason):
                     self.finish_reason = reason
 
@@ -77,7 +109,9 @@ class _Choice:
         return {
             "index": index,
             "text": "".join(self.texts),
-            "logprobs": None if logprobs is None else logprobs.of(self.tokens),
+            "logprobs": None
+            if logprobs is None
+            else logprobs.of(self.tokens, self.prompt, self.texts[0] if self.prompt else ""),
             "finish_reason": self.finish_reason,
             **self.measured,
         }
@@ -85,12 +119,17 @@ class _Choice:
 
 class _Whole(WholeRenderer):
     def __init__(
-        self, head: dict[str, Any], generation: Generation, name: TokenName | None
+        self,
+        head: dict[str, Any],
+        generation: Generation,
+        name: TokenName | None,
+        before: Sequence[str],
     ) -> None:
-        """``name`` is given where log-probabilities are asked for."""
+        """``name`` is given where log-probabilities are asked for; ``before``: what the text of
+        each choice begins with."""
         super().__init__(head, generation)
         self._name = name
-        self._choices = [_Choice() for _ in range(generation.n)]
+        self._choices = [_Choice([text]) for text in before]
 
     def _add(self, delta: Delta) -> None:
         self._choices[delta.index].add(delta)
@@ -108,9 +147,12 @@ class _Chunks(ChunkRenderer):
         options: StreamOptions,
         vocabulary: Vocabulary,
         name: TokenName | None,
+        before: Sequence[str],
     ) -> None:
-        """``name`` is given where log-probabilities are asked for."""
+        """See ``_Whole``."""
         super().__init__(head, generation, options)
+        self._before = {index: text for index, text in enumerate(before) if text}
+        """Of choices that have not begun."""
         self._vocabulary = None if name is None else vocabulary
         self._logprobs = (
             None if name is None else [ChoiceLogprobs(name) for _ in range(generation.n)]
@@ -121,13 +163,16 @@ class _Chunks(ChunkRenderer):
 
     def chunk(self, delta: Delta) -> bytes:
         """b"" where there is nothing to send yet."""
+        before = self._before.pop(delta.index, "") if self._before else ""
         match delta.pieces:
-            case [Content(text=text)] if text and self._logprobs is None:
+            case [Content(text=text)] if text and self._logprobs is None and not before:
                 return self._framed(self._texts[delta.index], text)
-        choice = _Choice()
+        choice = _Choice([before])
         choice.add(delta)
         logprobs = None
-        if self._logprobs is not None and any(token.data for token in choice.tokens):
+        if self._logprobs is not None and (
+            choice.prompt or any(token.data for token in choice.tokens)
+        ):
             logprobs = self._logprobs[delta.index]
         told = b""
         if choice.origins is not None:  # in a chunk of their own
@@ -138,7 +183,7 @@ class _Chunks(ChunkRenderer):
         if choice.finish_reason is None:
             return self._event(choice.wire(delta.index, logprobs), choice.whole) + told
         if choice.whole:  # beside their text, in a chunk before the last
-            before = _Choice(choice.texts, choice.tokens)
-            told += self._event(before.wire(delta.index, logprobs), choice.whole)
+            first = _Choice(choice.texts, choice.tokens, choice.prompt)
+            told += self._event(first.wire(delta.index, logprobs), choice.whole)
             choice.texts, logprobs = [], None
         return told + self._last(choice.wire(delta.index, logprobs))

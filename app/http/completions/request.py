@@ -1,40 +1,52 @@
-"""From a request's JSON to what is to be generated and how it is written."""
+"""``POST /v1/completions``: from its JSON to what is generated, and how that is written."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from app.core.constraint import Vocabulary
+from fastapi import APIRouter
+
+from app.answer.prompt import Prompt, TextPrompt, TokenPrompt
 from app.core.errors import InvalidRequest
-from app.http.answering import AnswerCall
-from app.http.completions.logprobs import TokenName
-from app.http.completions.prompts import read_prompts
+from app.http.answering import AnswerCall, answer_router
+from app.http.completions.answers import Completion, CompletionChunk
+from app.http.completions.logprobs import token_name
 from app.http.completions.render import completion_renderer
 from app.http.completions.wire import CompletionRequest
-from app.http.config import ApiConfig
-from app.http.models import ServedModels
-from app.http.requests.constraints import ConstraintReader
-from app.http.requests.generation import generation_request, token_limit
+from app.http.endpoint import Api
+from app.http.openapi import GENERATES, tells
+from app.http.requests.generation import answer_call, token_limit
 from app.http.requests.ignored import Ignored
+from app.http.requests.wire import missing, refusal
 
+PATH = "/v1/completions"
 DEFAULT_MAX_TOKENS = 16
 """OpenAI's, for this endpoint alone."""
 
+_EXPECTED = "a text, a list of texts, a list of token ids, or a list of lists of token ids"
+_SLICE = 1 << 16
+"""Tokens that are checked in one go: between two, other threads have their turn."""
+
+
+def completions_router(api: Api) -> APIRouter:
+    """The router of completions."""
+    operation = tells(
+        "Continue a text",
+        Completion,
+        event=CompletionChunk,
+        bodies=[CompletionRequest],
+        errors=GENERATES,
+    )
+    return answer_router(PATH, operation, api, completion_call)
+
 
 def completion_call(
-    body: Mapping[str, Any],
-    request_id: str,
-    ignored: Ignored,
-    config: ApiConfig,
-    models: ServedModels,
-    constraints: ConstraintReader,
-    vocabulary: Vocabulary,
-    token_name: TokenName,
+    body: Mapping[str, Any], request_id: str, ignored: Ignored, api: Api
 ) -> AnswerCall:
     """Raises ``InvalidRequest`` (or ``UnknownModel``) with the field in ``param``."""
-    wire = CompletionRequest.read(body, ignored)
-    model = models.find(wire.model)
+    wire, vocabulary = CompletionRequest.read(body, ignored), api.vocabulary
+    model = api.models.find(wire.model)
     n = wire.n or 1
     if wire.best_of not in (None, n):
         raise InvalidRequest(
@@ -42,23 +54,90 @@ def completion_call(
             "does not return; leave best_of out",
             param="best_of",
         )
-    limit, max_tokens = token_limit(wire, "max_tokens", default=DEFAULT_MAX_TOKENS)
-    content = constraints.read(wire, wire.response_format, ignored)
-    request = generation_request(
+    limit = token_limit(wire, "max_tokens", default=DEFAULT_MAX_TOKENS)
+    content = api.constraints.read(wire, wire.response_format, ignored)
+    prompts = _prompts(
+        wire.prompt, n=n, max_choices=api.config.max_n, vocabulary_size=vocabulary.size
+    )
+    scores_prompt = wire.echo and wire.logprobs is not None
+    if scores_prompt and content.spec is not None:
+        raise InvalidRequest(
+            f"echo with logprobs is for free text, and {content.param} is given; leave one out",
+            param="echo",
+        )
+    name = token_name(vocabulary, api.service.tokenizer)
+    echoed = prompts if wire.echo else ()
+    return answer_call(
         wire,
         request_id,
-        model.adapter,
-        read_prompts(wire.prompt, n=n, max_choices=config.max_n, vocabulary_size=vocabulary.size),
-        content=content.spec,
+        model,
+        prompts,
+        content,
+        limit,
+        completion_renderer(wire, request_id, model, vocabulary, name, echoed),
+        prompt="prompt",
         n=n,
-        max_tokens=max_tokens,
         logprobs=wire.logprobs,
-        choices=wire,
+        prompt_logprobs=wire.logprobs if scores_prompt else None,
     )
-    return AnswerCall(
-        request,
-        names={"prompt": "prompt", "max_tokens": limit, "constraint": content.param},
-        renderer=completion_renderer(wire, request_id, model, vocabulary, token_name),
-        stream=bool(wire.stream),
-        logprobs=wire.logprobs is not None,
-    )
+
+
+def _prompts(prompt: Any, *, n: int, max_choices: int, vocabulary_size: int) -> list[Prompt]:
+    """The prompts in order; ``n`` choices of each are asked for.
+
+    Raises ``InvalidRequest`` that names the prompt; takes time linear in the number of tokens.
+    """
+    if prompt is None:
+        raise missing("prompt")
+    if isinstance(prompt, str):
+        prompt = [prompt]
+    if not isinstance(prompt, list) or not prompt:
+        raise InvalidRequest(f"prompt has to be {_EXPECTED}", param="prompt")
+    if isinstance(prompt[0], int):
+        prompt = [prompt]
+        param = "prompt"
+    else:
+        param = "prompt[{number}]"
+    if n > max_choices and len(prompt) == 1:
+        raise InvalidRequest(f"n is {n} and the limit is {max_choices}", param="n")
+    if (asked := len(prompt) * n) > max_choices:
+        raise InvalidRequest(
+            f"{len(prompt)} prompts with n = {n} ask for {asked} choices and the limit is "
+            f"{max_choices}; send fewer prompts in one request, or lower n",
+            param="prompt",
+        )
+    if all(isinstance(each, str) for each in prompt):
+        return [TextPrompt(text) for text in prompt]
+    return [
+        _token_prompt(tokens, param.format(number=number), vocabulary_size)
+        for number, tokens in enumerate(prompt)
+    ]
+
+
+def check_token_ids(tokens: Sequence[Any], param: str, vocabulary_size: int) -> None:
+    """Raises ``InvalidRequest`` at the first item that is no token of this model."""
+    for start in range(0, len(tokens), _SLICE):
+        part = tokens[start : start + _SLICE]
+        # bool is a kind of int in Python and no token id.
+        if set(map(type, part)) == {int} and min(part) >= 0 and max(part) < vocabulary_size:
+            continue
+        number, token = next(
+            (start + offset, token)
+            for offset, token in enumerate(part)
+            if type(token) is not int or not 0 <= token < vocabulary_size
+        )
+        where = f"{param}[{number}]"
+        if type(token) is not int:
+            raise InvalidRequest(f"{where} is not a token id, which is an integer", param=where)
+        raise InvalidRequest(
+            f"{where} is the token {token}, but the vocabulary has the ids 0 to "
+            f"{vocabulary_size - 1}",
+            param=where,
+        )
+
+
+def _token_prompt(tokens: Any, param: str, vocabulary_size: int) -> TokenPrompt:
+    if not isinstance(tokens, list) or not tokens:
+        raise refusal(param, f"prompt has to be {_EXPECTED}")
+    check_token_ids(tokens, param, vocabulary_size)
+    return TokenPrompt(tokens)

@@ -28,19 +28,31 @@ from app.http.messages.wire import (
     ToolResultBlock,
     ToolUseBlock,
 )
-from app.http.requests.images import ImageReader, unsupported_type
+from app.http.requests.ignored import Ignored
+from app.http.requests.images import ImageReader
 from app.http.requests.wire import refusal
 
 _BETWEEN = "\n"
 """Between blocks of text."""
-_TEXTS = "text, document, search_result, thinking, tool_use and tool_result"
+TEXTS = "text, document, search_result, thinking, tool_use and tool_result"
 """Types of blocks that are taken whether the model has eyes or not."""
-_OMITTED = ("redacted_thinking",)
-"""Blocks of answers that were sent back, and have nothing to be read in them."""
+_OMITTED = frozenset(
+    [
+        *("redacted_thinking", "server_tool_use", "mcp_tool_use", "mcp_tool_result", "compaction"),
+        *("web_search_tool_result", "web_fetch_tool_result", "code_execution_tool_result"),
+        *("bash_code_execution_tool_result", "text_editor_code_execution_tool_result"),
+        *("tool_search_tool_result", "container_upload"),
+    ]
+)
+"""Blocks of answers that were sent back, of tools that another server ran itself, and thinking
+that nobody can read."""
 
 
 def template_messages(
-    system: str | Sequence[TextBlock] | None, messages: Sequence[Message], images: ImageReader
+    system: str | Sequence[TextBlock] | None,
+    messages: Sequence[Message],
+    images: ImageReader,
+    ignored: Ignored,
 ) -> tuple[list[dict[str, Any]], list[Passage]]:
     """In the chat template's terms, and the texts as this API calls them.
 
@@ -48,7 +60,7 @@ def template_messages(
 
     Raises ``InvalidRequest`` that names the block.
     """
-    conversation, passages = _Conversation(images), []
+    conversation, passages = _Conversation(images, ignored), []
     if text := system if isinstance(system, str) else _BETWEEN.join([t.text for t in system or ()]):
         conversation.say("system", text)
     for number, message in enumerate(messages):
@@ -66,19 +78,14 @@ def template_messages(
             ]
         text = _BETWEEN.join([each for each in map(without_images, said) if each])
         passages.append(Passage(param, text, message.role == "user"))
-    if messages[-1].role == "assistant":
-        raise InvalidRequest(
-            "the last message is the assistant's: answers cannot be begun for the model here; end "
-            "with a message of the user",
-            param=f"messages[{len(messages) - 1}]",
-        )
     return conversation.messages, passages
 
 
 class _Conversation:
-    def __init__(self, images: ImageReader) -> None:
+    def __init__(self, images: ImageReader, ignored: Ignored) -> None:
         self.messages: list[dict[str, Any]] = []
         self._images = images
+        self._ignored = ignored
         self._called: set[str] = set()
 
     def say(self, role: str, text: str) -> None:
@@ -94,7 +101,7 @@ class _Conversation:
             case ToolResultBlock() if role != "user":
                 raise refusal(param, "a block of the type 'tool_result' is the user's")
             case ImageBlock() if role != "user":
-                self._mark(block, param)
+                self._images.mark(block, param)
                 raise refusal(param, "a block of the type 'image' is the user's")
             case ThinkingBlock(thinking=text):
                 message = self._open(role)
@@ -109,6 +116,11 @@ class _Conversation:
                 self._add_result(block, param)
             case OtherBlock(type=type) if role == "assistant" and type in _OMITTED:
                 self._open(role)
+                if type != "redacted_thinking":
+                    reason = f"{param}: blocks of the type {type!r} are not supported"
+                    self._ignored.leave_out(
+                        f"{param}.type", reason, name=f"messages[].content[].type={type}"
+                    )
             case _:
                 text = self._text(block, param)
                 self.say(role, text)
@@ -142,7 +154,7 @@ class _Conversation:
             case TextBlock(text=text):
                 return text
             case ImageBlock():
-                return self._mark(block, param)
+                return self._images.mark(block, param)
             case DocumentBlock(source=PlainText(data=data), title=title, context=context):
                 return _BETWEEN.join([each for each in (title, context, data) if each])
             case DocumentBlock(source=source):
@@ -150,8 +162,4 @@ class _Conversation:
                 raise refusal(f"{param}.source", reason)
             case SearchResultBlock(source=origin, title=title, content=content):
                 return _BETWEEN.join([title, origin, *[each.text for each in content]])
-        takes = self._images.taken(_TEXTS, "image")
-        raise unsupported_type(param, block.type, "blocks", takes)
-
-    def _mark(self, block: ImageBlock, param: str) -> str:
-        return self._images.mark(block, param, kind="blocks", takes=_TEXTS)
+        raise self._images.refused(block.type, param)

@@ -114,7 +114,7 @@ class _Whole(Renderer):
         open_type = self._blocks[-1][0]["type"] if self._blocks else None
         match piece:
             case Content(text=text) if text and open_type != "text":
-                return {"type": "text", "text": "", "citations": None}
+                return {"type": "text", "text": ""}
             case Reasoning(text=text) if text and open_type != "thinking":
                 return {"type": "thinking", "thinking": "", "signature": ""}
             case CallStart(id=id, name=name):
@@ -153,6 +153,7 @@ class _Whole(Renderer):
 class _Events(_Whole):
     """The same as server-sent events."""
 
+    ping = b'event: ping\ndata: {"type": "ping"}\n\n'
     _origins: Origins | None = None
     """Of tokens that no event has told yet."""
 

@@ -11,7 +11,8 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Discriminator, Field, Tag
 
 from app.answer.images import ImageSource
-from app.http.requests.generation import ChoiceFields, GenerationFields, SchemaInPrompt
+from app.answer.tools import FunctionTool
+from app.http.requests.generation import GenerationFields
 from app.http.requests.images import (
     ImagePart,
     ImageRules,
@@ -19,7 +20,9 @@ from app.http.requests.images import (
     source_of_base64,
     source_of_url,
 )
-from app.http.requests.unserved import MESSAGES, NO_EFFECT
+from app.http.requests.prompt import SchemaInPrompt
+from app.http.requests.tools import Definition
+from app.http.requests.unserved import MESSAGES, NO_EFFECT, left_out
 from app.http.requests.wire import Body, Count, Other, TokenLimit, Unserved, Wire, type_among
 
 CacheControl = dict[str, Any] | None
@@ -66,6 +69,8 @@ class SearchResultBlock(Block):
 class ThinkingBlock(Block):
     type: Literal["thinking"]
     thinking: str
+    signature: str | None = None
+    """Another server's; here it is empty."""
 
 
 class ToolUseBlock(Block):
@@ -146,10 +151,9 @@ class Message(Wire):
     content: str | Annotated[list[AnyBlock], Field(fail_fast=True)]
 
 
-class CustomTool(Wire):
+class CustomTool(Definition):
     type: Literal["custom"] | None = None
     name: Annotated[str, Field(pattern=r"^[a-zA-Z0-9_-]{1,128}$")]
-    description: str | None = None
     input_schema: dict[str, Any]
     strict: bool | None = None
     cache_control: CacheControl = None
@@ -158,7 +162,13 @@ class CustomTool(Wire):
     eager_input_streaming: bool | None = None
     """Arguments always come as they are written."""
     allowed_callers: list[Literal["direct"]] | None = None
-    defer_loading: Literal[False] | None = None
+    unserved: ClassVar[Mapping[str, Unserved]] = {"defer_loading": left_out(False)}
+    """A tool that could be loaded later is offered at once."""
+
+    @property
+    def tool(self) -> FunctionTool:
+        # Anthropic leaves objects open unless told to be strict.
+        return FunctionTool(self.name, self.description, self.input_schema, bool(self.strict))
 
 
 class OtherTool(Other):
@@ -223,6 +233,36 @@ class OutputConfig(Wire):
     effort: Literal["low", "medium", "high", "xhigh", "max"] | None = None
 
 
+class ThinkingTurns(Wire):
+    type: Literal["thinking_turns"]
+    value: Count
+
+
+class AllTurns(Wire):
+    type: Literal["all"]
+
+
+class ClearThinking(Wire):
+    """Earlier thinking goes, but that of the last answers."""
+
+    type: Literal["clear_thinking_20251015"]
+    keep: Literal["all"] | Annotated[ThinkingTurns | AllTurns, Field(discriminator="type")] = (
+        ThinkingTurns(type="thinking_turns", value=1)
+    )
+
+
+class ContextManagement(Wire):
+    """Edits of other types begin where a prompt is long, and are left out."""
+
+    edits: list[
+        Annotated[
+            Annotated[ClearThinking, Tag("clear_thinking_20251015")]
+            | Annotated[Other, Tag("other")],
+            Discriminator(type_among("clear_thinking_20251015")),
+        ]
+    ] = Field(default=[])
+
+
 class ConversationFields(Body):
     """What the prompt is made of."""
 
@@ -235,6 +275,7 @@ class ConversationFields(Body):
     output_config: OutputConfig | None = None
     output_format: JsonSchemaOutput | None = None
     """The older name of ``output_config.format``."""
+    context_management: ContextManagement | None = None
     cache_control: CacheControl = None
     schema_in_prompt: SchemaInPrompt | None = None
     """Extension: tell the model the answer's schema; None is the server's default."""
@@ -245,7 +286,7 @@ class CountTokensRequest(ConversationFields):
     no_effect: ClassVar[frozenset[str]] = NO_EFFECT
 
 
-class MessagesRequest(ConversationFields, GenerationFields, ChoiceFields):
+class MessagesRequest(ConversationFields, GenerationFields):
     """The fields this server acts on; None means the default."""
 
     unserved: ClassVar[Mapping[str, Unserved]] = MESSAGES

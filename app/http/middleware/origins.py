@@ -15,7 +15,18 @@ from app.http.errors import error_response
 
 
 class CrossOrigin(CORSMiddleware):
-    """CORS as Starlette does it, but that a preflight is refused in JSON, like everything else."""
+    """CORS as Starlette does it, but that a preflight is refused in JSON, like everything else.
+
+    Without allowed origins it does nothing but that: the refusal names the setting.
+    """
+
+    async def simple_response(
+        self, scope: Scope, receive: Receive, send: Send, request_headers: Headers
+    ) -> None:
+        if self.allow_origins:
+            await super().simple_response(scope, receive, send, request_headers)
+        else:
+            await self.app(scope, receive, send)
 
     def preflight_response(self, request_headers: Headers) -> Response:
         response = super().preflight_response(request_headers)

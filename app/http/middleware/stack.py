@@ -25,9 +25,12 @@ from app.serving.admission import Admission
 
 logger = logging.getLogger(__name__)
 
+TOLD = "x-leapjson-schema-in-prompt"
+CLIPPED = "x-leapjson-max-tokens"
+
 EXPOSED = (
     *("x-request-id", "openai-processing-ms", "retry-after", "x-should-retry"),
-    *(RELAXED, IGNORED),
+    *(RELAXED, IGNORED, TOLD, CLIPPED),
 )
 """Headers that pages of another origin may read."""
 
@@ -50,14 +53,14 @@ def install_middlewares(
     else:
         app.add_middleware(LocalPages, allowed=config.cors_origins)
     app.add_middleware(UnplannedErrors)
-    if config.cors_origins:
-        app.add_middleware(
-            CrossOrigin,
-            allow_origins=config.cors_origins,
-            allow_methods=("GET", "HEAD", "POST", "DELETE"),
-            allow_headers=("*",),
-            expose_headers=EXPOSED,
-        )
+    app.add_middleware(
+        CrossOrigin,
+        allow_origins=config.cors_origins,
+        allow_methods=("GET", "HEAD", "POST", "DELETE"),
+        allow_headers=("*",),
+        allow_private_network=True,
+        expose_headers=EXPOSED,
+    )
     app.add_middleware(ResponseHeaders)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import codecs
 import math
 import re
 from collections.abc import Callable
@@ -30,18 +31,13 @@ _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
 
 
 async def read_body(
-    request: Request,
-    read: Callable[[dict[str, Any]], T],
-    *,
-    keep: Callable[[int], None],
-    max_bytes: int,
-    max_nesting: int,
-) -> T:
-    """What ``read`` makes of the body, a JSON object (RFC 8259: no NaN, no lone surrogates).
+    request: Request, *, keep: Callable[[int], None], max_bytes: int, max_nesting: int
+) -> tuple[dict[str, Any], int]:
+    """The body, a JSON object (RFC 8259: no NaN, no lone surrogates), and its size in bytes.
 
-    A large body is parsed and read on a thread. ``keep`` is called with the size of each chunk
-    before it is kept; what it raises is raised. Raises ``BodyTooLarge`` as soon as the limit is
-    passed, ``InvalidRequest`` for what is no such object, and what ``read`` raises.
+    ``keep`` is called with the size of each chunk before it is kept; what it raises is raised.
+    Raises ``BodyTooLarge`` as soon as the limit is passed, ``InvalidRequest`` for what is no such
+    object.
     """
     # What any web page may send without a preflight is a form (Fetch standard, CORS): else a server
     # on somebody's own machine would answer every page that they visit.
@@ -49,17 +45,19 @@ async def read_body(
     if "origin" in request.headers and media_type != "application/json":
         raise InvalidRequest("a page has to send its request with content-type: application/json")
     data = await _read(request, keep, max_bytes)
+    size = len(data)
+    return await in_thread_if_large(size, lambda: parse_json_object(data, max_nesting)), size
 
-    def work() -> T:
-        return read(parse_json_object(data, max_nesting))
 
-    return work() if len(data) < LARGE_BODY else await asyncio.to_thread(work)
+async def in_thread_if_large(size: int, work: Callable[[], T]) -> T:
+    """What ``work`` makes of a body of ``size`` bytes."""
+    return work() if size < LARGE_BODY else await asyncio.to_thread(work)
 
 
 def parse_json_object(data: bytes | bytearray, max_nesting: int) -> dict[str, Any]:
     check_size(data)
-    try:
-        value = from_json(data, allow_inf_nan=False)
+    try:  # behind a byte order mark, which RFC 8259 lets a parser pass over
+        value = from_json(data.removeprefix(codecs.BOM_UTF8), allow_inf_nan=False)
     except ValueError as error:
         reason = "it is nested too deeply" if "recursion limit" in str(error) else str(error)
         raise InvalidRequest(f"the body could not be parsed as JSON: {reason}") from None

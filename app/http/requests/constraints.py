@@ -21,7 +21,7 @@ from app.http.config import Whitespace
 from app.http.requests.fields import parsed
 from app.http.requests.ignored import Ignored
 from app.http.requests.structural_tag import structure
-from app.http.requests.wire import Name, Wire
+from app.http.requests.wire import Name, Wire, refusal
 
 SchemaById = Callable[[str], JsonSchema]
 """The schema that was compiled ahead under an id. Raises ``UnknownSchema`` if there is none."""
@@ -30,7 +30,7 @@ _LONGEST_WHITESPACE_PATTERN = 64
 
 
 class JsonSchemaFormat(Wire):
-    name: Name
+    name: Name | None = None
     schema_: Any = Field(alias="schema")
     description: str | None = None
     strict: bool | None = None
@@ -49,12 +49,30 @@ class JsonObjectResponse(Wire):
 
 
 class JsonSchemaResponse(Wire):
+    """The schema stands in ``json_schema``, or beside the type (Responses, llama.cpp)."""
+
     type: Literal["json_schema"]
     json_schema: JsonSchemaFormat | None = None
+    name: Name | None = None
+    schema_: Any = Field(default=None, alias="schema")
+    description: str | None = None
+    strict: bool | None = None
     schema_id: str | None = None
-    """Extension: what ``POST /v1/schemas`` returned, instead of ``json_schema``."""
+    """Extension: what ``POST /v1/schemas`` returned, instead of a schema."""
     whitespace: Whitespace | None = None
     """Extension; None is the server's default."""
+
+    @property
+    def inner(self) -> JsonSchemaFormat | None:
+        """The schema in either place."""
+        if self.schema_ is None:
+            return self.json_schema
+        return JsonSchemaFormat(
+            name=self.name,
+            schema=self.schema_,
+            description=self.description,
+            strict=self.strict,
+        )
 
 
 def _either_name(schema: dict[str, Any]) -> None:
@@ -216,11 +234,11 @@ class ConstraintReader:
             case JsonSchemaResponse():
                 return self._json_schema(asked, param)
             case RegexResponse(pattern=pattern):
-                return Regex(pattern)
+                return Regex(_given(pattern, f"{param}.pattern"))
             case ChoiceResponse(choices=choices):
                 return Choice(tuple(choices))
             case GrammarResponse(grammar=text, syntax=syntax):
-                return Grammar(text, syntax)
+                return Grammar(_given(text, f"{param}.grammar"), syntax)
             case StructuralTagResponse():
                 tag = asked.model_dump(exclude_none=True)
                 return structure(tag, self._whitespace, ignored, param)
@@ -228,17 +246,23 @@ class ConstraintReader:
 
     def _json_schema(self, asked: JsonSchemaResponse, param: str) -> JsonSchema:
         form = asked.whitespace or self._whitespace
-        if (asked.json_schema is None) == (asked.schema_id is None):
+        places = {
+            "json_schema": asked.json_schema,
+            "schema": asked.schema_,
+            "schema_id": asked.schema_id,
+        }
+        if sum(value is not None for value in places.values()) != 1:
+            usual = "json_schema" if param == "response_format" else "schema"
+            others = " or ".join(name for name in places if name in ("schema_id", usual))
             raise InvalidRequest(
-                f"{param} of type json_schema needs either json_schema or schema_id",
-                param=f"{param}.json_schema",
+                f"{param} of type json_schema needs either {others}", param=f"{param}.{usual}"
             )
-        if asked.json_schema is not None:
+        if (inner := asked.inner) is not None:
             return JsonSchema(
-                asked.json_schema.schema_,
-                close_objects=asked.json_schema.strict is not False,
+                inner.schema_,
+                close_objects=inner.strict is not False,
                 whitespace=form,
-                relax=asked.json_schema.strict is False,
+                relax=inner.strict is False,
             )
         assert asked.schema_id is not None
         try:
@@ -300,12 +324,19 @@ def _spec(
         case "json_object":
             return JsonObject(whitespace)
         case "regex":
-            return Regex(value)
+            return Regex(_given(value, param))
         case "choice":
             return Choice(tuple(value))
         case "structural_tag":
             return structure(value, whitespace, ignored, param)
-    return Grammar(value, "gbnf" if holds == "ebnf" else "auto")
+    return Grammar(_given(value, param), "gbnf" if holds == "ebnf" else "auto")
+
+
+def _given(text: str, param: str) -> str:
+    """``text``, which is the field ``param``. Raises ``InvalidRequest`` where it is empty."""
+    if not text:
+        raise refusal(param, "it is empty; write what answers may be, or leave it out")
+    return text
 
 
 def _admitted_by(pattern: str) -> str:

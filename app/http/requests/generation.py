@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -10,21 +10,22 @@ from pydantic import Field
 
 from app.answer.prompt import Prompt
 from app.answer.tools import ToolUse
-from app.core.adapters import Adapter
 from app.core.composite import with_schemas
 from app.core.constraint import ConstraintSpec
-from app.core.errors import InvalidRequest
+from app.core.errors import InvalidRequest, Role
 from app.core.request import SamplingParams
 from app.core.specs import OnUnsupported
+from app.http.answering import AnswerCall, Renderer
+from app.http.models import ServedModel
+from app.http.requests.constraints import NamedConstraint
 from app.http.requests.messages import TextPart
 from app.http.requests.unserved import left_out
 from app.http.requests.wire import Body, TokenLimit, Unserved, Wire
+from app.serving.generation import Generation
 from app.serving.request import GenerationRequest
 
 _LONGEST_STOP = 1024
 """Characters of a stop string, which is compared with the end of the answer at every token."""
-
-SchemaInPrompt = Literal["auto", True, False]
 
 TokenId = Annotated[int, Field(ge=0, lt=2**31)]
 
@@ -107,46 +108,44 @@ class GenerationFields(Body):
     """Extension: refuse a schema with a keyword that cannot be enforced, or do without it."""
     timeout: Annotated[float, Field(gt=0)] | None = None
     """Extension: seconds until the last token, after which the request ends with an error."""
-
-
-class ChoiceFields(Body):
-    """Extensions that are about the values of answers."""
-
     confidence: bool | None = None
     """Extension: tell how sure the model was of each value; see docs/confidence.md."""
     spans: bool | None = None
     """Extension: tell where the values of x-verbatim stand in the prompt; see docs/keywords.md."""
-    schema_in_prompt: SchemaInPrompt | None = None
-    """Extension: tell the model the answer's schema; None is the server's default."""
     choices: Literal["tokens", "exact"] | None = None
     """Extension: draw values of a finite set token by token, or as wholes by their probability."""
 
 
-def generation_request(
+def answer_call(
     fields: GenerationFields,
     request_id: str,
-    adapter: Adapter | None,
+    model: ServedModel,
     prompts: Sequence[Prompt],
+    content: NamedConstraint,
+    limit: tuple[str, int | None],
+    renderer: Callable[[Generation], Renderer],
     *,
-    content: ConstraintSpec | None,
+    prompt: str = "messages",
     tools: ToolUse | None = None,
     n: int = 1,
-    max_tokens: int | None,
-    logprobs: int | None,
-    choices: ChoiceFields | None = None,
-) -> GenerationRequest:
-    """What ``fields`` ask for. Raises ``InvalidRequest``.
+    logprobs: int | None = None,
+    prompt_logprobs: int | None = None,
+    keep: Callable[[Mapping[str, Any]], Awaitable[None]] | None = None,
+) -> AnswerCall:
+    """What ``fields`` ask for, and how it is written. Raises ``InvalidRequest``.
 
+    ``limit``: see ``token_limit``; ``prompt``: the field that the prompts are made of;
     ``logprobs``: how many alternatives to report beside each token; None reports nothing.
     """
     if fields.stream_options is not None and not fields.stream:
         raise InvalidRequest("stream_options needs stream to be true", param="stream_options")
-    confidence = choices is not None and bool(choices.confidence)
-    return GenerationRequest(
+    confidence = bool(fields.confidence)
+    name, max_tokens = limit
+    request = GenerationRequest(
         request_id=request_id,
         prompts=prompts,
-        adapter=adapter,
-        content=_relaxing(content, fields.on_unsupported),
+        adapter=model.adapter,
+        content=_relaxing(content.spec, fields.on_unsupported),
         tools=tools and replace(tools, on_unsupported=fields.on_unsupported),
         sampling=_sampling_params(fields, logprobs, confidence),
         n=n,
@@ -159,14 +158,21 @@ def generation_request(
         on_budget=fields.on_budget or "finish",
         confidence=confidence,
         fields=stream_options(fields).fields,
+        prompt_logprobs=prompt_logprobs,
         origins=stream_options(fields).origins,
-        spans=choices is not None and bool(choices.spans),
-        choices=None if choices is None else choices.choices,
+        spans=bool(fields.spans),
+        choices=fields.choices,
         leap=fields.leap is not False,
         draft=fields.draft is not False,
         timeout=fields.timeout,
         prediction="" if fields.prediction is None else fields.prediction.text,
     )
+    names: dict[Role, str] = {
+        "prompt": prompt,
+        "max_tokens": name,
+        "constraint": "tools" if content.spec is None else content.param,
+    }
+    return AnswerCall(request, names, renderer, bool(fields.stream), logprobs is not None, keep)
 
 
 def _relaxing(content: ConstraintSpec | None, asked: OnUnsupported | None) -> ConstraintSpec | None:

@@ -44,19 +44,21 @@ class ImagePart(Wire):
 class ImageReader:
     """Collects the images of one request."""
 
-    def __init__(self, rules: ImageRules | None) -> None:
-        """``rules`` None: the model has no eyes."""
+    def __init__(
+        self, rules: ImageRules | None, texts: str, images: str, *, kind: str = "parts"
+    ) -> None:
+        """``rules`` None: the model has no eyes. ``texts`` and ``images``: the types of ``kind``
+        that the API takes, of which ``images`` needs eyes."""
         self._rules = rules
+        self._kind = kind
+        self._takes = texts if rules is None else f"{texts.replace(' and ', ', ')} and {images}"
         self.sources: list[ImageSource] = []
 
-    def mark(self, part: ImagePart, param: str, *, kind: str = "parts", takes: str) -> str:
-        """What stands for the image in the content of its message.
-
-        ``takes``: the types of ``kind`` that a model without eyes takes.
-        """
+    def mark(self, part: ImagePart, param: str) -> str:
+        """What stands for the image in the content of its message."""
         rules = self._rules
         if rules is None:
-            raise unsupported_type(param, part.type, kind, takes)
+            raise self.refused(part.type, param)
         self.sources.append(part.located(param, rules))
         if len(self.sources) > rules.max_images:
             raise InvalidRequest(
@@ -66,15 +68,11 @@ class ImageReader:
             )
         return IMAGE_MARK
 
-    def taken(self, types: str, images: str) -> str:
-        """Names of the types that are taken, those of ``images`` among them if there are eyes."""
-        return types if self._rules is None else f"{types.replace(' and ', ', ')} and {images}"
-
-
-def unsupported_type(param: str, type: str, kind: str, takes: str) -> InvalidRequest:
-    """A part that is not taken, an image say where the model has no eyes."""
-    reason = f"{kind} of the type {type!r} are not supported; this server takes {takes}"
-    return refusal(param, reason)
+    def refused(self, type: str, param: str) -> InvalidRequest:
+        """A part that is not taken, an image say where the model has no eyes."""
+        kind, takes = self._kind, self._takes
+        reason = f"{kind} of the type {type!r} are not supported; this server takes {takes}"
+        return refusal(param, reason)
 
 
 def source_of_url(

@@ -6,11 +6,11 @@ import json
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from app.answer.custom import custom_arguments
 from app.answer.images import appended
+from app.answer.prompt import Begun
 from app.core.errors import InvalidRequest
 from app.http.requests.fields import parsed
-from app.http.requests.images import ImagePart, ImageReader, unsupported_type
+from app.http.requests.images import ImagePart, ImageReader
 from app.http.requests.wire import Other, Wire, refusal
 
 
@@ -33,6 +33,18 @@ def check_message_count(messages: Sequence[object], most: int) -> None:
         raise InvalidRequest(
             f"there are {len(messages)} messages and the limit is {most}", param="messages"
         )
+
+
+def begun_answer(messages: list[dict[str, Any]], param: str) -> Begun:
+    """Take the last of ``messages``, which begins the answer. Raises ``InvalidRequest``."""
+    last = messages.pop()
+    content, reasoning = last["content"] or "", last.get("reasoning_content", "")
+    if last["role"] != "assistant" or "tool_calls" in last or not (content or reasoning):
+        raise InvalidRequest(
+            "an answer is begun by a last message of the assistant's that has text and no calls",
+            param=param,
+        )
+    return Begun(content, reasoning)
 
 
 Part = TextPart | RefusalPart | ImagePart | Other
@@ -62,12 +74,12 @@ def _content_of(part: Part, param: str, images: ImageReader, role: str | None) -
         case RefusalPart(refusal=text):
             return text
         case ImagePart():
-            mark = images.mark(part, param, takes="text")
+            mark = images.mark(part, param)
             if role is not None:
                 reason = f"messages of the role {role!r} have no images; send it in the user's"
                 raise refusal(param, reason)
             return mark
-    raise unsupported_type(param, part.type, "parts", images.taken("text", "images"))
+    raise images.refused(part.type, param)
 
 
 def template_role(role: str) -> str:
@@ -75,29 +87,21 @@ def template_role(role: str) -> str:
     return "system" if role == "developer" else role
 
 
-def template_call(id: str, name: str, arguments: str, param: str) -> dict[str, Any]:
-    """An earlier call, whose ``arguments`` are the field ``param``. Raises ``InvalidRequest``."""
-    function = {"name": name, "arguments": called_arguments(arguments, param)}
-    return {"id": id, "type": "function", "function": function}
+def template_call(id: str, name: str, arguments: dict[str, Any] | str) -> dict[str, Any]:
+    """An earlier call."""
+    return {"id": id, "type": "function", "function": {"name": name, "arguments": arguments}}
 
 
-def template_custom_call(id: str, name: str, input: str) -> dict[str, Any]:
-    """An earlier call of a custom tool."""
-    return {
-        "id": id,
-        "type": "function",
-        "function": {"name": name, "arguments": custom_arguments(input)},
-    }
+def called_arguments(text: str) -> dict[str, Any] | str:
+    """The arguments of an earlier call, sent as text: as an object, or as they are.
 
-
-def called_arguments(text: str, param: str) -> dict[str, Any]:
-    """The arguments of an earlier call, sent as text. Raises ``InvalidRequest``."""
-    # OpenAI's models themselves wrote nothing for a function without parameters.
-    arguments = parsed(text, param) if text.strip() else {}
-    if not isinstance(arguments, dict):
-        raise refusal(param, "it has to be a JSON object, as text")
+    OpenAI's type is any text, and a call that was cut has the beginning of an object.
+    """
+    if not text.strip():
+        return {}  # OpenAI's models themselves wrote nothing for a function without parameters
     try:
+        arguments = parsed(text, "arguments")
         json.dumps(arguments, allow_nan=False)  # 1e999 is a number in JSON, and infinite here
-    except ValueError as error:
-        raise refusal(param, str(error)) from None
-    return arguments
+    except (InvalidRequest, ValueError):
+        return text
+    return arguments if isinstance(arguments, dict) else text

@@ -7,7 +7,7 @@ has ``effort`` alone: https://openrouter.ai/docs/use-cases/reasoning-tokens.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -31,6 +31,29 @@ class ReasoningFields(Wire):
     """Extension of Responses: reason, but do not show it."""
     enabled: bool | None = None
     """Extension of Responses: whether to reason, where nothing else says so."""
+
+
+class ThinkingSwitch(Wire):
+    """The field ``thinking`` where it only says whether to reason."""
+
+    type: Literal["enabled", "disabled", "adaptive", "auto"]
+    budget_tokens: Annotated[int, Field(ge=0, lt=2**31)] | None = None
+
+
+def with_thinking(
+    fields: ReasoningFields | None, switch: ThinkingSwitch | None
+) -> ReasoningFields | None:
+    """``fields`` and what ``switch`` says. Raises ``InvalidRequest`` where they disagree."""
+    if switch is None or switch.type in ("adaptive", "auto"):
+        return fields
+    said = {"enabled": switch.type == "enabled", "max_tokens": switch.budget_tokens}
+    before = fields or ReasoningFields()
+    for name, value in said.items():
+        if value is not None and getattr(before, name) not in (None, value):
+            raise InvalidRequest(
+                f"thinking and reasoning.{name} differ; send one of them", param="thinking"
+            )
+    return before.model_copy(update={k: v for k, v in said.items() if v is not None})
 
 
 @dataclass(frozen=True, slots=True)

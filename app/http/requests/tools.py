@@ -15,11 +15,25 @@ from app.http.requests.ignored import Ignored
 from app.http.requests.wire import Name, Other, Wire
 
 
-class FunctionDefinition(Wire):
+class Definition(Wire):
+    """A tool of any API."""
+
     name: Name
     description: str | None = None
+
+    @property
+    def tool(self) -> FunctionTool:
+        """What the prompt shows of it."""
+        raise NotImplementedError
+
+
+class FunctionDefinition(Definition):
     parameters: dict[str, Any] | None = None
     strict: bool | None = None
+
+    @property
+    def tool(self) -> FunctionTool:
+        return FunctionTool(self.name, self.description, self.parameters, self.strict)
 
 
 class AnyInput(Wire):
@@ -39,19 +53,17 @@ class InputGrammar(Wire):
         return Grammar(self.definition, self.syntax)
 
 
-class CustomDefinition(Wire):
+class CustomDefinition(Definition):
     """A custom tool; each API has its own form for the input's format."""
-
-    name: Name
-    description: str | None = None
 
     @property
     def input(self) -> Grammar | Regex | None:
         """What inputs are texts of; None where any text is one."""
         raise NotImplementedError
 
-
-Definition = FunctionDefinition | CustomDefinition
+    @property
+    def tool(self) -> FunctionTool:
+        return custom_tool(self.name, self.description, self.input)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,13 +93,13 @@ def tool_use(
     return ToolUse(tuple(tools), choice.mode, most, config.whitespace)
 
 
-def leave_out_others(tools: Sequence[Wire] | None, ignored: Ignored) -> None:
+def leave_out_others(tools: Sequence[Wire] | None, ignored: Ignored, path: str = "tools") -> None:
     """Leave out the tools whose type is not served. Raises ``InvalidRequest`` if none may be."""
     for number, tool in enumerate(tools or ()):
         if isinstance(tool, Other):
-            param = f"tools[{number}].type"
+            param = f"{path}[{number}].type"
             reason = f"tools of the type {tool.type!r} are not supported; give functions"
-            ignored.leave_out(param, f"{param}: {reason}", name=f"tools[].type={tool.type}")
+            ignored.leave_out(param, f"{param}: {reason}", name=f"{path}[].type={tool.type}")
 
 
 def function_tools(definitions: Iterable[tuple[str, Definition]]) -> list[FunctionTool]:
@@ -99,16 +111,8 @@ def function_tools(definitions: Iterable[tuple[str, Definition]]) -> list[Functi
     for param, definition in definitions:
         if definition.name in tools:
             raise InvalidRequest(f"two tools are named {definition.name!r}", param=f"{param}.name")
-        tools[definition.name] = _tool(definition)
+        tools[definition.name] = definition.tool
     return list(tools.values())
-
-
-def _tool(definition: Definition) -> FunctionTool:
-    if isinstance(definition, CustomDefinition):
-        return custom_tool(definition.name, definition.description, definition.input)
-    return FunctionTool(
-        definition.name, definition.description, definition.parameters, definition.strict
-    )
 
 
 def _named(tools: Sequence[FunctionTool], names: Sequence[str]) -> list[FunctionTool]:

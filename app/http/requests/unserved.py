@@ -9,27 +9,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from app.http.requests.constraints import ExtensionFields
 from app.http.requests.wire import Unserved
 
 NO_EFFECT = frozenset(
-    {
-        "cache_control",
-        "cache_prompt",
-        "client_metadata",
-        "custom_labels",
-        "diagnostics",
-        "metadata",
-        "prompt_cache_key",
-        "prompt_cache_options",
-        "prompt_cache_retention",
-        "request_id",
-        "rid",
-        "safety_identifier",
-        "session_id",
-        "user",
-        "user_profile_id",
+    [
+        *("cache_control", "cache_prompt", "client_metadata", "custom_labels", "diagnostics"),
+        *("metadata", "prompt_cache_key", "prompt_cache_options", "prompt_cache_retention"),
+        *("request_id", "rid", "safety_identifier", "session_id", "user", "user_profile_id"),
         "workspace_id",
-    }
+    ]
 )
 """Labels, and hints about caches: prefixes are shared without being told."""
 
@@ -54,39 +43,47 @@ _PENALTY = "use repetition_penalty, frequency_penalty or presence_penalty"
 _CACHES = "what shares computed prompts is set by the server; leave it out"
 _TOOLS = "use tools and tool_choice"
 _MORE = "answers have no more than is documented; leave it out"
-_KEPT = "no response is kept; send the conversation itself"
+_KEPT = "send the conversation itself"
 _WHOLE = "send what the prompt shall have; nothing is cut off it"
 _IN_CONSTRAINT = "name what is allowed in a constraint, or use logit_bias"
 _TEMPLATE = "the model's own chat template is used; leave it out"
 _SPECIAL = "texts have no special tokens; leave it out"
 
 UNSERVED: Mapping[str, Unserved] = {
+    **dict.fromkeys(
+        [
+            *("access_programs", "background_options", "bootstrap_host", "bootstrap_port"),
+            *("bootstrap_room", "data_parallel_rank", "disagg_prefill_dp_rank"),
+            *("ec_transfer_params", "guided_decoding_backend", "inference_geo"),
+            *("kv_transfer_params", "ngram_corpus_id", "routed_dp_rank", "truncation_side"),
+        ],
+        left_out(),
+    ),
+    **dict.fromkeys(
+        ["custom_params", "images_config", "media_io_kwargs", "mm_processor_kwargs", "vllm_xargs"],
+        left_out({}),
+    ),
     # The prompt.
-    "add_generation_prompt": refused("the answer begins where the prompt ends", True),
+    "add_generation_prompt": refused("the answer begins where the prompt ends; leave it out", True),
     "chat_template": refused(_TEMPLATE),
     "continue_final_message": refused("answers cannot be begun for the model; leave it out", False),
-    "context_management": refused(_WHOLE, []),
+    "context_management": left_out([], {}),
     "conversation": refused(_KEPT),
     "documents": refused("write them into the messages", []),
     "echo": refused("join the prompt and the answer yourself", False),
     "previous_input_messages": refused(_KEPT, []),
-    "previous_response_id": refused(_KEPT),
+    "previous_response_id": refused("ask /v1/responses, or send the conversation itself"),
     "prompt_embeds": refused("send text or tokens"),
     "session_params": refused(_KEPT, {}),
     "suffix": refused("answers go on from the prompt alone; leave it out", ""),
     "truncate_prompt_tokens": refused(_WHOLE),
-    "truncation_side": left_out(),
     "truncation": left_out("disabled"),
     "image": refused("prompts are text"),
-    "images_config": left_out({}),
-    "media_io_kwargs": left_out({}),
-    "mm_processor_kwargs": left_out({}),
     "return_mm_kwargs": left_out(True),
     # What the answer is.
     "audio": refused("answers are text; leave it out"),
     "function_call": refused(_TOOLS, "none"),
     "functions": refused(_TOOLS, []),
-    "guided_decoding_backend": left_out(),
     "guided_whitespace_pattern": refused("use structured_outputs.whitespace_pattern"),
     "modalities": refused("answers are text; leave it out", ["text"]),
     "mcp_servers": refused("give what they offer as functions in tools", []),
@@ -107,7 +104,6 @@ UNSERVED: Mapping[str, Unserved] = {
     "allowed_token_ids": refused(_IN_CONSTRAINT),
     "bad_words": refused(_IN_CONSTRAINT, []),
     "custom_logit_processor": refused("use logit_bias or a constraint"),
-    "custom_params": left_out({}),
     "dry_multiplier": refused(_PENALTY, 0, 0.0),
     "dynatemp_range": refused(_DRAWING, 0, 0.0),
     "length_penalty": left_out(1, 1.0),
@@ -121,15 +117,18 @@ UNSERVED: Mapping[str, Unserved] = {
     "use_beam_search": refused("use n", False),
     "xtc_probability": refused(_DRAWING, 0, 0.0),
     # What is told beside it.
-    "enable_response_messages": refused(_MORE, False),
     "logprob_token_ids": refused("use top_logprobs"),
     "n_probs": refused("use logprobs", 0),
+    **dict.fromkeys(
+        [
+            *("enable_response_messages", "return_hidden_states", "return_routed_experts"),
+            "return_token_offsets",
+        ],
+        refused(_MORE, False),
+    ),
     "prompt_logprobs": refused(_MORE),
     "return_cached_tokens_details": refused("usage has cached_tokens", False),
-    "return_hidden_states": refused(_MORE, False),
-    "return_routed_experts": refused(_MORE, False),
     "return_token_ids": refused("use /tokenize", False),
-    "return_token_offsets": refused(_MORE, False),
     "return_tokens_as_token_ids": refused("use /tokenize", False),
     "routed_experts_prompt_start": left_out(0),
     "routed_experts_start_len": left_out(0),
@@ -139,54 +138,25 @@ UNSERVED: Mapping[str, Unserved] = {
     "stream_interval": left_out(1),
     "stream_reasoning": left_out(True),
     # How it is served.
-    "access_programs": left_out(),
     "background": refused("ask for a stream, or wait", False),
-    "background_options": left_out(),
-    "bootstrap_host": left_out(),
-    "bootstrap_port": left_out(),
-    "bootstrap_room": left_out(),
     "cache_salt": refused(_CACHES),
-    "data_parallel_rank": left_out(),
-    "disagg_prefill_dp_rank": left_out(),
-    "ec_transfer_params": left_out(),
     "extra_key": refused(_CACHES),
-    "inference_geo": left_out(),
-    "kv_transfer_params": left_out(),
-    "ngram_corpus_id": left_out(),
     "priority": left_out(0),
-    "routed_dp_rank": left_out(),
     "service_tier": left_out("auto", "default", "standard_only"),
     "speed": left_out("standard"),
     "store": left_out(False),
-    "vllm_xargs": left_out({}),
 }
 
-_CONSTRAINTS = (
-    "structured_outputs",
-    "guided_json",
-    "guided_regex",
-    "guided_choice",
-    "guided_grammar",
-    "structural_tag",
-    "regex",
-    "ebnf",
-    "grammar",
-    "json_schema",
-)
+_CONSTRAINTS = tuple(ExtensionFields.model_fields)
 """Fields that name a constraint, of which Anthropic's API has one of its own."""
 
-_CHAT_ALONE = {
-    name: refused("ask /v1/chat/completions")
-    for name in (
-        "chat_template_kwargs",
-        "include_reasoning",
-        "reasoning",
-        "reasoning_effort",
-        "thinking",
-        "tool_choice",
-        "tools",
-    )
-}
+_CHAT_ALONE = dict.fromkeys(
+    [
+        *("chat_template_kwargs", "include_reasoning", "reasoning", "reasoning_effort"),
+        *("thinking", "tool_choice", "tools"),
+    ],
+    refused("ask /v1/chat/completions"),
+)
 
 _IN_CHAT = {
     "format": "response_format",
@@ -226,7 +196,6 @@ _IN_RESPONSES = {
     "response_format": "text.format",
     "stop_sequences": "stop",
     "system": "instructions",
-    "thinking": "reasoning",
 }
 _IN_MESSAGES = {
     **dict.fromkeys(_CONSTRAINTS, "output_config.format"),
@@ -246,22 +215,28 @@ _IN_MESSAGES = {
     "text": "output_config.format",
 }
 
+
+def _without(*names: str) -> dict[str, Unserved]:
+    """``UNSERVED`` for an API that acts on these."""
+    return {name: field for name, field in UNSERVED.items() if name not in names}
+
+
 CHAT: Mapping[str, Unserved] = {
-    **UNSERVED,
+    **_without("add_generation_prompt", "continue_final_message"),
     **moved(_IN_CHAT),
     "add_special_tokens": refused(_TEMPLATE, False),
     "best_of": refused("use n", 1),
     "max_tool_calls": left_out(),
-    "thinking": refused("use reasoning_effort"),
 }
 COMPLETIONS: Mapping[str, Unserved] = {
-    **UNSERVED,
+    **_without("echo"),
     **_CHAT_ALONE,
     **moved(_IN_COMPLETIONS),
     "add_special_tokens": refused("leave it out", True),
+    "schema_in_prompt": refused("prompts stay as they are; leave it out", "auto", False),
 }
 RESPONSES: Mapping[str, Unserved] = {
-    **UNSERVED,
+    **_without("previous_response_id", "store"),
     **moved(_IN_RESPONSES),
     "best_of": refused("ask several times", 1),
     "logprobs": refused("use top_logprobs", False),
@@ -269,7 +244,7 @@ RESPONSES: Mapping[str, Unserved] = {
     "prompt": refused(_KEPT),
 }
 MESSAGES: Mapping[str, Unserved] = {
-    **UNSERVED,
+    **_without("context_management"),
     **moved(_IN_MESSAGES),
     "best_of": refused("ask several times", 1),
     "chat_template_kwargs": refused("use thinking"),

@@ -63,6 +63,33 @@ class ResponseObject(Measured):
     """Where answers were not held to all of a schema."""
 
 
+class DeletedResponse(Shape):
+    id: str
+    object: Literal["response"]
+    deleted: Literal[True]
+
+
+class InputItem(BaseModel):
+    """Its other fields depend on its type."""
+
+    model_config = ConfigDict(extra="allow")
+    id: str
+    type: str
+
+
+class InputItems(Shape):
+    object: Literal["list"]
+    data: list[InputItem]
+    first_id: str | None
+    last_id: str | None
+    has_more: bool
+
+
+class CountedInput(Shape):
+    object: Literal["response.input_tokens"]
+    input_tokens: int
+
+
 class ResponseEvent(BaseModel):
     """Its other fields depend on its type."""
 

@@ -7,9 +7,9 @@ An item at a time::
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar, Literal
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 from app.answer.pieces import (
     CallArguments,
@@ -32,12 +32,18 @@ WHOLE = "fields"
 
 Ended = Literal["completed", "incomplete"]
 
+Namespaces = dict[str, tuple[str, str]]
+"""Of tools that have one: by what the model calls them, namespace and name."""
+
 
 class OutputBuilder:
     """The output of one response. The texts of its events, joined, are those of its items."""
 
-    def __init__(self, key: str, vocabulary: Vocabulary | None) -> None:
+    def __init__(
+        self, key: str, vocabulary: Vocabulary | None, namespaces: Namespaces | None = None
+    ) -> None:
         """``key`` is part of the items' ids. ``vocabulary``: log-probabilities are asked for."""
+        self._namespaces = namespaces or {}
         self.items: list[dict[str, Any]] = []
         """The items that ended, as the response shows them."""
         self._key = key
@@ -52,14 +58,15 @@ class OutputBuilder:
             case Content(text=text, tokens=tokens):
                 if self._vocabulary is not None:
                     self._waiting += _entries(tokens, self._vocabulary)
-                if not text and not (self._waiting and isinstance(self._open, _Message)):
+                if not text and not (self._waiting and self._kind is _MESSAGE):
                     return []
-                return self._text(_Message, text, self._take_logprobs())
+                return self._text(_MESSAGE, text, self._take_logprobs())
             case Reasoning(text=text):
-                return self._text(_Reasoning, text)
+                return self._text(_REASONING, text)
             case CallStart(name=name, id=id, custom=custom):
-                kind = _CustomCall if custom else _Call
-                return self._begin(kind(self._key, self._next, id, name))
+                space, inner = self._namespaces.get(name, ("", name))
+                named = {"namespace": space, "name": inner} if space else {"name": name}
+                return self._begin(_CUSTOM if custom else _CALL, call_id=id, **named)
             case CallArguments(text=text):
                 assert self._open is not None
                 return [] if piece.custom and not text else [self._open.add(text)]
@@ -75,29 +82,23 @@ class OutputBuilder:
         """The answer is over. One that says nothing at all has a message that is empty."""
         events = []
         if self._open is None and not self.items and status == "completed":
-            events += self._begin(_Message(self._key, 0))
+            events += self._begin(_MESSAGE)
         return events + self._close(status)
 
     @property
-    def _next(self) -> int:
-        """The index of an item that would begin now."""
-        return len(self.items) + (self._open is not None)
+    def _kind(self) -> _Kind | None:
+        """That of the open item."""
+        return None if self._open is None else self._open.kind
 
-    def _text(
-        self,
-        kind: type[_Message] | type[_Reasoning],
-        text: str,
-        logprobs: Sequence[dict[str, Any]] = (),
-    ) -> list[Event]:
-        if isinstance(self._open, kind):
-            return [self._open.add(text, logprobs)]
-        item = kind(self._key, self._next)
-        return [*self._begin(item), item.add(text, logprobs)]
+    def _text(self, kind: _Kind, text: str, logprobs: Sequence[dict[str, Any]] = ()) -> list[Event]:
+        events = [] if self._kind is kind else self._begin(kind)
+        assert self._open is not None
+        return [*events, self._open.add(text, logprobs)]
 
-    def _begin(self, item: _Item) -> list[Event]:
+    def _begin(self, kind: _Kind, **fields: str) -> list[Event]:
         events = self._close("completed")
-        self._open = item
-        return events + item.begin()
+        self._open = _Item(kind, self._key, len(self.items), fields)
+        return events + self._open.begin()
 
     def _close(self, status: Ended) -> list[Event]:
         if self._open is None:
@@ -112,42 +113,87 @@ class OutputBuilder:
         return logprobs
 
 
-class _Item(ABC):
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """What all items of a type have."""
+
+    type: str
+    prefix: str
+    """Of their ids."""
+    stem: str
+    """The beginning of the names of events that bring their text."""
+    text: str
+    """The type of the part that has the text, or the item's own field that has it."""
+    in_part: bool = False
+    fields: Mapping[str, Any] = field(default_factory=dict)
+
+
+_MESSAGE = _Kind(
+    "message", "msg", "response.output_text", "output_text", True, {"role": "assistant"}
+)
+_REASONING = _Kind(
+    *("reasoning", "rs", "response.reasoning_text", "reasoning_text", True),
+    {"summary": [], "encrypted_content": None},
+)
+_CALL = _Kind("function_call", "fc", "response.function_call_arguments", "arguments")
+_CUSTOM = _Kind("custom_tool_call", "ctc", "response.custom_tool_call_input", "input")
+
+
+class _Item:
     """One item while it comes."""
 
-    stem: str
-    """The beginning of the names of events that bring its text."""
-    _extra: ClassVar[Event] = {}
-    """Further fields of a delta."""
-
-    def __init__(self, prefix: str, key: str, index: int) -> None:
-        self._id = f"{prefix}_{key}_{index}"
+    def __init__(self, kind: _Kind, key: str, index: int, fields: Mapping[str, Any]) -> None:
+        self.kind = kind
+        self._id = f"{kind.prefix}_{key}_{index}"
         self._index = index
+        self._fields = {**kind.fields, **fields}
         self._texts: list[str] = []
-        self._delta = self._event(f"{self.stem}.delta", delta="", **self._extra)
+        self._logprobs: list[dict[str, Any]] = []
+        self._delta = self._event("delta", delta="", **({"logprobs": []} if self._logs else {}))
 
     @property
     def text(self) -> str:
         return "".join(self._texts)
 
-    @abstractmethod
     def wire(self, status: str) -> dict[str, Any]:
         """The item as it is shown."""
+        if self.kind.in_part:
+            shown: Any = {"content": [] if status == "in_progress" else [self._part()]}
+        else:
+            shown = {self.kind.text: self.text}
+        return {
+            "id": self._id, "type": self.kind.type, "status": status, **self._fields, **shown
+        }  # fmt: skip
 
     def begin(self) -> list[Event]:
-        return [self._of_item("added", "in_progress")]
+        return [self._of_item("added", "in_progress"), *self._of_part("added")]
 
     def add(self, text: str, logprobs: Sequence[dict[str, Any]] = ()) -> Event:
-        """``logprobs``: only an item that shows them is given any."""
+        """``logprobs``: only a message is given any."""
         self._texts.append(text)
-        return {**self._delta, "delta": text}
+        if not self._logs:
+            return {**self._delta, "delta": text}
+        self._logprobs += logprobs
+        return {**self._delta, "delta": text, "logprobs": logprobs}
 
     def end(self, status: Ended) -> list[Event]:
-        return [self._done(), self._of_item("done", status)]
+        told: dict[str, Any] = {"text" if self.kind.in_part else self.kind.text: self.text}
+        if self._logs:
+            told["logprobs"] = self._logprobs
+        if self.kind is _CALL:  # older versions of the SDK need the name
+            told["name"] = self._fields["name"]
+        done = self._event("done", **told)
+        return [done, *self._of_part("done"), self._of_item("done", status)]
 
-    @abstractmethod
-    def _done(self) -> Event:
-        """The event with the whole text."""
+    @property
+    def _logs(self) -> bool:
+        return self.kind is _MESSAGE
+
+    def _part(self) -> dict[str, Any]:
+        part: dict[str, Any] = {"type": self.kind.text, "text": self.text}
+        if self._logs:
+            part |= {"annotations": [], "logprobs": list(self._logprobs)}
+        return part
 
     def _of_item(self, step: str, status: str) -> Event:
         return {
@@ -156,127 +202,18 @@ class _Item(ABC):
             "item": self.wire(status),
         }
 
-    def _event(self, type: str, **fields: Any) -> Event:
-        return {"type": type, "item_id": self._id, "output_index": self._index, **fields}
+    def _of_part(self, step: str) -> list[Event]:
+        if not self.kind.in_part:
+            return []
+        event = self._event("", part=self._part())
+        return [{**event, "type": f"response.content_part.{step}"}]
 
-
-class _TextItem(_Item):
-    """An item with one part of text."""
-
-    _extra: ClassVar[Event] = {"content_index": 0}
-
-    @abstractmethod
-    def part(self) -> dict[str, Any]: ...
-
-    def begin(self) -> list[Event]:
-        return [*super().begin(), self._of_part("added")]
-
-    def end(self, status: Ended) -> list[Event]:
-        return [self._done(), self._of_part("done"), self._of_item("done", status)]
-
-    def _content(self, status: str) -> list[dict[str, Any]]:
-        return [] if status == "in_progress" else [self.part()]
-
-    def _done(self) -> Event:
-        return self._event(f"{self.stem}.done", content_index=0, text=self.text)
-
-    def _of_part(self, step: str) -> Event:
-        return self._event(f"response.content_part.{step}", content_index=0, part=self.part())
-
-
-class _Message(_TextItem):
-    stem = "response.output_text"
-    _extra: ClassVar[Event] = {"content_index": 0, "logprobs": []}
-
-    def __init__(self, key: str, index: int) -> None:
-        super().__init__("msg", key, index)
-        self._logprobs: list[dict[str, Any]] = []
-
-    def wire(self, status: str) -> dict[str, Any]:
+    def _event(self, step: str, **fields: Any) -> Event:
+        place = {"content_index": 0} if self.kind.in_part else {}
+        type = f"{self.kind.stem}.{step}"
         return {
-            "id": self._id,
-            "type": "message",
-            "role": "assistant",
-            "status": status,
-            "content": self._content(status),
-        }
-
-    def part(self) -> dict[str, Any]:
-        return {
-            "type": "output_text",
-            "text": self.text,
-            "annotations": [],
-            "logprobs": list(self._logprobs),
-        }
-
-    def add(self, text: str, logprobs: Sequence[dict[str, Any]] = ()) -> Event:
-        self._logprobs += logprobs
-        return {**super().add(text), "logprobs": logprobs}
-
-    def _done(self) -> Event:
-        return {**super()._done(), "logprobs": self._logprobs}
-
-
-class _Reasoning(_TextItem):
-    stem = "response.reasoning_text"
-
-    def __init__(self, key: str, index: int) -> None:
-        super().__init__("rs", key, index)
-
-    def wire(self, status: str) -> dict[str, Any]:
-        return {
-            "id": self._id,
-            "type": "reasoning",
-            "status": status,
-            "summary": [],
-            "content": self._content(status),
-            "encrypted_content": None,
-        }
-
-    def part(self) -> dict[str, Any]:
-        return {"type": "reasoning_text", "text": self.text}
-
-
-class _Call(_Item):
-    stem = "response.function_call_arguments"
-    _prefix = "fc"
-
-    def __init__(self, key: str, index: int, call_id: str, name: str) -> None:
-        super().__init__(self._prefix, key, index)
-        self._call_id = call_id
-        self._name = name
-
-    def wire(self, status: str) -> dict[str, Any]:
-        return {
-            "id": self._id,
-            "type": "function_call",
-            "status": status,
-            "call_id": self._call_id,
-            "name": self._name,
-            "arguments": self.text,
-        }
-
-    def _done(self) -> Event:
-        # Older versions of the SDK need the name.
-        return self._event(f"{self.stem}.done", name=self._name, arguments=self.text)
-
-
-class _CustomCall(_Call):
-    stem = "response.custom_tool_call_input"
-    _prefix = "ctc"
-
-    def wire(self, status: str) -> dict[str, Any]:
-        return {
-            "id": self._id,
-            "type": "custom_tool_call",
-            "status": status,
-            "call_id": self._call_id,
-            "name": self._name,
-            "input": self.text,
-        }
-
-    def _done(self) -> Event:
-        return self._event(f"{self.stem}.done", input=self.text)
+            "type": type, "item_id": self._id, "output_index": self._index, **place, **fields
+        }  # fmt: skip
 
 
 def _entries(tokens: Iterable[AnswerToken], vocabulary: Vocabulary) -> list[dict[str, Any]]:

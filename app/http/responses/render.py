@@ -8,7 +8,16 @@ from typing import Any
 
 from pydantic_core import to_json
 
-from app.answer.pieces import Confidences, Delta, End, Fields, FieldValue, Inexact, Spans
+from app.answer.pieces import (
+    Confidences,
+    Delta,
+    End,
+    Fields,
+    FieldValue,
+    Inexact,
+    PromptTokens,
+    Spans,
+)
 from app.core.constraint import Vocabulary
 from app.core.errors import QueueFull, RequestError
 from app.core.events import Origins
@@ -19,18 +28,30 @@ from app.http.fields import with_fields
 from app.http.models import ServedModel
 from app.http.origins import merged, origins_entry
 from app.http.relaxed import warnings_of
-from app.http.responses.output import WHOLE, Ended, Event, OutputBuilder
-from app.http.responses.settings import settings
-from app.http.responses.wire import ResponsesRequest
+from app.http.requests.constraints import JsonSchemaResponse
+from app.http.requests.wire import Other
+from app.http.responses.output import WHOLE, Ended, Event, Namespaces, OutputBuilder
+from app.http.responses.wire import (
+    CustomToolParam,
+    FunctionToolParam,
+    Namespace,
+    ResponsesRequest,
+)
 from app.serving.generation import Generation, Usage
 
 
 def responses_renderer(
-    wire: ResponsesRequest, request_id: str, model: ServedModel, vocabulary: Vocabulary | None
+    wire: ResponsesRequest,
+    request_id: str,
+    model: ServedModel,
+    vocabulary: Vocabulary | None,
+    namespaces: Namespaces,
+    *,
+    store: bool,
 ) -> Callable[[Generation], Renderer]:
     """What answers ``wire``, once there is a generation.
 
-    ``vocabulary`` is given where log-probabilities are asked for.
+    ``vocabulary`` is given where log-probabilities are asked for; ``store``: it is kept.
     """
 
     def renderer(generation: Generation) -> Renderer:
@@ -45,9 +66,10 @@ def responses_renderer(
             "model": model.id,
             "output": [],
             "usage": None,
-            **settings(wire),
+            "store": store,
+            **_settings(wire),
         }
-        output = OutputBuilder(request_id, vocabulary)
+        output = OutputBuilder(request_id, vocabulary, namespaces)
         if wire.stream:
             return _Events(head, output, generation, vocabulary)
         return _Whole(head, output, generation)
@@ -74,7 +96,8 @@ class _Whole(Renderer):
         return b""
 
     def end(self) -> bytes:
-        return to_json(self._response())
+        self.response = self._response()
+        return to_json(self.response)
 
     def _add(self, delta: Delta) -> list[Event]:
         """The events of ``delta``."""
@@ -89,7 +112,7 @@ class _Whole(Renderer):
                 events.append(self._output.whole(piece.values))
             elif isinstance(piece, Confidences | Inexact | Spans):
                 self._measured |= measured(piece)
-            else:
+            elif not isinstance(piece, PromptTokens):
                 events += self._output.add(piece)
         return events
 
@@ -131,8 +154,8 @@ class _Events(_Whole):
         return self._write(self._with_origins(self._add(delta)))
 
     def end(self) -> bytes:
-        response = self._response()
-        event = {"type": f"response.{self._status}", "response": response}
+        self.response = self._response()
+        event = {"type": f"response.{self._status}", "response": self.response}
         return self._write(self._with_origins([event]))
 
     def _with_origins(self, events: list[Event]) -> list[Event]:
@@ -152,7 +175,7 @@ class _Events(_Whole):
         response = {
             **self._head, "status": "failed", "output": self._output.items, "error": failure
         }  # fmt: skip
-        return self._write(
+        return (b"" if self._number else self.begin()) + self._write(
             [
                 *open_items,
                 {**event, "error": told},
@@ -200,3 +223,57 @@ def _failure_code(error: Exception) -> str:
         case QueueFull():
             return "rate_limit_exceeded"
     return "server_error"
+
+
+def _settings(wire: ResponsesRequest) -> dict[str, Any]:
+    """What a response says of its request, with the defaults where nothing was asked for."""
+    reasoning = wire.reasoning
+    choice = wire.tool_choice
+    return {
+        "background": False,
+        "instructions": wire.instructions,
+        "max_output_tokens": wire.max_output_tokens,
+        "max_tool_calls": wire.max_tool_calls,
+        "metadata": wire.metadata or {},
+        "parallel_tool_calls": wire.parallel_tool_calls is not False,
+        "previous_response_id": wire.previous_response_id,
+        "prompt_cache_key": wire.prompt_cache_key,
+        "reasoning": {"effort": reasoning.effort if reasoning else None, "summary": None},
+        "safety_identifier": wire.safety_identifier,
+        "service_tier": "default",
+        "temperature": 1.0 if wire.temperature is None else wire.temperature,
+        "text": {"format": _format(wire), "verbosity": "medium"},
+        "tool_choice": (
+            choice or "auto"
+            if isinstance(choice, str | None)
+            else choice.model_dump(exclude_none=True)
+        ),
+        "tools": [_tool(tool) for tool in wire.tools or () if not isinstance(tool, Other)],
+        "top_logprobs": wire.top_logprobs or 0,
+        "top_p": 1.0 if wire.top_p is None else wire.top_p,
+        "truncation": "disabled",
+        "user": wire.user,
+    }
+
+
+def _format(wire: ResponsesRequest) -> dict[str, Any]:
+    asked = wire.text.format if wire.text else None
+    if asked is None:
+        return {"type": "text"}
+    shown = asked.model_dump(by_alias=True, exclude_none=True)
+    if isinstance(asked, JsonSchemaResponse) and asked.inner is not None:
+        del shown["json_schema" if asked.json_schema else "schema"]
+        shown |= asked.inner.model_dump(by_alias=True, exclude_none=True)
+        shown["strict"] = asked.inner.strict is not False
+    return shown
+
+
+def _tool(tool: FunctionToolParam | CustomToolParam | Namespace) -> dict[str, Any]:
+    shown = {"type": tool.type, "name": tool.name, "description": tool.description}
+    match tool:
+        case Namespace(description=description, tools=tools):
+            inner = [_tool(each) for each in tools if not isinstance(each, Other)]
+            return shown | {"description": description or "", "tools": inner}
+        case CustomToolParam(format=format):
+            return shown | {"format": format.model_dump() if format else {"type": "text"}}
+    return shown | {"parameters": tool.parameters, "strict": tool.strict is not False}

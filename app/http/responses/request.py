@@ -2,165 +2,196 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from app.answer.custom import custom_arguments
+from app.answer.images import without_images
 from app.answer.prompt import Conversation
-from app.answer.told import Told
-from app.core.constraint import ConstraintSpec, Vocabulary
+from app.answer.tools import FunctionTool
+from app.core.constraint import ConstraintSpec
 from app.core.errors import InvalidRequest
+from app.core.verbatim import Passage
 from app.http.answering import AnswerCall
 from app.http.config import ApiConfig
-from app.http.models import ServedModels
-from app.http.requests.constraints import (
-    ConstraintReader,
-    JsonSchemaFormat,
-    JsonSchemaResponse,
-    ResponseFormat,
-)
-from app.http.requests.generation import generation_request, token_limit
+from app.http.endpoint import Api
+from app.http.requests.constraints import JsonSchemaResponse, ResponseFormat
+from app.http.requests.generation import answer_call, token_limit
 from app.http.requests.ignored import Ignored
 from app.http.requests.images import ImageReader
-from app.http.requests.reasoning import asked_reasoning
-from app.http.requests.template_options import template_options
-from app.http.requests.told import told
-from app.http.requests.tools import ToolChoice, function_tools, leave_out_others, tool_use
-from app.http.requests.wire import Other, missing
-from app.http.responses.items import template_messages
+from app.http.requests.messages import (
+    called_arguments,
+    joined_text,
+    template_call,
+    template_role,
+)
+from app.http.requests.prompt import template_options, told
+from app.http.requests.reasoning import asked_reasoning, with_thinking
+from app.http.requests.tools import (
+    Definition,
+    ToolChoice,
+    function_tools,
+    leave_out_others,
+    tool_use,
+)
+from app.http.requests.wire import Other, missing, refusal
+from app.http.responses.kept import Resumed
+from app.http.responses.output import Namespaces
 from app.http.responses.render import responses_renderer
 from app.http.responses.wire import (
     AllowedTools,
-    JsonSchemaText,
+    ConversationFields,
+    CustomToolCall,
+    FunctionCall,
+    FunctionCallOutput,
+    Item,
+    Message,
     NamedTool,
+    Namespace,
+    Part,
+    Reasoning,
     ResponsesRequest,
-    TextFormat,
 )
 
 LOGPROBS = "message.output_text.logprobs"
 ENCRYPTED = "reasoning.encrypted_content"
 """Asks for reasoning that can be sent back. Here it always can, as it is not encrypted."""
 
+_OF_OTHERS = frozenset(
+    [
+        *("file_search_call", "web_search_call", "computer_call", "computer_call_output"),
+        *("image_generation_call", "code_interpreter_call", "local_shell_call"),
+        *("local_shell_call_output", "shell_call", "shell_call_output", "apply_patch_call"),
+        *("apply_patch_call_output", "mcp_call", "mcp_list_tools", "mcp_approval_request"),
+        *("mcp_approval_response", "tool_search_call", "tool_search_output", "compaction"),
+        *("compaction_summary", "compaction_trigger", "additional_tools", "ghost_snapshot"),
+        *("configuration_update", "program", "program_output"),
+    ]
+)
+"""Items of histories that another server wrote, of tools that it ran itself."""
+
 
 def responses_call(
-    body: Mapping[str, Any],
-    request_id: str,
-    ignored: Ignored,
-    config: ApiConfig,
-    models: ServedModels,
-    constraints: ConstraintReader,
-    vocabulary: Vocabulary,
+    body: Mapping[str, Any], request_id: str, ignored: Ignored, api: Api
 ) -> AnswerCall:
     """Raises ``InvalidRequest`` (or ``UnknownModel``) with the field in ``param``."""
-    wire = ResponsesRequest.read(body, ignored)
-    model = models.find(wire.model)
-    _check(wire, ignored, config)
-    content = constraints.read(wire, _format(wire), ignored, "text.format")
-    leave_out_others(wire.tools, ignored)
-    tools = function_tools(
-        (f"tools[{number}]", tool)
-        for number, tool in enumerate(wire.tools or ())
-        if not isinstance(tool, Other)
-    )
-    choice = _tool_choice(wire)
-    reasoning = asked_reasoning(wire.reasoning, config)
-    # Clients set either of the two (langchain-openai sends top_logprobs alone).
-    logprobs = LOGPROBS in (wire.include or ()) or bool(wire.top_logprobs)
-    limit, max_tokens = token_limit(wire, "max_output_tokens")
-    images = ImageReader(config.images)
-    messages, passages = template_messages(wire.instructions, wire.input, images)
-    conversation = Conversation(
-        messages,
-        () if choice.mode == "none" else tools,
-        template_options(wire.chat_template_kwargs, config) | reasoning.options,
-        passages,
-        reasoning.use,
-        _told(wire, content.spec, config),
-        images.sources,
-    )
-    request = generation_request(
-        wire,
-        request_id,
-        model.adapter,
-        [conversation],
-        content=content.spec,
-        tools=tool_use(tools, choice, wire.parallel_tool_calls, config),
-        max_tokens=max_tokens,
-        logprobs=(wire.top_logprobs or 0) if logprobs else None,
-        choices=wire,
-    )
-    return AnswerCall(
-        request,
-        names={
-            "prompt": "input",
-            "max_tokens": limit,
-            "constraint": "tools" if content.spec is None else content.param,
-        },
-        renderer=responses_renderer(wire, request_id, model, vocabulary if logprobs else None),
-        stream=bool(wire.stream),
-        logprobs=logprobs,
-    )
-
-
-def _told(wire: ResponsesRequest, content: ConstraintSpec | None, config: ApiConfig) -> Told | None:
-    """What the prompt tells of the answer's schema."""
-    format = wire.text.format if wire.text else None
-    named = format if isinstance(format, JsonSchemaText) else None
-    return told(
-        wire.schema_in_prompt,
-        content,
-        config,
-        by_format=format is not None,
-        name=named.name if named else None,
-        description=named.description if named else None,
-    )
-
-
-def _check(wire: ResponsesRequest, ignored: Ignored, config: ApiConfig) -> None:
-    """Bounds, and fields that need or exclude one another."""
-    if not isinstance(wire.input, str) and len(wire.input) > config.max_messages:
-        raise InvalidRequest(
-            f"there are {len(wire.input)} items and the limit is {config.max_messages}",
-            param="input",
-        )
+    wire, config = ResponsesRequest.read(body, ignored), api.config
+    model = api.models.find(wire.model)
     for number, value in enumerate(wire.include or ()):
         if value not in (LOGPROBS, ENCRYPTED):
             reason = f"include takes {LOGPROBS!r} and {ENCRYPTED!r}, not {value!r}"
             ignored.leave_out(f"include[{number}]", reason, name=f"include[]={value}")
-
-
-def _format(wire: ResponsesRequest) -> ResponseFormat | None:
-    """``text.format`` as chat completions have it."""
-    asked: TextFormat | None = wire.text.format if wire.text else None
-    if not isinstance(asked, JsonSchemaText):
-        return asked
-    inner = None
-    if asked.schema_ is not None:
-        if asked.name is None:
-            raise missing("text.format.name")
-        inner = JsonSchemaFormat(
-            name=asked.name,
-            schema=asked.schema_,
-            description=asked.description,
-            strict=asked.strict,
-        )
-    elif asked.schema_id is None:
-        raise missing("text.format.schema")
-    return JsonSchemaResponse(
-        type="json_schema",
-        json_schema=inner,
-        schema_id=asked.schema_id,
-        whitespace=asked.whitespace,
+    keep = None
+    if isinstance(body, Resumed) and wire.store is not False:
+        keep = functools.partial(body.keep, request_id)
+    elif wire.store:
+        ignored.leave_out("store", "store: this server keeps no responses; leave it out")
+    content = api.constraints.read(wire, read_format(wire), ignored, "text.format")
+    conversation, tools, namespaces = read_conversation(wire, body, ignored, config, content.spec)
+    # Clients set either of the two (langchain-openai sends top_logprobs alone).
+    logprobs = LOGPROBS in (wire.include or ()) or bool(wire.top_logprobs)
+    vocabulary = api.vocabulary if logprobs else None
+    return answer_call(
+        wire,
+        request_id,
+        model,
+        [conversation],
+        content,
+        token_limit(wire, "max_output_tokens"),
+        responses_renderer(wire, request_id, model, vocabulary, namespaces, store=keep is not None),
+        prompt="input",
+        tools=tool_use(tools, _tool_choice(wire, namespaces), wire.parallel_tool_calls, config),
+        logprobs=(wire.top_logprobs or 0) if logprobs else None,
+        keep=keep,
     )
 
 
-def _tool_choice(wire: ResponsesRequest) -> ToolChoice:
+def read_conversation(
+    wire: ConversationFields,
+    body: Mapping[str, Any],
+    ignored: Ignored,
+    config: ApiConfig,
+    content: ConstraintSpec | None,
+) -> tuple[Conversation, list[FunctionTool], Namespaces]:
+    """What the prompt shows, all tools of the request, and which of them have a namespace.
+
+    ``wire`` was read from ``body``. Raises ``InvalidRequest``.
+    """
+    if wire.previous_response_id is not None and not isinstance(body, Resumed):
+        reason = "this server keeps no responses; send the conversation itself"
+        raise refusal("previous_response_id", reason)
+    if len(wire.input) > config.max_messages and not isinstance(wire.input, str):
+        raise InvalidRequest(
+            f"there are {len(wire.input)} items and the limit is {config.max_messages}",
+            param="input",
+        )
+    definitions: list[tuple[str, Definition]] = []
+    namespaces: Namespaces = {}
+    leave_out_others(wire.tools, ignored)
+    for number, tool in enumerate(wire.tools or ()):
+        param = f"tools[{number}]"
+        if isinstance(tool, Namespace):
+            leave_out_others(tool.tools, ignored, f"{param}.tools")
+            for index, inner in enumerate(tool.tools):
+                if not isinstance(inner, Other):
+                    name = _qualified(tool.name, inner.name)
+                    namespaces[name] = tool.name, inner.name
+                    shown = inner.model_copy(update={"name": name})
+                    definitions.append((f"{param}.tools[{index}]", shown))
+        elif not isinstance(tool, Other):
+            definitions.append((param, tool))
+    tools = function_tools(definitions)
+    reasoning = asked_reasoning(with_thinking(wire.reasoning, wire.thinking), config)
+    images = ImageReader(config.images, "input_text", "input_image")
+    messages, passages = _template_messages(wire, body, images, ignored)
+    format = wire.text.format if wire.text else None
+    note = told(wire.schema_in_prompt, content, config, format)
+    conversation = Conversation(
+        messages,
+        () if wire.tool_choice == "none" else tools,
+        template_options(wire.chat_template_kwargs, config, ignored) | reasoning.options,
+        passages,
+        reasoning.use,
+        note,
+        images.sources,
+    )
+    return conversation, tools, namespaces
+
+
+def _qualified(namespace: str | None, name: str) -> str:
+    """What the model calls a tool: ``mcp__files__read`` where ``mcp__files`` has a ``read``."""
+    if namespace is None:
+        return name
+    return f"{namespace}{name}" if namespace.endswith("_") else f"{namespace}__{name}"
+
+
+def read_format(wire: ConversationFields) -> ResponseFormat | None:
+    """Raises ``InvalidRequest`` for a schema without a name."""
+    format = wire.text.format if wire.text else None
+    if isinstance(format, JsonSchemaResponse) and format.inner and format.inner.name is None:
+        raise missing("text.format.name")
+    return format
+
+
+def _tool_choice(wire: ConversationFields, namespaces: Namespaces) -> ToolChoice:
+    def called(tool: NamedTool) -> list[str]:
+        """What the model calls it; where no namespace is given, the inner name may do."""
+        if tool.type == "namespace":
+            return [name for name, (space, _) in namespaces.items() if space == tool.name]
+        if tool.namespace is not None:
+            return [_qualified(tool.namespace, tool.name)]
+        return [name for name, (_, inner) in namespaces.items() if inner == tool.name] or [
+            tool.name
+        ]
+
     match wire.tool_choice:
         case None:
             return ToolChoice()
-        case NamedTool(name=name):
-            return ToolChoice("required", [name], once=True)
+        case NamedTool() as tool:
+            return ToolChoice("required", called(tool), once=True)
         case AllowedTools(mode=mode, tools=tools):
-            return ToolChoice(mode, [tool.name for tool in tools])
+            return ToolChoice(mode, [name for tool in tools for name in called(tool)])
         case Other(type=type):
             raise InvalidRequest(
                 f"a tool_choice of the type {type!r} is not supported; this server takes none, "
@@ -168,3 +199,133 @@ def _tool_choice(wire: ResponsesRequest) -> ToolChoice:
                 param="tool_choice.type",
             )
     return ToolChoice(wire.tool_choice)
+
+
+def _template_messages(
+    wire: ConversationFields, body: Mapping[str, Any], images: ImageReader, ignored: Ignored
+) -> tuple[list[dict[str, Any]], list[Passage]]:
+    """In the chat template's terms, and the texts as this API calls them.
+
+    ``images`` collects those that marks stand for. Raises ``InvalidRequest`` that names the item.
+    """
+    reader = _ItemReader(images, ignored)
+    if isinstance(wire.input, str):
+        reader.add(Message(role="user", content=wire.input), "input")
+    else:
+        history = body.history if isinstance(body, Resumed) else 0
+        for number, item in enumerate(wire.input):
+            at = f"input[{number - history}]"
+            if number < history:
+                at = f"previous_response_id[{number}]"
+            elif isinstance(body, Resumed) and body.is_text:
+                at = "input"
+            reader.add(item, at)
+    messages, passages = reader.messages, reader.passages
+    if not (instructions := wire.instructions):
+        return messages, passages
+    passages = [Passage("instructions", instructions, by_user=False), *passages]
+    if messages and messages[0]["role"] == "system":
+        # Many templates take one such message alone, and clients send both (pydantic-ai does).
+        first, *messages = messages
+        instructions = f"{instructions}\n\n{first['content']}"
+    return [{"role": "system", "content": instructions}, *messages], passages
+
+
+class _ItemReader:
+    """Adjacent items of the assistant become the one message that they once were::
+
+    reasoning  message  function_call  function_call  |  function_call_output  |  message
+    """
+
+    def __init__(self, images: ImageReader, ignored: Ignored) -> None:
+        self._images = images
+        self._ignored = ignored
+        self.messages: list[dict[str, Any]] = []
+        self.passages: list[Passage] = []
+        self._called: set[str] = set()
+        self._answer: dict[str, Any] | None = None
+        """The assistant's message that the next item may add to."""
+
+    def add(self, item: Item, param: str) -> None:
+        match item:
+            case Reasoning():
+                self._add_reasoning(item, param)
+            case Message(role="assistant"):
+                text = self._text(item.content, f"{param}.content", role="assistant")
+                self.passages.append(Passage(param, text, by_user=False))
+                answer = self._answer
+                if answer is None or answer["content"] or "tool_calls" in answer:
+                    answer = self._open_answer()
+                answer["content"] = text
+            case FunctionCall(arguments=arguments):
+                self._add_call(item, called_arguments(arguments))
+            case CustomToolCall(input=text):
+                self._add_call(item, custom_arguments(text))
+            case Message(role=role):
+                imageless = None if role == "user" else role
+                text = self._text(item.content, f"{param}.content", role=imageless)
+                said = without_images(text)
+                self.passages.append(Passage(param, said, by_user=role == "user"))
+                self._append(template_role(role), content=text)
+            case FunctionCallOutput():
+                self._add_output(item, param)
+            case Other(type=type):
+                self._leave_out(type, param)
+
+    def _text(self, content: str | Sequence[Part], param: str, role: str | None = None) -> str:
+        return joined_text(content, param, self._images, role=role)
+
+    def _append(self, role: str, **fields: Any) -> None:
+        self.messages.append({"role": role, **fields})
+        self._answer = None
+
+    def _open_answer(self) -> dict[str, Any]:
+        self._answer = {"role": "assistant", "content": None}
+        self.messages.append(self._answer)
+        return self._answer
+
+    def _add_reasoning(self, item: Reasoning, param: str) -> None:
+        parts = item.content or item.summary or []
+        text = "\n".join(part.text for part in parts)
+        if text:
+            answer = self._answer
+            if answer is None or answer["content"] or "tool_calls" in answer:
+                answer = self._open_answer()
+                # An answer that was cut while it reasoned has nothing else.
+                answer["content"] = ""
+            before = answer.get("reasoning_content")
+            answer["reasoning_content"] = f"{before}\n{text}" if before else text
+        elif item.encrypted_content:
+            field = f"{param}.encrypted_content"
+            self._ignored.leave_out(field, f"{field} cannot be read here: another server wrote it")
+
+    def _add_call(self, item: FunctionCall | CustomToolCall, arguments: Any) -> None:
+        self._called.add(item.call_id)
+        call = template_call(item.call_id, _qualified(item.namespace, item.name), arguments)
+        answer = self._answer or self._open_answer()
+        answer.setdefault("tool_calls", []).append(call)
+
+    def _add_output(self, item: FunctionCallOutput, param: str) -> None:
+        if item.call_id not in self._called:
+            raise InvalidRequest(
+                f"{param}: no call before this item has the call_id {item.call_id!r}",
+                param=f"{param}.call_id",
+            )
+        text = self._text(item.output, f"{param}.output")
+        self.passages.append(Passage(param, without_images(text), by_user=False))
+        self._append("tool", content=text, tool_call_id=item.call_id)
+
+    def _leave_out(self, type: str, param: str) -> None:
+        """Raises ``InvalidRequest`` for an item that no server is known to write."""
+        reason = (
+            f"items of the type {type!r} are not supported; this server takes message, reasoning, "
+            "function_call, custom_tool_call and their outputs"
+        )
+        if type == "item_reference":
+            reason = (
+                "an item_reference cannot be followed, as this server keeps no responses; send the "
+                "item itself (clients do so where store is set to false)"
+            )
+        if type not in _OF_OTHERS:
+            raise refusal(param, reason)
+        self._ignored.leave_out(f"{param}.type", f"{param}: {reason}", name=f"input[].type={type}")

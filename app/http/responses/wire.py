@@ -9,23 +9,16 @@ from pydantic import Discriminator, Field, Tag
 
 from app.answer.images import ImageSource
 from app.core.specs import Grammar, Regex
-from app.http.config import Whitespace
-from app.http.requests.constraints import (
-    ChoiceResponse,
-    ExtensionFields,
-    GrammarResponse,
-    JsonObjectResponse,
-    RegexResponse,
-    StructuralTagResponse,
-    TextResponse,
-)
-from app.http.requests.generation import ChoiceFields, GenerationFields
+from app.http.requests.constraints import ExtensionFields, ResponseFormat
+from app.http.requests.generation import GenerationFields
 from app.http.requests.images import Detail, ImagePart, ImageRules, not_kept, source_of_url
 from app.http.requests.messages import RefusalPart, TextPart
-from app.http.requests.reasoning import ReasoningFields
+from app.http.requests.prompt import SchemaInPrompt
+from app.http.requests.reasoning import ReasoningFields, ThinkingSwitch
 from app.http.requests.tools import AnyInput, CustomDefinition, FunctionDefinition, InputGrammar
 from app.http.requests.unserved import NO_EFFECT, RESPONSES, left_out, refused
 from app.http.requests.wire import (
+    Body,
     Count,
     Name,
     Other,
@@ -88,38 +81,34 @@ class Message(Wire):
     phase: Literal["commentary", "final_answer"] | None = None
 
 
-class FunctionCall(Wire):
-    type: Literal["function_call"]
+class _Call(Wire):
+    """An earlier call, or its result."""
+
     call_id: str
-    name: str
-    arguments: str
     id: str | None = None
     status: Status | None = None
     caller: None = None
-    namespace: None = None
+    namespace: str | None = None
+    """That of the tool, where it has one."""
+
+
+class FunctionCall(_Call):
+    type: Literal["function_call"]
+    name: str
+    arguments: str
     async_: Literal[False] | None = Field(default=None, alias="async")
 
 
-class FunctionCallOutput(Wire):
+class FunctionCallOutput(_Call):
     type: Literal["function_call_output"]
-    call_id: str
     output: str | Annotated[list[Part], Field(fail_fast=True)]
-    id: str | None = None
-    status: Status | None = None
     name: str | None = None
-    caller: None = None
-    namespace: None = None
 
 
-class CustomToolCall(Wire):
+class CustomToolCall(_Call):
     type: Literal["custom_tool_call"]
-    call_id: str
     name: str
     input: str
-    id: str | None = None
-    status: Status | None = None
-    caller: None = None
-    namespace: None = None
     async_: Literal[False] | None = Field(default=None, alias="async")
 
 
@@ -164,44 +153,24 @@ Item = Annotated[
 ]
 
 
-class JsonSchemaText(Wire):
-    """The same as in chat completions, which have it one level deeper."""
-
-    type: Literal["json_schema"]
-    name: Name | None = None
-    schema_: dict[str, Any] | None = Field(default=None, alias="schema")
-    description: str | None = None
-    strict: bool | None = None
-    schema_id: str | None = None
-    """Extension: what ``POST /v1/schemas`` returned, instead of ``name`` and ``schema``."""
-    whitespace: Whitespace | None = None
-    """Extension; None is the server's default."""
-
-
-TextFormat = Annotated[
-    TextResponse
-    | JsonObjectResponse
-    | JsonSchemaText
-    | RegexResponse
-    | ChoiceResponse
-    | GrammarResponse
-    | StructuralTagResponse,
-    Field(discriminator="type"),
-]
-
-
 class TextConfig(Wire):
     unserved: ClassVar[Mapping[str, Unserved]] = {"verbosity": left_out("medium")}
 
-    format: TextFormat | None = None
+    format: ResponseFormat | None = None
 
 
-class FunctionToolParam(FunctionDefinition):
-    type: Literal["function"]
-    # What OpenAI's newer models do with tools; these values ask for nothing.
+class _ToolParam(Wire):
+    """What OpenAI's newer models do with tools; these values ask for nothing."""
+
+    unserved: ClassVar[Mapping[str, Unserved]] = {"defer_loading": left_out(False)}
+    """A tool that could be loaded later is offered at once."""
+
     allowed_callers: list[Literal["direct"]] | None = None
     async_: Literal[False] | None = Field(default=None, alias="async")
-    defer_loading: Literal[False] | None = None
+
+
+class FunctionToolParam(FunctionDefinition, _ToolParam):
+    type: Literal["function"]
     output_schema: None = None
 
 
@@ -209,19 +178,16 @@ class GrammarInput(InputGrammar):
     type: Literal["grammar"]
 
 
-class CustomToolParam(CustomDefinition):
+class CustomToolParam(CustomDefinition, _ToolParam):
     type: Literal["custom"]
     format: Annotated[AnyInput | GrammarInput, Field(discriminator="type")] | None = None
-    allowed_callers: list[Literal["direct"]] | None = None
-    async_: Literal[False] | None = Field(default=None, alias="async")
-    defer_loading: Literal[False] | None = None
 
     @property
     def input(self) -> Grammar | Regex | None:
         return self.format.spec if isinstance(self.format, GrammarInput) else None
 
 
-Tool = Annotated[
+InnerTool = Annotated[
     Annotated[FunctionToolParam, Tag("function")]
     | Annotated[CustomToolParam, Tag("custom")]
     | Annotated[Other, Tag("other")],
@@ -229,9 +195,29 @@ Tool = Annotated[
 ]
 
 
+class Namespace(Wire):
+    """Tools under one name: those of an MCP server, as Codex sends them."""
+
+    type: Literal["namespace"]
+    name: Name
+    description: str | None = None
+    tools: Annotated[list[InnerTool], Field(max_length=128, fail_fast=True)]
+
+
+Tool = Annotated[
+    Annotated[FunctionToolParam, Tag("function")]
+    | Annotated[CustomToolParam, Tag("custom")]
+    | Annotated[Namespace, Tag("namespace")]
+    | Annotated[Other, Tag("other")],
+    Discriminator(type_among("function", "custom", "namespace")),
+]
+
+
 class NamedTool(Wire):
-    type: Literal["function", "custom"]
+    type: Literal["function", "custom", "namespace"]
+    """A namespace, which only ``allowed_tools`` names, is all of its tools."""
     name: str
+    namespace: str | None = None
 
 
 def _choice_type(value: Any) -> str:
@@ -269,25 +255,42 @@ class ReasoningOptions(ReasoningFields):
 Label = Annotated[str, Field(max_length=1024)]
 
 
-class ResponsesRequest(GenerationFields, ChoiceFields, ExtensionFields):
-    """The fields this server acts on or gives back; None means the default."""
+class ConversationFields(Body):
+    """What the prompt is made of."""
 
     unserved: ClassVar[Mapping[str, Unserved]] = RESPONSES
     no_effect: ClassVar[frozenset[str]] = NO_EFFECT
 
-    model: str
+    model: str | None = None
     input: str | Annotated[list[Item], Field(min_length=1, fail_fast=True)]
+    """May be left out where a ``previous_response_id`` is given."""
+    previous_response_id: str | None = None
+    """Its input and output come before ``input``, if it was kept."""
     instructions: str | None = None
     text: TextConfig | None = None
     tools: Annotated[list[Tool], Field(max_length=128, fail_fast=True)] | None = None
     tool_choice: ToolChoice | None = None
     parallel_tool_calls: bool | None = None
+    reasoning: ReasoningOptions | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+    """Extension: variables of the chat template."""
+    thinking: ThinkingSwitch | None = None
+    """As in chat completions; here ``reasoning`` has more to say."""
+    schema_in_prompt: SchemaInPrompt | None = None
+    """Extension: tell the model the answer's schema; None is the server's default."""
+
+
+class ResponsesRequest(ConversationFields, GenerationFields, ExtensionFields):
+    """The fields this server acts on or gives back; None means the default."""
+
+    model: str
+    store: bool | None = None
+    """False keeps nothing of it."""
     max_output_tokens: TokenLimit | None = None
     max_tool_calls: Count | None = None
     """Bounds the calls that the server makes itself: it makes none."""
     top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
     include: Annotated[list[str], Field(max_length=32)] | None = None
-    reasoning: ReasoningOptions | None = None
     metadata: (
         Annotated[
             dict[
@@ -301,5 +304,3 @@ class ResponsesRequest(GenerationFields, ChoiceFields, ExtensionFields):
     user: Label | None = None
     safety_identifier: Label | None = None
     prompt_cache_key: Label | None = None
-    chat_template_kwargs: dict[str, Any] | None = None
-    """Extension: variables of the chat template, of which a few are passed on."""

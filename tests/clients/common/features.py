@@ -34,6 +34,8 @@ REVIEW_TEXT = (
     "Extract the review from: I bought the Greenford lamp last week. Bad. 2 stars. "
     "It has a weak battery and a noisy screen. Verified buyer."
 )
+OVERLONG_TEXT = "far too long " * 20_000
+"""More than the demo model's context; what a client makes of the error is its own classifier's."""
 UNSUPPORTED_SCHEMA = {
     "type": "object",
     "properties": {

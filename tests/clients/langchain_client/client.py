@@ -12,6 +12,7 @@ from features import (
     CARD_TEXT,
     CONTACT_TEXT,
     MODEL,
+    OVERLONG_TEXT,
     REVIEW_TEXT,
     UNSUPPORTED_SCHEMA,
     Card,
@@ -21,6 +22,7 @@ from features import (
     picture_base64,
     picture_url,
 )
+from langchain_core.exceptions import ContextOverflowError
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langchain_core.tools import tool
 from langchain_openai import ChatOpenAI, OpenAI
@@ -231,6 +233,16 @@ def _() -> None:
         failed = error
     assert failed is not None, "accepted"
     assert "uniqueItems" in failed.message
+
+
+@check("errors", "a prompt that is too long is a ContextOverflowError")
+def _() -> None:
+    failed = None
+    try:
+        chat.invoke(OVERLONG_TEXT)
+    except ContextOverflowError as error:
+        failed = error
+    assert failed is not None, "accepted"
 
 
 check.run()

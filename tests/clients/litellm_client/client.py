@@ -12,6 +12,7 @@ from features import (
     CARD_TEXT,
     CONTACT_TEXT,
     MODEL,
+    OVERLONG_TEXT,
     REVIEW_TEXT,
     UNSUPPORTED_SCHEMA,
     Card,
@@ -206,6 +207,14 @@ def _() -> None:
     assert Card.model_validate_json(answer.output_text) == CARD
 
 
+@check("responses", "responses: previous_response_id")
+def _() -> None:
+    first = respond(input="Hello")
+    second = respond(input="And now?", previous_response_id=first.id)
+    assert second.output_text
+    assert second.usage.input_tokens > first.usage.input_tokens
+
+
 @check("responses streamed", "responses(stream=True)")
 def _() -> None:
     events = list(respond(input=CONTACT_TEXT, stream=True))
@@ -236,6 +245,27 @@ def _() -> None:
         failed = error
     assert failed is not None, "accepted"
     assert "uniqueItems" in str(failed)
+
+
+for name in ("openai", "hosted_vllm", "text-completion-openai", "anthropic"):
+
+    def overlong(provider: str) -> None:
+        @check("errors", f"{provider}: a prompt that is too long is a ContextWindowExceededError")
+        def _() -> None:
+            base = BASE_URL.removesuffix("/v1") if provider == "anthropic" else BASE_URL
+            failed = None
+            try:
+                litellm.completion(
+                    model=f"{provider}/{MODEL}",
+                    api_base=base,
+                    api_key="none",
+                    messages=[{"role": "user", "content": OVERLONG_TEXT}],
+                )
+            except litellm.ContextWindowExceededError as error:
+                failed = error
+            assert failed is not None, "accepted"
+
+    overlong(name)
 
 
 @check("errors", "an unknown model is a 404")

@@ -191,6 +191,19 @@ register(
 )
 
 
+@check("responses", "responses: a call and its result go on from the response that was kept")
+async def _() -> None:
+    saved: list[Contact] = []
+    result = await Runner.run(
+        agent(responses(), tools=[saving(saved)]), CONTACT_TEXT, auto_previous_response_id=True
+    )
+    assert result.final_output
+    again = await Runner.run(
+        agent(responses()), "And now?", previous_response_id=result.last_response_id
+    )
+    assert again.final_output
+
+
 @check("errors", "a schema that cannot be enforced is a 400")
 async def _() -> None:
     failed = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import openai
-from features import MODEL, UNSUPPORTED_SCHEMA
+from features import MODEL, OVERLONG_TEXT, UNSUPPORTED_SCHEMA
 from shared import check, client, refused
 
 
@@ -44,6 +44,12 @@ def _() -> None:
 def _() -> None:
     error = refused(openai.BadRequestError, temperature=9)
     assert error.param == "temperature"
+
+
+@check("errors", "a prompt that is too long is a context_length_exceeded")
+def _() -> None:
+    error = refused(openai.BadRequestError, messages=[{"role": "user", "content": OVERLONG_TEXT}])
+    assert error.code == "context_length_exceeded"
 
 
 @check("errors", "the same in a stream, before it starts")

@@ -173,3 +173,27 @@ def _() -> None:
         model=MODEL, input=history, tools=[RESPONSE_SAVE], tool_choice="none"
     )
     assert second.output_text
+
+
+@check("responses", "retrieve, input_items.list, input_tokens.count, delete")
+def _() -> None:
+    first = client.responses.create(model=MODEL, input="Hello", temperature=0)
+    second = client.responses.create(
+        model=MODEL, input="And now?", previous_response_id=first.id, temperature=0
+    )
+    kept = client.responses.retrieve(second.id)
+    assert kept.output_text == second.output_text
+    assert kept.previous_response_id == first.id
+    assert [item.type for item in client.responses.input_items.list(second.id)] == ["message"] * 3
+    counted = client.responses.input_tokens.count(
+        model=MODEL, input="And now?", previous_response_id=first.id
+    )
+    assert second.usage
+    assert counted.input_tokens == second.usage.input_tokens
+    client.responses.delete(second.id)
+    failed = None
+    try:
+        client.responses.retrieve(second.id)
+    except openai.NotFoundError as error:
+        failed = error
+    assert failed is not None, "kept"

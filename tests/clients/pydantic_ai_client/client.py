@@ -35,7 +35,11 @@ from pydantic_ai import (
     UsageLimits,
     capture_run_messages,
 )
-from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
+from pydantic_ai.models.openai import (
+    OpenAIChatModel,
+    OpenAIResponsesModel,
+    OpenAIResponsesModelSettings,
+)
 from pydantic_ai.providers.openai import OpenAIProvider
 
 check = Checks()
@@ -188,6 +192,16 @@ register(
         "tool loop": "responses tools",
     },
 )
+
+
+@check("responses", "responses: openai_previous_response_id=auto")
+async def _() -> None:
+    settings = OpenAIResponsesModelSettings(temperature=0, openai_previous_response_id="auto")
+    one = Agent(responses(), model_settings=settings)
+    first = await one.run("Hello")
+    second = await one.run("And now?", message_history=first.all_messages())
+    assert second.output
+    assert second.usage().input_tokens > first.usage().input_tokens
 
 
 @check("errors", "a schema that cannot be enforced is a 400")

@@ -1,0 +1,71 @@
+"""Log-probabilities of a prompt's own tokens, for a request that asks for them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from app.core.constraint import Mask
+from app.core.events import AnswerToken
+from app.core.request import SamplingParams
+from app.core.step import Draw, SampledToken
+
+
+class PromptScores:
+    """Collects, position by position, what the model thought of each token but the first.
+
+    Every position has to be computed for that, so nothing of the prompt comes from the cache until
+    all are known; what is computed again after a preemption is not scored again.
+    """
+
+    def __init__(
+        self, prompt: Sequence[int], spelling: Sequence[bytes], alternatives: int, most: int
+    ) -> None:
+        """``spelling``: the bytes of every token id. ``most``: rows of logits in one step."""
+        self.most = most
+        self._prompt = prompt
+        self._spelling = spelling
+        self._params = SamplingParams(temperature=0.0, logprobs=alternatives)
+        self._everything: Mask | None = None
+        if alternatives:
+            bits = np.zeros(-(-len(spelling) // 32) * 32, dtype=np.uint8)
+            bits[: len(spelling)] = 1
+            self._everything = np.packbits(bits, bitorder="little").view(np.uint32)
+        self._tokens = [AnswerToken(prompt[0], spelling[prompt[0]], "leapt")]
+
+    @property
+    def is_done(self) -> bool:
+        return len(self._tokens) == len(self._prompt)
+
+    def wanted(self, start: int, end: int) -> range:
+        """Of the positions from ``start`` to ``end`` those whose logits are needed."""
+        return range(max(start, len(self._tokens) - 1), min(end, len(self._prompt) - 1))
+
+    def draws(self, positions: range) -> list[Draw]:
+        """What is to be found out at each: with alternatives, the likeliest tokens as well."""
+        return [
+            Draw(
+                self._params,
+                key=0,
+                mask=self._everything,
+                scored=(np.array([self._prompt[position + 1]], dtype=np.int32),),
+            )
+            for position in positions
+        ]
+
+    def take(self, positions: range, drawn: Sequence[SampledToken]) -> None:
+        """What was found out, in order; a step that was in flight may bring a position again."""
+        for position, found in zip(positions, drawn, strict=True):
+            if position + 1 == len(self._tokens):
+                token = self._prompt[position + 1]
+                # One number for one token: whoever asks for greedy ones compares them.
+                alike = [each.logprob for each in found.top if each.token_id == token]
+                logprob = alike[0] if alike else found.scores[0]
+                data = self._spelling[token]
+                self._tokens.append(AnswerToken(token, data, "leapt", logprob, found.top))
+
+    def tokens(self) -> Sequence[AnswerToken]:
+        """All of the prompt's, with their log-probabilities; that of the first means nothing."""
+        assert self.is_done, "the answer goes on from a prompt that was not computed"
+        return self._tokens

@@ -1,0 +1,163 @@
+"""Requests that go on from kept responses, and what is kept of an answer for later ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic_core import from_json, to_json
+
+from app.core.errors import InvalidRequest
+from app.http.errors import BodyTooLarge
+from app.http.requests.body import in_thread_if_large
+from app.http.requests.wire import refusal
+from app.serving.kept_responses import KeptResponse, ResponseStore
+
+_MOST_TURNS = 1024
+"""Responses of one conversation that are followed back."""
+
+Items = list[dict[str, Any]]
+
+
+class UnknownResponse(InvalidRequest):
+    """No response is kept under this id."""
+
+    code = "previous_response_not_found"
+
+
+class Resumed(dict[str, Any]):
+    """A body with the items that it refers to in their places."""
+
+    def __init__(
+        self, body: dict[str, Any], history: Items, own: Items, store: ResponseStore, owner: str
+    ) -> None:
+        """``history``: the items of earlier responses; ``own``: those that the request brings."""
+        self.is_text = isinstance(body.get("input"), str)
+        """Whether ``own`` is a text in ``body``."""
+        joined = body["input"] if self.is_text and not history else [*history, *own]
+        super().__init__({**body, "input": joined})
+        self.history = len(history)
+        self._own = own
+        self._store = store
+        self._owner = owner
+
+    async def keep(self, key: str, response: Mapping[str, Any]) -> None:
+        """Keep what this request brings and its ``response``; ``key`` is part of items' ids."""
+        own = [_listed(item, f"msg_{key}_input{n}") for n, item in enumerate(self._own)]
+        previous = response["previous_response_id"]
+        kept = KeptResponse(response["id"], previous, to_json(response), to_json(own))
+        await self._store.keep(self._owner, kept)
+
+
+def not_kept(response_id: str) -> str:
+    """What an error says of an id that nothing is kept under."""
+    return (
+        f"no response is kept under the id {response_id[:64]!r}: it was not stored, was deleted, "
+        "is too old or made room for others; send the conversation itself"
+    )
+
+
+class Conversations:
+    """Finds what requests of one ``owner`` refer to."""
+
+    def __init__(self, store: ResponseStore, owner: str, max_bytes: int) -> None:
+        """``max_bytes``: of what one request refers to."""
+        self._store = store
+        self._owner = owner
+        self._left = max_bytes
+
+    async def resume(self, body: dict[str, Any]) -> tuple[Mapping[str, Any], int]:
+        """``body`` with all that it refers to, and how many bytes that has.
+
+        What is not of a request's form is left for others to refuse. Raises ``InvalidRequest`` for
+        what is not kept, ``BodyTooLarge`` for too much.
+        """
+        before, previous, given = self._left, body.get("previous_response_id"), body.get("input")
+        history = await self._conversation(previous) if isinstance(previous, str) else []
+        if isinstance(given, str):
+            given = [{"role": "user", "content": given}]
+        elif given is None and history:
+            given = []
+        if not isinstance(given, list):
+            return body, 0
+        known = {item["id"] for item in history}
+        own = [
+            await self._referred(item, f"input[{number}]")
+            for number, item in enumerate(given)
+            if not (_is_reference(item) and item["id"] in known)  # it stands there already
+        ]
+        resumed = Resumed(body, history, own, self._store, self._owner)
+        return resumed, before - self._left
+
+    async def input_of(self, kept: KeptResponse) -> Items:
+        """All that a response was made from: as far back as responses are kept."""
+        try:
+            before = await self._conversation(kept.previous) if kept.previous else []
+        except UnknownResponse:
+            before = []
+        own: Items = await in_thread_if_large(kept.nbytes, lambda: from_json(kept.items))
+        return [*before, *own]
+
+    async def _conversation(self, response_id: str) -> Items:
+        """The items of a response, and of all that it went on from, the oldest first."""
+        turns: list[Items] = []
+        following: str | None = response_id
+        while following is not None:
+            if len(turns) == _MOST_TURNS:
+                reason = f"it goes back more than {_MOST_TURNS} responses, the limit"
+                raise refusal("previous_response_id", reason)
+            kept = await self._find(following, "previous_response_id")
+            turns.append(await self._items(kept, "previous_response_id"))
+            following = kept.previous
+        return [item for turn in reversed(turns) for item in turn]
+
+    async def _referred(self, item: Any, param: str) -> Any:
+        """``item``, or the one that it refers to: its id has that of the response inside."""
+        if not _is_reference(item):
+            return item
+        name: str = item["id"]
+        response_id = f"resp_{name.split('_')[1]}" if name.count("_") == 2 else name
+        kept = await self._find(response_id, f"{param}.id")
+        for each in await self._items(kept, f"{param}.id"):
+            if each.get("id") == name:
+                return each
+        raise refusal(f"{param}.id", f"its response has no item {name[:64]!r}")
+
+    async def _find(self, response_id: str, param: str) -> KeptResponse:
+        kept = await self._store.find(self._owner, response_id)
+        if kept is None:
+            raise UnknownResponse(f"{param}: {not_kept(response_id)}", param=param)
+        return kept
+
+    async def _items(self, kept: KeptResponse, param: str) -> Items:
+        """The items of a response's own input, and those of its output."""
+        self._left -= kept.nbytes
+        if self._left < 0:
+            raise BodyTooLarge(
+                f"{param}: the kept responses that the request goes on from are larger than the "
+                "limit of a request body; send a shorter conversation itself",
+                param=param,
+            )
+
+        def read() -> Items:
+            return [*from_json(kept.items), *from_json(kept.response)["output"]]
+
+        return await in_thread_if_large(kept.nbytes, read)
+
+
+def _is_reference(item: Any) -> bool:
+    if not isinstance(item, dict) or not isinstance(item.get("id"), str):
+        return False
+    return item.get("type") == "item_reference" or item.keys() == {"id"}
+
+
+def _listed(item: dict[str, Any], id: str) -> dict[str, Any]:
+    """An item of an input in the form in which responses list them."""
+    listed = {"type": "message", "status": "completed", **item, "id": item.get("id") or id}
+    content = listed.get("content")
+    if listed["type"] == "message" and isinstance(content, str):
+        part: dict[str, Any] = {"type": "input_text", "text": content}
+        if listed["role"] == "assistant":
+            part = {"type": "output_text", "text": content, "annotations": [], "logprobs": []}
+        listed["content"] = [part]
+    return listed

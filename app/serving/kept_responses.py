@@ -1,0 +1,109 @@
+"""Responses that are kept, so that later requests can go on from them."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+_OVERHEAD = 1024
+"""Bytes that an entry takes besides its two texts."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeptResponse:
+    """A response that has ended, with what it answered."""
+
+    id: str
+    previous: str | None
+    """The response that it went on from."""
+    response: bytes
+    """The response object as JSON."""
+    items: bytes
+    """The items of its own input as JSON, each with an id."""
+
+    @property
+    def nbytes(self) -> int:
+        return len(self.response) + len(self.items) + _OVERHEAD
+
+
+class ResponseStore(Protocol):
+    """Where responses are kept. An ``owner`` (an API key, or "" without any) sees its own alone."""
+
+    async def keep(self, owner: str, kept: KeptResponse) -> None:
+        """Keep a response; one that is too large is not kept."""
+
+    async def find(self, owner: str, response_id: str) -> KeptResponse | None:
+        """None where there is none, or no longer. Counts as a use."""
+
+    async def delete(self, owner: str, response_id: str) -> bool:
+        """Whether there was one."""
+
+
+class MemoryResponses:
+    """A ``ResponseStore`` in memory, bounded by bytes and by the time since each was last used.
+
+    Where there is no room, the owner that holds the most loses the one that it used least recently.
+    Cost: O(owners) for each call. Event loop's thread only.
+    """
+
+    def __init__(self, *, max_bytes: int, max_seconds: float, clock: Callable[[], float]) -> None:
+        self._max_bytes = max_bytes
+        self._max_seconds = max_seconds
+        self._clock = clock
+        self._owners: dict[str, OrderedDict[str, tuple[KeptResponse, float]]] = {}
+        """Of each owner, in the order of their last use, with its time."""
+        self._held: dict[str, int] = {}
+        """Bytes, by owner."""
+
+    @property
+    def nbytes(self) -> int:
+        return sum(self._held.values())
+
+    def __len__(self) -> int:
+        return sum(map(len, self._owners.values()))
+
+    async def keep(self, owner: str, kept: KeptResponse) -> None:
+        """See ``ResponseStore``."""
+        if kept.nbytes > self._max_bytes:
+            return
+        self._forget_old()
+        self._owners.setdefault(owner, OrderedDict())[kept.id] = kept, self._clock()
+        self._held[owner] = self._held.get(owner, 0) + kept.nbytes
+        while self.nbytes > self._max_bytes:
+            largest = max(self._held, key=self._held.__getitem__)
+            self._drop(largest, next(iter(self._owners[largest])))
+
+    async def find(self, owner: str, response_id: str) -> KeptResponse | None:
+        """See ``ResponseStore``."""
+        self._forget_old()
+        owned = self._owners.get(owner)
+        if owned is None or response_id not in owned:
+            return None
+        kept, _ = owned.pop(response_id)
+        owned[response_id] = kept, self._clock()
+        return kept
+
+    async def delete(self, owner: str, response_id: str) -> bool:
+        """See ``ResponseStore``."""
+        self._forget_old()
+        known = response_id in self._owners.get(owner, {})
+        if known:
+            self._drop(owner, response_id)
+        return known
+
+    def _forget_old(self) -> None:
+        oldest = self._clock() - self._max_seconds
+        for owner in list(self._owners):
+            while owner in self._owners:
+                response_id, (_, used) = next(iter(self._owners[owner].items()))
+                if used >= oldest:
+                    break
+                self._drop(owner, response_id)
+
+    def _drop(self, owner: str, response_id: str) -> None:
+        kept, _ = self._owners[owner].pop(response_id)
+        self._held[owner] -= kept.nbytes
+        if not self._owners[owner]:
+            del self._owners[owner], self._held[owner]
