@@ -46,6 +46,13 @@ PLAIN = httpx.Client(verify=False, timeout=300)
 """For what is asked again and again: a client of its own reads certificates each time."""
 
 
+@pytest.fixture(scope="module", autouse=True)
+def plain_is_closed() -> Iterator[None]:
+    """An open connection at the interpreter's end is a warning behind the tests' summary."""
+    with PLAIN:
+        yield
+
+
 def metric(server: Server, name: str) -> float:
     """The sum of a metric's samples."""
     text = PLAIN.get(f"{server.url}/metrics").text

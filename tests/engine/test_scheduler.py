@@ -57,8 +57,11 @@ class Bench:
         max_tokens: int = 10,
         state: ConstraintState | None = None,
         images: PromptImages | None = None,
+        scope: str = "",
     ) -> None:
-        request = EngineRequest(name, tuple(tokens), max_tokens, tenant=tenant, images=images)
+        request = EngineRequest(
+            name, tuple(tokens), max_tokens, tenant=tenant, images=images, scope=scope
+        )
         sequence = Sequence(request, state, len(self.sequences))
         self.sequences[name] = sequence
         self.scheduler.add(sequence)
@@ -137,6 +140,15 @@ def test_what_waits_for_a_prefix_lets_others_go_before() -> None:
     assert bench.step() == ["first", "third"]
     assert bench.step() == ["second"]
     assert bench.sequences["second"].cached_tokens == 80
+
+
+def test_a_prefix_of_another_scope_is_not_waited_for() -> None:
+    shared = [5] * 80
+    bench = Bench(max_running=8, prefill_tokens=200)
+    bench.add("first", [*shared, 1], scope="a")
+    bench.add("second", [*shared, 2], scope="b")
+    assert bench.step() == ["first", "second"]
+    assert bench.sequences["second"].cached_tokens == 0
 
 
 def test_a_prefix_that_very_many_wait_for_does_not_hold_another_tenant_up() -> None:
