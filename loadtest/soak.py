@@ -19,6 +19,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import count, islice
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ import numpy as np
 
 from app.constraint import Compiler
 from app.core.constraint import Constraint, ConstraintSpec, Vocabulary
-from app.core.errors import ConstraintError
+from app.core.errors import ConstraintError, DrawAgain
 from app.core.progress import telling
 from app.core.specs import JsonSchema
 from app.demo import MODEL_PATH
@@ -75,7 +76,8 @@ def walk(constraint: Constraint, vocabulary: Vocabulary, tokens: int, rng: rando
         token = int(rng.choice(allowed)) if len(allowed) else None
         if token is None or token in vocabulary.eos_ids:
             return taken
-        state.accept(token)
+        with suppress(DrawAgain):  # a step of its own, as in the engine
+            state.accept(token)
     return tokens
 
 

@@ -215,7 +215,11 @@ class FiniteState:
         self._constraint = constraint
         self._text = text
 
-    def mask(self, budget: int | None = None, *, work: int | None = None) -> Mask:
+    gave_up = False
+
+    def mask(
+        self, budget: int | None = None, *, work: int | None = None, last: bool = False
+    ) -> Mask:
         mask = self._constraint.mask(self._text, budget)
         assert budget is None or mask.any(), "the budget was not kept"
         return mask
@@ -236,10 +240,10 @@ class FiniteState:
         )
         return any(before) and not any(left)
 
-    def prepare(self, *, work: int) -> None:
+    def prepare(self, *, work: int, last: bool = False) -> None:
         pass
 
-    def accept(self, token_id: int) -> None:
+    def accept(self, token_id: int, *, budget: int | None = None) -> None:
         data = self._constraint.vocabulary.token_bytes[token_id]
         if data is None:
             raise RejectedToken(f"token {token_id} spells nothing")
@@ -278,6 +282,9 @@ class FiniteState:
 
     def shortest_tokens(self, limit: int | None = None) -> int:
         return self._constraint.shortest(self._text)
+
+    def fits(self, budget: int) -> bool:
+        return self.shortest_tokens() <= budget
 
     def quoted(self, most: int) -> bytes:
         return b""

@@ -81,9 +81,6 @@ def run(options: argparse.Namespace) -> int:
             name = "inexact" if inexact else "relaxed"
             lines += ["", f"{paint(name, _COLOURS['not enforced'])}: {title}"]
             lines += [f"  {each.pointer or 'the root'}: {each.reason}" for each in found]
-    if program.may_repeat:
-        lines += ["", "objects in which a name that the schema leaves open may come twice"]
-        lines += [f"  {pointer or 'the root'}" for pointer in program.may_repeat[:_WAYS]]
     if options.svg is not None:
         lines += ["", f"picture: {options.svg}"]
     if options.dot is not None:

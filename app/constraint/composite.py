@@ -113,7 +113,7 @@ class _Lowering:
             case Repeated():
                 return self._repeated(part)
             case NotStarting(inner, prefixes):
-                return self._not_starting(self.lower(inner), {_encoded(p) for p in prefixes})
+                return self._marked_not_starting(self.lower(inner), set(map(_encoded, prefixes)))
         key = part.cache_key()
         if key not in self._leaves:
             self._leaves[key] = self._leaf(part)
@@ -156,6 +156,14 @@ class _Lowering:
         again = pool.concatenate(pool.literal(self._spelled(part.separator)), inner)
         some = pool.concatenate(inner, pool.repeat_after_one(again, low, high))
         return some if low else pool.optional(some)
+
+    def _marked_not_starting(self, expression: Expression, prefixes: set[bytes]) -> Expression:
+        """``_not_starting``, with the mark around all of a text still around all of it."""
+        pool = self._pool
+        if pool.kinds[expression] != Kind.MARKED or pool.operands[expression][1] >= 0:
+            return self._not_starting(expression, prefixes)
+        inner, mark = pool.operands[expression]
+        return pool.marked(self._not_starting(inner, prefixes), mark)
 
     def _spelled(self, text: str) -> bytes:
         """A text that an answer has to hold. Raises ``UnsupportedSchema`` if it cannot."""

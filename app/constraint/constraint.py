@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 from app.constraint.automaton.automaton import START, Automaton, State
 from app.constraint.automaton.bits import set_bits
 from app.constraint.automaton.choices import Choices
 from app.constraint.automaton.distances import Distances
 from app.constraint.automaton.masks import Masks
-from app.constraint.automaton.trie import DEAD
+from app.constraint.automaton.trie import DEAD, Int32s
 from app.constraint.automaton.vocabulary_index import VocabularyIndex
-from app.constraint.language.expressions import Kind
+from app.constraint.distinct.places import Place as PlaceInText
+from app.constraint.distinct.places import Places, Repeated
+from app.constraint.distinct.plans import Plans
 from app.constraint.language.rows import TooMuchWork
-from app.constraint.memory.memory import Memory
-from app.constraint.memory.places import Place as PlaceInMemory
-from app.constraint.memory.plans import UNREACHABLE
 from app.constraint.pieces.automaton import PieceAutomaton
 from app.constraint.pieces.binding import BoundDerivatives, bind, holes_of
 from app.constraint.pieces.document import Document
@@ -23,7 +23,7 @@ from app.constraint.pieces.masks import PieceMasks
 from app.constraint.program import Program
 from app.core.choices import Choice, TokenIds, Way
 from app.core.constraint import Mask
-from app.core.errors import ConstraintTooComplex, RejectedToken, WorkPending
+from app.core.errors import ConstraintTooComplex, DrawAgain, RejectedToken, WorkPending
 from app.core.json_scan import Place
 from app.core.verbatim import Source
 
@@ -33,6 +33,13 @@ _WORK_PER_CALL = 160_000
 _WORK_PER_MASK = 5_000_000
 """Steps of work that one mask may cost in all, over several calls. What takes more is not worked
 out: the answer then goes on along its shortest completion."""
+
+MOST_TRIED = 16
+"""Tokens that are drawn in vain in one place; then the answer goes on along its shortest
+completion, too."""
+
+_MOST_PLANNED = 4096
+"""Tokens of a completion that is spelled out, at most, to tell a caller how many are needed."""
 
 
 class CompiledConstraint:
@@ -45,17 +52,14 @@ class CompiledConstraint:
         self.automaton, self.distances, self.masks = _run_over(program, index)
         self.choices = Choices(self.automaton, index)
         self.index = index
-        self.memory = self._memory()
+        places = Places(self.automaton, program.notation)
+        self.places = places if places.is_needed else None
+        """None where no items or names have to differ."""
+        self.plans = Plans(places)
         is_bound = isinstance(program.derivatives, BoundDerivatives)
         self.holes = () if is_bound else tuple(holes_of(program))
         self._program = program
         self.relaxed = program.relaxed
-
-    def _memory(self) -> Memory | None:
-        if not self.automaton.pool.index[Kind.MARKED]:
-            return None
-        memory = Memory(self.automaton, self.distances, self.masks)
-        return memory if memory.is_needed else None
 
     def bind(self, documents: Mapping[Source, Document]) -> CompiledConstraint:
         bound = CompiledConstraint(bind(self._program, documents), self.index)
@@ -64,8 +68,8 @@ class CompiledConstraint:
         return bound
 
     def start(self) -> AutomatonState:
-        if self.memory is not None:
-            return RememberingState(self, self.memory, self.memory.start())
+        if self.places is not None:
+            return PlaceState(self, self.places.start())
         return AutomatonState(self, START)
 
     @property
@@ -78,8 +82,8 @@ class CompiledConstraint:
 
     @property
     def nbytes(self) -> int:
-        memory = 0 if self.memory is None else self.memory.nbytes
-        return self.automaton.nbytes + self.masks.nbytes + self.choices.nbytes + memory
+        places = 0 if self.places is None else self.places.nbytes
+        return self.automaton.nbytes + self.masks.nbytes + self.choices.nbytes + places
 
     @property
     def num_states(self) -> int:
@@ -119,6 +123,7 @@ class AutomatonState:
         "_masks",
         "_state",
         "_work",
+        "gave_up",
     )
 
     def __init__(
@@ -137,13 +142,18 @@ class AutomatonState:
         """Steps of work so far for the mask that is being worked on, or for what is prepared."""
         self._learned = 0
         """What was worked out when that was last left."""
+        self.gave_up = False
+        """See ``ConstraintState.gave_up``."""
 
-    def mask(self, budget: int | None = None, *, work: int | None = None) -> Mask:
+    def mask(
+        self, budget: int | None = None, *, work: int | None = None, last: bool = False
+    ) -> Mask:
         self._allow(_WORK_PER_MASK if work is None else work)
+        self.gave_up = False
         try:
             mask = self._mask(budget)
         except TooMuchWork as error:
-            if work is not None and self._work + work <= self._most_work:
+            if work is not None and not last and self._work + work <= self._most_work:
                 raise self._pending(work) from error
             mask = self._narrow_mask()
         except ConstraintTooComplex:
@@ -156,13 +166,13 @@ class AutomatonState:
         going_on = self._index.unquoted if inside else self._index.not_closing
         return bool((plain & going_on).any()) and not (mask & going_on).any()
 
-    def prepare(self, *, work: int) -> None:
+    def prepare(self, *, work: int, last: bool = False) -> None:
         self._allow(work)
         try:
             if not self.is_complete or not self._automaton.is_final(self._state):
                 self._automaton.forced(self._state)
         except TooMuchWork as error:
-            if self._work + work <= self._most_work:
+            if not last and self._work + work <= self._most_work:
                 raise self._pending(work) from error
             raise
         self._work = 0
@@ -180,6 +190,7 @@ class AutomatonState:
 
     def _narrow_mask(self) -> Mask:
         """The one token that a shortest completion begins with, or the end where that is empty."""
+        self.gave_up = True
         self._allow(2 * _WORK_PER_CALL)
         text = self.shortest_completion()
         self._automaton.derivatives.lead_along(self._automaton.expression(self._state), text)
@@ -193,17 +204,23 @@ class AutomatonState:
             return self._masks.mask(self._state)
         return self._masks.budget_mask(self._state, budget)
 
-    def accept(self, token_id: int) -> None:
+    def accept(self, token_id: int, *, budget: int | None = None) -> None:
         """Advance by a token; an end of sequence leaves the state where it is."""
+        data = self._spelled(token_id)
+        if data:
+            self.accept_bytes(data)
+
+    def _spelled(self, token_id: int) -> bytes:
+        """The bytes of a token, b"" for an end of sequence that may come here."""
         if token_id in self._index.eos_ids:
             if not self.is_complete:
                 raise RejectedToken("end of sequence before the answer is whole")
-            return
+            return b""
         known = 0 <= token_id < len(self._index.token_bytes)
         data = self._index.token_bytes[token_id] if known else None
         if data is None:
             raise RejectedToken(f"token {token_id} stands for no bytes")
-        self.accept_bytes(data)
+        return data
 
     def accept_bytes(self, data: bytes) -> None:
         after = self._automaton.steps.get((self._state, data))
@@ -245,6 +262,10 @@ class AutomatonState:
         if limit is not None and distance > limit:
             return max(distance, self._distances.told(self._state))
         return distance
+
+    def fits(self, budget: int) -> bool:
+        self._renew()
+        return self._distances.of(self._state, budget) <= budget
 
     def quoted(self, most: int) -> bytes:
         return self._automaton.quoted(self._state, most)
@@ -288,62 +309,208 @@ class AutomatonState:
             self._allow(_WORK_PER_CALL)
 
 
-class RememberingState(AutomatonState):
-    """Where an answer stands that carries what it said, as items must differ from one another.
+class PlaceState(AutomatonState):
+    """Where an answer stands of which items or names must differ from one another.
 
-    ``state_id`` is that of the automaton: what is forced, and so the leap, is the same for all
-    places of a state, as no answer can be finished from a place whose forced text repeats an item.
+    Its masks are those of its state, and so is ``state_id``: what is forced, and so the leap, is
+    the same whatever was said, as no answer can be finished from a place whose forced text repeats
+    something. What a mask allows and was said shows when it is accepted: see ``DrawAgain``.
     """
 
-    __slots__ = ("_memory", "_place")
+    __slots__ = (
+        "_barred", "_looked", "_place", "_places", "_plan", "_plans", "_tried", "_watchful",
+    )  # fmt: skip
 
     def __init__(
-        self,
-        constraint: CompiledConstraint,
-        memory: Memory,
-        place: PlaceInMemory,
-        *,
-        bounded: bool = False,
+        self, constraint: CompiledConstraint, place: PlaceInText, *, bounded: bool = False
     ) -> None:
         super().__init__(constraint, place.state, bounded=bounded)
-        self._memory = memory
-        self._place = place
+        assert constraint.places is not None
+        self._places, self._plans = constraint.places, constraint.plans
+        self._watchful = False
+        """Whether something was drawn that repeats something: it is then looked for before."""
+        self._stand(place, None)
+
+    def _stand(self, place: PlaceInText, plan: _Plan | None) -> None:
+        self._place, self._state, self._plan = place, place.state, plan
+        self._barred: Mask | None = None
+        """Tokens that cannot follow, though the mask of the state allows them."""
+        self._looked = False
+        """Whether tokens along what was said are among them."""
+        self._tried = 0
+
+    def mask(
+        self, budget: int | None = None, *, work: int | None = None, last: bool = False
+    ) -> Mask:
+        if self._watchful and not self._looked:
+            self._look()
+        return super().mask(budget, work=work, last=last)
 
     def _mask(self, budget: int | None) -> Mask:
-        if budget is None:
-            return self._memory.masks.mask(self._place)
-        return self._memory.masks.budget_mask(self._place, budget)
+        plan, first = self._plan, None
+        if budget is not None and plan is not None:
+            # The same way as the plan is longer than the state knows others may be, too.
+            budget -= max(0, plan.left - self._distances.of(self._state))
+            first = self._distances.beginning(plan.text[plan.position :])
+        mask = super()._mask(budget)
+        if self._tried >= MOST_TRIED:
+            raise ConstraintTooComplex("too many tokens that cannot follow")
+        if self._barred is not None or first is not None:
+            mask = mask.copy()
+            if first is not None:
+                set_bits(mask, first)
+            if self._barred is not None:
+                mask &= ~self._barred
+            if not mask.any():
+                raise ConstraintTooComplex("no token is left that can follow")
+        return mask
+
+    def _look(self) -> None:
+        """Bar the tokens along what was said that repeat it, once.
+
+        How much that is does not depend on what was worked out before, as answers would.
+        """
+        self._looked = True
+        self._allow(_WORK_PER_CALL)
+        if not self._place.is_near and self._places.next_item(self._place) is None:
+            return
+        trie = self._index.trie
+        for text in self._places.repeats(self._place, lambda text: trie.find(text) >= 0):
+            self._bar(self._index.beginning(text))
+
+    def accept(self, token_id: int, *, budget: int | None = None) -> None:
+        data = self._spelled(token_id)
+        if not data:
+            return
+        self._renew()
+        try:
+            place = self._places.advance(self._place, data)
+            if place is None:
+                raise RejectedToken(f"{data!r} cannot follow here")
+            plan = _behind(self._plan, data)
+            if budget is not None:
+                plan = self._within(place, plan, budget, data)
+        except Repeated as repeated:
+            self._bar(self._index.beginning(data[: repeated.length]))
+            self._watchful = True
+        except (TooMuchWork, _NotWithin):
+            self._bar(self._index.spelled(data))
+            self._tried += MOST_TRIED // 2  # others cost as much to try, and may fit as little
+        else:
+            self._stand(place, plan)
+            return
+        self._tried += 1
+        raise DrawAgain("what was drawn would repeat something, or not end in time")
+
+    def _bar(self, tokens: TokenIds) -> None:
+        """Have masks here be without ``tokens``."""
+        self._barred = self._index.new_mask() if self._barred is None else self._barred.copy()
+        set_bits(self._barred, tokens)
 
     def accept_bytes(self, data: bytes) -> None:
         self._renew()
-        after = self._memory.places.advance(self._place, data)
-        if after is None:
+        try:
+            place = self._places.advance(self._place, data)
+        except Repeated:
+            place = None
+        if place is None:
             raise RejectedToken(f"{data!r} cannot follow here")
-        self._place, self._state = after, after.state
+        self._stand(place, _behind(self._plan, data))
 
     def shortest_completion(self) -> bytes:
-        return self._memory.plans.text(self._place)
+        plan = self._plan or self._planned(self._place)
+        return plan.text[plan.position :]
 
     def shortest_tokens(self, limit: int | None = None) -> int:
+        least = self._distances.least(self._state)
+        if self._plans.is_plain(self._place) or (limit is not None and least > _MOST_PLANNED):
+            return super().shortest_tokens(limit)
         self._renew()
-        distance = self._memory.plans.of(self._place, limit)
-        assert distance < UNREACHABLE, "an answer that cannot be finished"
-        return distance
+        if self._plan is None:
+            self._plan = self._planned(self._place)
+        return self._plan.left
 
-    def copy(self, *, work: int | None = None) -> RememberingState:
+    def fits(self, budget: int) -> bool:
+        self._renew()
+        try:
+            self._plan = self._within(self._place, self._plan, budget)
+        except (TooMuchWork, _NotWithin):
+            return False
+        return True
+
+    def _within(
+        self, place: PlaceInText, plan: _Plan | None, budget: int, data: bytes = b""
+    ) -> _Plan | None:
+        """A completion of ``place`` within ``budget`` tokens; None where that is not in question.
+
+        ``data`` leads there from where the answer stands. Raises ``_NotWithin``.
+        """
+        if self._plans.is_plain(place):
+            if self._distances.of(place.state, budget) <= budget:
+                return None
+        elif self._plans.bound(place) <= budget:
+            return None
+        if plan is not None and plan.left <= budget:
+            return plan
+        planned = self._planned(place)
+        if planned.left <= budget:
+            return planned
+        if data and self._plan is None:  # from now on there is one that can be kept to
+            self._plan = self._planned(self._place)
+            plan = _behind(self._plan, data)
+            if plan is not None and plan.left <= budget:
+                return plan
+        raise _NotWithin
+
+    def _planned(self, place: PlaceInText) -> _Plan:
+        text = self._plans.completion(place)
+        if text is None:
+            raise ConstraintTooComplex("no completion was found within the bounds of searches")
+        return _Plan(text, self._distances.split(text)[0], 0)
+
+    def copy(self, *, work: int | None = None) -> PlaceState:
         if work is not None:
             self._allow(work)
         bounded = self._bounded or work is not None
-        return RememberingState(self._constraint, self._memory, self._place, bounded=bounded)
+        other = PlaceState(self._constraint, self._place, bounded=bounded)
+        for name in ("_plan", "_barred", "_looked", "_tried", "_watchful"):
+            setattr(other, name, getattr(self, name))
+        return other
 
     def choice(self, place: Place) -> Choice | None:
-        """Inside a list whose items must differ those of its state's ways that what was said
-        leaves."""
+        """Of the ways of its state those that what was said leaves."""
         choice = super().choice(place)
-        begun = any(self._place.begun) or any(frame.said.texts for frame in self._place.frames)
-        return self._memory.left(self._place, choice) if choice and begun else choice
+        return self._places.left(self._place, choice) if choice else choice
 
-    def only(self, way: Way, before: bytes = b"") -> RememberingState:
+    def only(self, way: Way, before: bytes = b"") -> PlaceState:
         self._renew()
-        place = self._memory.only(self._place, way, before)
-        return RememberingState(self._constraint, self._memory, place, bounded=self._bounded)
+        whole = before + way.text if way.ends_answer else None
+        texts = [before + text for text in way.texts]
+        place = self._places.only(self._place, texts, whole)
+        return PlaceState(self._constraint, place, bounded=self._bounded)
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """A completion from ``position`` on."""
+
+    text: bytes
+    tokens: Int32s
+    """The fewest of each of its ends."""
+    position: int
+
+    @property
+    def left(self) -> int:
+        """Tokens that it takes."""
+        return int(self.tokens[self.position])
+
+
+def _behind(plan: _Plan | None, data: bytes) -> _Plan | None:
+    """``plan`` where the answer goes on with ``data``; None where it goes another way."""
+    if plan is None or not plan.text.startswith(data, plan.position):
+        return None
+    return replace(plan, position=plan.position + len(data))
+
+
+class _NotWithin(Exception):
+    """No completion within the budget is known."""

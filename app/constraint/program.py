@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from app.constraint.composite import lower_composite
+from app.constraint.composite import Leaf, lower_composite
 from app.constraint.formats.strict import known_formats
 from app.constraint.grammar import lowering as grammar
 from app.constraint.grammar.complexity import check_grammars
@@ -25,6 +25,7 @@ from app.constraint.language.expressions import (
     ExpressionPool,
     Kind,
     Mark,
+    Notation,
 )
 from app.constraint.language.pruning import pruned
 from app.constraint.language.rows import UNBOUNDED
@@ -70,9 +71,8 @@ class Program:
     """The characters of strings in this pool, as by ``SPELLINGS``; None where there are none."""
     relaxed: tuple[Relaxation, ...] = ()
     """What answers are not held to, or not as every validator would."""
-    may_repeat: tuple[str, ...] = ()
-    """JSON Pointers of the objects of a schema in which a name that it leaves open may come twice,
-    but for those of which it says nothing at all."""
+    notation: Notation | None = None
+    """How all of an answer is written, where that is JSON whose names have to differ."""
 
 
 def everyday_schema() -> JsonSchema:
@@ -114,14 +114,11 @@ def compile_program(
 def _compile(
     spec: ConstraintSpec | Arguments, limits: Limits, *, pointers: bool = False
 ) -> Program:
-    pool, root = build(spec, limits, pointers=pointers, maps=not pointers)
+    pool, root = build(spec, limits, pointers=pointers)
     _check_named(pool, limits.missing)
-    try:
-        return _program(pool, root, limits.missing)
-    except ConstraintError:
-        if not pool.names_differ:
-            raise
-    return _program(*build(spec, limits, maps=False), limits.missing)
+    program = _program(pool, root, limits.missing)
+    is_json = pool.has_free_names and isinstance(spec, JsonSchema | JsonObject)
+    return replace(program, notation=Notation()) if is_json else program
 
 
 def _check_named(pool: ExpressionPool, missing: ByteSet) -> None:
@@ -143,9 +140,10 @@ def _program(built: ExpressionPool, whole: Expression, missing: ByteSet) -> Prog
     for name in SPELLINGS if root != whole else ():
         if name in built.landmarks:
             built.landmarks[name] = spelled(built, built.landmarks[name], missing)
+    if missing:
+        built.needed_names = {spelled(built, names, missing) for names in built.needed_names}
     pool, root = pruned(built, root)
-    marks = (mark for _, mark in pool.index[Kind.MARKED])
-    if Kind.HOLE in pool.kinds and any(mark < Mark.POINTER for mark in marks):
+    if Kind.HOLE in pool.kinds and any(mark == Mark.ITEM for _, mark in pool.index[Kind.MARKED]):
         reason = "items that have no list are not told apart beside x-verbatim"
         raise UnsupportedSchema("uniqueItems", "", reason)
     derivatives = Derivatives(pool)
@@ -156,8 +154,7 @@ def _program(built: ExpressionPool, whole: Expression, missing: ByteSet) -> Prog
     if empty:
         raise _unsatisfiable(built, whole, missing)
     characters = tuple([pool.landmarks.get(name) for name in SPELLINGS])
-    may_repeat = tuple(sorted(pool.may_repeat))
-    return Program(root, derivatives, characters, tuple(pool.inexact), may_repeat)
+    return Program(root, derivatives, characters, tuple(pool.inexact))
 
 
 def _unsatisfiable(
@@ -184,47 +181,24 @@ def build(
     limits: Limits | None = None,
     *,
     pointers: bool = False,
-    maps: bool = True,
 ) -> tuple[ExpressionPool, Expression]:
     """The answers that ``spec`` admits, in a pool of their own.
 
-    ``maps``: names of maps are told apart where they can be. What cannot be built so is built
-    without. Raises as ``compile_program``, but sees only what is plainly empty: an intersection
-    that turns out to be shows in the length of the root.
+    Raises as ``compile_program``, but sees only what is plainly empty: an intersection that turns
+    out to be shows in the length of the root.
     """
     limits = limits or Limits()
-    pool = _new_pool(spec, limits)
-    try:
-        return pool, _root(pool, spec, limits, pointers=pointers, maps=maps)
-    except ConstraintError:
-        if not pool.names_differ:
-            raise
-    pool = _new_pool(spec, limits)
-    return pool, _root(pool, spec, limits, pointers=pointers, maps=False)
-
-
-def _new_pool(spec: ConstraintSpec | Arguments, limits: Limits) -> ExpressionPool:
     bare = isinstance(spec, Regex | Choice)
-    return ExpressionPool(limits.nodes) if bare else json_pool(limits.nodes)
-
-
-def _root(
-    pool: ExpressionPool,
-    spec: ConstraintSpec | Arguments,
-    limits: Limits,
-    *,
-    pointers: bool,
-    maps: bool,
-) -> Expression:
+    pool = ExpressionPool(limits.nodes) if bare else json_pool(limits.nodes)
     try:
-        root = _lower(pool, spec, limits, pointers=pointers, maps=maps)
+        root = _lower(pool, spec, limits, pointers=pointers)
         if pool.grammars:
             check_grammars(pool)
     except RecursionError:
         raise ConstraintTooComplex("it is nested too deeply") from None
     if root == pool.empty:
         raise UnsatisfiableSchema()
-    return root
+    return pool, root
 
 
 def _lower(
@@ -233,54 +207,55 @@ def _lower(
     limits: Limits,
     *,
     pointers: bool = False,
-    maps: bool,
 ) -> Expression:
     match spec:
         case Composite(root):
-            return lower_composite(
-                pool, root, limits, lambda leaf: _lower_leaf(pool, leaf, limits, maps=maps)
-            )
+            return lower_composite(pool, root, limits, lambda leaf: _part(pool, leaf, limits))
         case Regex(pattern):
             return _lower_regex(pool, pattern, limits)
         case Choice(options):
             return _lower_choice(pool, options, limits)
         case Arguments():
-            return _lower_arguments(pool, spec, limits, maps=maps)
+            return _lower_arguments(pool, spec, limits)
         case Grammar(source, syntax):
             rules = parse_grammar(source, syntax, limits)
-            inline = JsonText(pool, limits)
+            inline = JsonText(pool, limits, apart=False)
             return grammar.lower(
                 pool,
                 rules,
                 limits,
-                lambda s: SchemaBuilder(s, inline, close=True, may_mark=False).build(),
+                lambda s: SchemaBuilder(s, inline, close=True).build(),
                 grammar.as_it_stands(pool),
             )
-    json = JsonText(pool, limits, Whitespace.named(spec.whitespace), pointers=pointers, maps=maps)
+    json = JsonText(pool, limits, Whitespace.named(spec.whitespace), pointers=pointers)
     if isinstance(spec, JsonObject):
+        pool.has_free_names = True
         return json.any_object()
     return SchemaBuilder(spec.schema, json, close=spec.close_objects).build()
 
 
-def _lower_leaf(
-    pool: ExpressionPool, leaf: ConstraintSpec | Arguments, limits: Limits, *, maps: bool
-) -> Expression:
-    """A part of which something can be spelled: else the error is this part's."""
-    whole = _lower(pool, leaf, limits, maps=maps)
-    if whole != pool.empty == spelled(pool, whole, limits.missing):
-        raise _unsatisfiable(pool, whole, limits.missing)
-    return whole
+def _part(pool: ExpressionPool, leaf: Leaf, limits: Limits) -> Expression:
+    """A part of a text of which something can be spelled: else the error is this part's.
+
+    Where it is JSON whose names have to differ it is marked as such.
+    """
+    before, pool.has_free_names = pool.has_free_names, False
+    part = _lower(pool, leaf, limits)
+    if part != pool.empty == spelled(pool, part, limits.missing):
+        raise _unsatisfiable(pool, part, limits.missing)
+    if pool.has_free_names and isinstance(leaf, JsonSchema | JsonObject):
+        part = pool.text(part, Notation())
+    pool.has_free_names |= before
+    return part
 
 
-def _lower_arguments(
-    pool: ExpressionPool, spec: Arguments, limits: Limits, *, maps: bool
-) -> Expression:
+def _lower_arguments(pool: ExpressionPool, spec: Arguments, limits: Limits) -> Expression:
     notation = spec.notation
     if isinstance(notation, Literals):
-        return LiteralsBuilder(spec, LiteralText(pool, limits, notation, maps=maps)).build()
-    text = JsonText(pool, limits, Whitespace.named(spec.schema.whitespace), maps=maps)
+        return LiteralsBuilder(spec, LiteralText(pool, limits, notation)).build()
+    text = JsonText(pool, limits, Whitespace.named(spec.schema.whitespace))
     if notation.nested is not None:
-        text = LiteralText(pool, limits, notation.nested, maps=maps)
+        text = LiteralText(pool, limits, notation.nested)
     return ParametersBuilder(spec, notation, text).build()
 
 

@@ -44,32 +44,45 @@ class Vocabulary(Protocol):
 class ConstraintState(Protocol):
     """Where one answer stands in its constraint. Not thread-safe; owned by the engine."""
 
-    def mask(self, budget: int | None = None, *, work: int | None = None) -> Mask:
+    gave_up: bool
+    """Whether the last mask is only the first token of a shortest completion, as more would have
+    been too much work, or was drawn in vain too often."""
+
+    def mask(
+        self, budget: int | None = None, *, work: int | None = None, last: bool = False
+    ) -> Mask:
         """Tokens allowed next, end of sequence included where ``is_complete``. Read only.
+
+        A token that ``accept`` raised ``DrawAgain`` for is left out.
 
         With ``budget`` (tokens left for the answer, this one included, end of sequence not
         counted) only tokens after which the answer can still be finished are allowed. Callers
-        keep ``shortest_tokens() <= budget``; the mask then is never empty, and choosing any of
-        its tokens keeps that true for ``budget - 1``.
+        keep ``fits(budget)``; the mask then is never empty, and accepting any of its tokens with
+        ``budget - 1`` keeps that true.
 
         ``work`` bounds what the call may cost, in steps of about a microsecond; where that is not
         enough it raises ``WorkPending``, and the same call later goes on from there. A mask that
-        was asked for before costs none.
+        was asked for before costs none. With ``last`` there will be no later call: it gives up.
         """
 
-    def prepare(self, *, work: int) -> None:
+    def prepare(self, *, work: int, last: bool = False) -> None:
         """Work out what ``forced`` and ``is_final`` are here, for as much work.
 
         Raises ``WorkPending`` as ``mask`` does, or ``ConstraintTooComplex`` where it takes more
-        than one mask may in all.
+        than one mask may in all, or with ``last`` more than this.
         """
 
     def is_closing(self, mask: Mask, plain: Mask) -> bool:
         """Whether ``mask``, what a budget leaves of ``plain``, ends the JSON string or container
         that is being written, which could go on without a budget."""
 
-    def accept(self, token_id: int) -> None:
-        """Advance by a token. Raises ``RejectedToken`` if the mask excludes it."""
+    def accept(self, token_id: int, *, budget: int | None = None) -> None:
+        """Advance by a token. Raises ``RejectedToken`` if the mask excludes it.
+
+        Masks know nothing of what was said. Where items or names have to differ a token may be one
+        that repeats one, or leaves none that differs, or no answer within ``budget`` tokens more:
+        then ``DrawAgain`` is raised, and the next mask is without it.
+        """
 
     def accept_bytes(self, data: bytes) -> None:
         """Advance by raw bytes, all or nothing.
@@ -103,6 +116,9 @@ class ConstraintState(Protocol):
 
         Above ``limit`` it costs little, and beyond 64 KiB of text is only a lower bound.
         """
+
+    def fits(self, budget: int) -> bool:
+        """Whether it is known that the answer can be finished in ``budget`` tokens."""
 
     def quoted(self, most: int) -> bytes:
         """What the document that the text stands in goes on with, as the answer spells it.

@@ -384,3 +384,8 @@ class WorkPending(LeapjsonError):
 
 class RejectedToken(LeapjsonError):
     """A token (or bytes) outside the language was pushed into a ``ConstraintState``."""
+
+
+class DrawAgain(RejectedToken):
+    """A token that the mask allows cannot follow: an item or a name would come again, or the answer
+    could not be finished within its budget. The state's next mask is without it."""

@@ -146,6 +146,12 @@ class StepStats:
     prefix_hits: int
     budget_closed: int
     """Answers whose mask was first narrowed by their budget in this step."""
+    drawn_again: int = 0
+    """Draws that brought what would repeat an item or a name, or not end within the budget."""
+    masks_put_off: int = 0
+    """Draws that waited for a step to come, as their masks took more work than one has time for."""
+    masks_given_up: int = 0
+    """Masks of which only the first token of a shortest completion was left."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -122,7 +122,7 @@ class Portion:
         sequence, draft = self.sequence, self.draft.tokens
         params = sequence.request.sampling
         if not draft and not sequence.has_penalties:
-            return [Draw(params, sequence.key, mask) for mask in masks]
+            return [Draw(params, sequence.draw_key, mask) for mask in masks]
         spelled = [spelling[token] for token in draft]
         draws = self.draws[: len(masks)]
         keys = sequence.keys([b"".join(spelled[i:j]) for i, j in pairwise(draws)])

@@ -9,7 +9,7 @@ from itertools import pairwise
 import numpy as np
 
 from app.core.constraint import ConstraintState, Mask, Vocabulary
-from app.core.errors import RejectedToken, WorkPending
+from app.core.errors import ConstraintTooComplex, DrawAgain, RejectedToken, WorkPending
 from app.core.events import AnswerToken
 from app.core.step import SampledToken
 from app.core.text import Tokenizer
@@ -26,6 +26,9 @@ from app.engine.stop_tokens import EditedMasks
 
 _MOST_PLAIN = 1 << 14
 
+_MOST_AGAIN = 64
+"""Draws of one token in vain; states take their shortest completion long before."""
+
 
 @dataclass(slots=True)
 class Tally:
@@ -34,6 +37,9 @@ class Tally:
     leapt: int = 0
     skipped: int = 0
     budget_closed: int = 0
+    drawn_again: int = 0
+    put_off: int = 0
+    given_up: int = 0
 
 
 class Decoder:
@@ -64,6 +70,10 @@ class Decoder:
         """The counts since the last call."""
         tally, self._tally = self._tally, Tally()
         return tally
+
+    def put_off(self) -> None:
+        """A mask takes more work than a step has time for."""
+        self._tally.put_off += 1
 
     def begin(self, sequence: Sequence) -> None:
         """Leap over a forced opening, before anything of the sequence is computed."""
@@ -124,13 +134,13 @@ class Decoder:
             sequence.prediction.record(came)
         return came
 
-    def masks(self, portion: Portion, work: int) -> list[Mask | None]:
+    def masks(self, portion: Portion, work: int, *, last: bool = False) -> list[Mask | None]:
         """Masks for the draws of ``portion``: after the answer, and after some drafted tokens.
 
-        ``work`` bounds what the first may cost (see ``ConstraintState.mask``), and all the others
-        together: they may be of no use. Ends early where a mask excludes the token drafted next,
-        as what follows it cannot be drawn, and where a mask takes more work. Raises
-        ``WorkPending`` if the first one does.
+        ``work`` and ``last`` bound what the first may cost (see ``ConstraintState.mask``), and
+        ``work`` all the others together: they may be of no use. Ends early where a mask excludes
+        the token drafted next, as what follows it cannot be drawn, and where a mask takes more
+        work. Raises ``WorkPending`` if the first one does.
         """
         sequence, draft = portion.sequence, portion.draft.tokens
         state = sequence.state
@@ -138,7 +148,8 @@ class Decoder:
             if sequence.stop_tokens is None:
                 return [None] * len(portion.draws)
             return [self._edit(sequence, None, None, ahead) for ahead in portion.draws]
-        masks = [self._mask(sequence, state, (), work)]
+        masks = [self._mask(sequence, state, (), work, last=last)]
+        self._tally.given_up += state.gave_up
         if not draft:
             return masks
         state = state.copy()
@@ -147,20 +158,48 @@ class Decoder:
             if not _allows(masks[-1], draft[before]):
                 break
             try:
-                for token in draft[before:after]:
-                    state.accept(token)
+                for position, token in enumerate(draft[before:after], before):
+                    state.accept(token, budget=self._budget(sequence, draft[: position + 1]))
                 masks.append(self._mask(sequence, state, draft[:after], work))
             except (WorkPending, RejectedToken):
                 break
         return masks
 
     def _mask(
-        self, sequence: Sequence, state: ConstraintState, draft: Seq[int], work: int
+        self,
+        sequence: Sequence,
+        state: ConstraintState,
+        draft: Seq[int],
+        work: int,
+        *,
+        last: bool = False,
     ) -> Mask | None:
         """The mask of the draw after ``draft``, where ``state`` stands."""
-        budget = sequence.finishes_in_budget
-        mask = self._budget_mask(sequence, state, draft, work) if budget else state.mask(work=work)
+        budget = self._budget(sequence, draft)
+        # First what is kept for all answers: so no turn's work on it is lost to the other's.
+        wanted = budget is None or sequence.closed is None
+        plain = state.mask(work=work, last=last) if wanted else None
+        mask = plain
+        if mask is None or (budget is not None and not state.gave_up):
+            mask = state.mask(budget, work=work, last=last)
+        if budget is not None and plain is not None:
+            self._note_budget(sequence, state, mask, plain, sequence.length + len(draft))
         return self._edit(sequence, mask, state, len(draft))
+
+    def _note_budget(
+        self, sequence: Sequence, state: ConstraintState, mask: Mask, plain: Mask, at: int
+    ) -> None:
+        """Remember whether the budget narrowed ``plain``, for the warning and the metrics."""
+        narrowed = mask is not plain and not np.array_equal(mask, plain)
+        if narrowed and not sequence.budget_closed:
+            sequence.budget_closed = True
+            self._tally.budget_closed += 1
+        if narrowed and state.is_closing(mask, plain):
+            # behind a draft that may not come about: the first place that may yet be drawn
+            closing = sequence.closing
+            sequence.closing = min(at, closing) if closing >= sequence.length else at
+        elif sequence.closing == at:
+            sequence.closing = -1
 
     def _edit(
         self, sequence: Sequence, mask: Mask | None, state: ConstraintState | None, ahead: int
@@ -178,31 +217,11 @@ class Decoder:
             sequence.edited = mask, edit, edited
         return edited
 
-    def _budget_mask(
-        self, sequence: Sequence, state: ConstraintState, draft: Seq[int], work: int
-    ) -> Mask:
-        budget = sequence.request.max_tokens - sequence.length - len(draft)
-        if sequence.thinking is not None:
-            budget -= sequence.thinking.after(b"".join([self.spelling[each] for each in draft]))
-        mask = state.mask(budget=budget, work=work)
-        if sequence.closed is None:
-            plain = state.mask(work=work)
-            narrowed = mask is not plain and not np.array_equal(mask, plain)
-            if narrowed and not sequence.budget_closed:
-                sequence.budget_closed = True
-                self._tally.budget_closed += 1
-            at, closing = sequence.length + len(draft), sequence.closing
-            if narrowed and state.is_closing(mask, plain):
-                # behind a draft that may not come about: the first place that may yet be drawn
-                sequence.closing = min(at, closing) if closing >= sequence.length else at
-            elif closing == at:
-                sequence.closing = -1
-        return mask
-
     def take(self, sequence: Sequence, sampled: SampledToken) -> int:
         """Add a drawn token to the answer, then leap if the way on is forced.
 
-        Returns the lowest position of ``sequence.tokens`` that is new or changed.
+        Returns the lowest position of ``sequence.tokens`` that is new or changed. Where the token
+        cannot follow nothing changes but ``sequence.drawn_again``, and it is to be drawn again.
         Raises what the constraint raises; the sequence then is of no further use.
         """
         token = sampled.token_id
@@ -222,9 +241,13 @@ class Decoder:
             if state is not None:
                 if (forced := state.forced()) and self._leaps(sequence):
                     source = HELD if forced.startswith(self.spelling[token]) else SAMPLED
+                try:
+                    state.accept(token, budget=self._budget(sequence, (token,)))
+                except DrawAgain:
+                    self._draw_again(sequence)
+                    return changed
                 if statistics is not None and self._drafter.wanted(sequence.request):
                     statistics.record(sequence.place, sequence.tokens[-1], token)
-                state.accept(token)
             sequence.append(self._drawn(sampled), source)
             settled = self._settle(sequence)
         if statistics is not None:
@@ -236,6 +259,21 @@ class Decoder:
             if sequence.scoring is not None:
                 changed = min(changed, sequence.scoring.base - 1)
         return changed
+
+    def _budget(self, sequence: Sequence, draft: Seq[int]) -> int | None:
+        """Tokens that are left behind ``draft`` to finish the answer; None where it need not."""
+        if not sequence.finishes_in_budget:
+            return None
+        budget = sequence.request.max_tokens - sequence.length - len(draft)
+        if sequence.thinking is not None:
+            budget -= sequence.thinking.after(b"".join([self.spelling[each] for each in draft]))
+        return budget
+
+    def _draw_again(self, sequence: Sequence) -> None:
+        sequence.drawn_again += 1
+        self._tally.drawn_again += 1
+        if sequence.drawn_again > _MOST_AGAIN:
+            raise ConstraintTooComplex("a token that nothing can follow is drawn again and again")
 
     def go_on(self, sequence: Sequence) -> int:
         """A choice of the answer has been scored: go on as it was drawn, to the next one.

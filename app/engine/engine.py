@@ -43,6 +43,12 @@ _NOT_SEEN = (
 )
 
 
+_TOOK_LONG = (
+    "request %s: a token mask took too much work; the answer goes on with the first token of its "
+    "shortest completion"
+)
+
+
 class Engine:
     """Runs many answers at once over one runner. Everything on one thread.
 
@@ -298,7 +304,8 @@ class Engine:
         """
         try:
             if sequence.state is not None:
-                sequence.state.prepare(work=self._unopened.work_for(sequence))
+                turns = self._unopened
+                sequence.state.prepare(work=turns.work_for(sequence), last=turns.is_last(sequence))
             self._unopened.done(sequence)
             self._decoder.begin(sequence)
         except WorkPending as pending:
@@ -321,13 +328,18 @@ class Engine:
                 continue
             sequence = portion.sequence
             try:
-                masks = self._decoder.masks(portion, self._unmasked.work_for(sequence))
+                turns = self._unmasked
+                work, last = turns.work_for(sequence), turns.is_last(sequence)
+                masks = self._decoder.masks(portion, work, last=last)
+                if last:
+                    _log.warning(_TOOK_LONG, sequence.request.request_id)
                 draws += portion.draws_from(masks, self._decoder.spelling)
                 portion.num_usable = len(masks)
                 self._unmasked.done(sequence)
             except WorkPending as pending:
                 # Nothing is drawn; the next step computes the last token again.
                 self._unmasked.put_off(sequence, pending)
+                self._decoder.put_off()
             except Exception as error:
                 self._fail(sequence, error)
                 self._forget(sequence)
@@ -399,15 +411,18 @@ class Engine:
         if not portion.draft.tokens:
             if not portion.num_usable:
                 return valid
-            portion.num_taken = 1
-            return min(valid, self._decoder.take(sequence, drawn[0]))
+            valid = min(valid, self._decoder.take(sequence, drawn[0]))
+            portion.num_taken = int(not sequence.drawn_again)
+            return valid
         while sequence.finish_reason is None:
             last = len(sequence.tokens) - 1
             index = portion.draw_at(last) if last < valid else None
             if index is None:
                 break
-            portion.num_taken += 1
             changed = self._decoder.take(sequence, drawn[index])
+            if sequence.drawn_again:
+                return min(valid, changed)
+            portion.num_taken += 1
             valid = portion.agreeing(sequence.tokens, changed, valid)
             portion.num_accepted += self._decoder.record(portion, last + 1)
             if sequence.scoring is not None:

@@ -157,7 +157,7 @@ class Leaper:
             after = state.copy()
             after.accept_bytes(change.text)
         left = limit - (len(answer) - start - change.dropped + len(change.tokens))
-        if left < 0 or (finish and after.shortest_tokens(left) > left):
+        if left < 0 or (finish and not after.fits(left)):
             return None
         return Leap(change, after)
 

@@ -343,7 +343,7 @@ class Scheduler:
             portion.void = sequence.finish_reason is not None
         else:
             tokens = sequence.tokens
-            came = sequence.computed == start and tokens[start] == drawn
+            came = sequence.computed == start < len(tokens) and tokens[start] == drawn
             portion.void = not came or len(tokens) > start + 1 or sequence.finish_reason is not None
             if came and portion.void:
                 sequence.computed = sequence.launched = start + 1

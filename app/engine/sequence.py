@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Hashable
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field, replace
@@ -84,6 +85,8 @@ class Sequence:
     """What has not been emitted yet."""
     put_off: FinishReason | None = None
     """How it ends once its last choices are scored."""
+    drawn_again: int = 0
+    """Draws of the token to come that brought what cannot follow."""
     edited: tuple[Mask | None, Edit | None, Mask | None] = (None, None, None)
     """The mask that was last edited, how, and what came of it: mostly the next one is the same."""
     budget_closed: bool = False
@@ -202,13 +205,22 @@ class Sequence:
         """64-bit key of the draw after the answer; see ``keys``."""
         return int.from_bytes(self._hash.digest(), "little")
 
+    @property
+    def draw_key(self) -> int:
+        """``key``, or a number of its own for each time that the token is drawn again."""
+        if not self.drawn_again:
+            return self.key
+        count = struct.pack("<QQ", self.key, self.drawn_again)
+        again = blake2b(count, digest_size=8, person=b"again").digest()
+        return int.from_bytes(again, "little")
+
     def keys(self, drafted: Seq[bytes]) -> list[int]:
         """64-bit keys of the draws after the answer, and after each of the drafted texts more.
 
         A key is a hash of the seed and the answer's bytes, so it does not depend on how the text
         was split into tokens or steps. Costs O(drafted bytes).
         """
-        keys = [self.key]
+        keys = [self.draw_key]
         if not drafted:
             return keys
         ahead = self._hash.copy()
@@ -231,6 +243,7 @@ class Sequence:
         As with stop tokens, one that comes after fewer than ``min_tokens`` others does not count.
         """
         counts = self._stops is not None and self.length >= self.request.min_tokens
+        self.drawn_again = 0
         self.tokens.append(token.token_id)
         self.sources.append(source)
         if self.told is not None:
@@ -256,6 +269,7 @@ class Sequence:
         there and adds to it ends the answer where the old text ended.
         """
         change = leap.change
+        self.drawn_again = 0
         self.draft = change.held_back
         self.state = leap.state
         split = self._drop(change.dropped) if change.dropped else SAMPLED

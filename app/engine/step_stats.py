@@ -34,4 +34,7 @@ def step_stats(batch: Batch, tally: Tally, running: int, waiting: int) -> StepSt
         prefix_queries=batch.prefix_queries,
         prefix_hits=batch.prefix_hits,
         budget_closed=tally.budget_closed,
+        drawn_again=tally.drawn_again,
+        masks_put_off=tally.put_off,
+        masks_given_up=tally.given_up,
     )

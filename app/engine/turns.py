@@ -12,13 +12,18 @@ T = TypeVar("T")
 WORK_AT_ONCE = 2_000
 """Steps of work (see ``ConstraintState.mask``) that one answer may cost a step of the engine."""
 
-_WORK_IN_TURN = 15_000
+_WORK_IN_TURN = 8_000
 """The same for the one whose turn it is, of those that this was not enough for."""
 
 _IN_VAIN = 3
 _MOST_WORK = 80_000
 """Some work cannot be left and taken up: after so many turns in which nothing was learned the next
 ones may cost twice as much, up to what any other call on a constraint may."""
+
+
+_MOST_IN_VAIN = 16
+_MOST_TURNS = 400
+"""Turns after which the next is the last: those in which nothing was learned, and all of them."""
 
 
 def work_in_turn(in_vain: int) -> int:
@@ -31,8 +36,8 @@ class Turns(Generic[T]):
     many hard constraints there are."""
 
     def __init__(self) -> None:
-        self._waiting: dict[T, int] = {}
-        """In the order of their turns, and how many were in vain."""
+        self._waiting: dict[T, tuple[int, int]] = {}
+        """In the order of their turns: how many they had, and how many were in vain."""
         self._next: T | None = None
 
     def __iter__(self) -> Iterator[T]:
@@ -44,17 +49,22 @@ class Turns(Generic[T]):
 
     def work_for(self, one: T) -> int:
         """What ``one`` may cost in this step."""
-        in_vain = self._waiting.get(one)
-        if in_vain is None:
+        turns = self._waiting.get(one)
+        if turns is None:
             return WORK_AT_ONCE
-        return work_in_turn(in_vain) if one == self._next else 0
+        return work_in_turn(turns[1]) if one == self._next else 0
+
+    def is_last(self, one: T) -> bool:
+        """Whether ``one`` has its turn, and no other after it: it gets nowhere, or takes long."""
+        turns, in_vain = self._waiting.get(one, (0, 0))
+        return one == self._next and (turns >= _MOST_TURNS or in_vain >= _MOST_IN_VAIN)
 
     def put_off(self, one: T, pending: WorkPending) -> None:
         """``one`` was not done: behind the others, if it had its turn."""
-        in_vain = self._waiting.setdefault(one, 0)
+        turns, in_vain = self._waiting.setdefault(one, (0, 0))
         if one == self._next:
             del self._waiting[one]
-            self._waiting[one] = in_vain + (not pending.learned)
+            self._waiting[one] = turns + 1, in_vain + (not pending.learned)
 
     def done(self, one: T) -> None:
         """``one`` needs no turn any more, if it did."""

@@ -7,11 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from app.constraint.automaton.automaton import START, Automaton
-from app.constraint.automaton.trie import DEAD
+from app.constraint.automaton.automaton import Automaton
+from app.constraint.distinct.places import Place, Places, Repeated
+from app.constraint.distinct.plans import Plans
 from app.constraint.json.whitespace import Whitespace
-from app.constraint.memory.places import Place, Places
-from app.constraint.memory.plans import completion
 from app.constraint.pieces.automaton import PieceAutomaton
 from app.constraint.pieces.binding import BoundDerivatives
 from app.constraint.program import Program
@@ -59,9 +58,7 @@ class Checker:
     def __init__(self, program: Program, schema: Any = None) -> None:
         bound = isinstance(program.derivatives, BoundDerivatives)
         self._automaton = PieceAutomaton(program) if bound else Automaton(program)
-        self._places = Places(self._automaton)
-        self._remembers = self._places.levels.any
-        """Whether there are items that must differ."""
+        self._places = Places(self._automaton, program.notation)
         self._orders = list(_key_orders(schema))
 
     def check(self, text: bytes) -> Verdict:
@@ -73,13 +70,13 @@ class Checker:
         start = text.rfind(b"\n", 0, offset) + 1
         row = automaton.derivatives.live_row(automaton.expression(state))
         allowed = first_bytes(row)
-        if place.near:  # what would repeat an item
+        if place.is_near:  # what would repeat an item
             nexts = [byte for byte in range(256) if allowed >> byte & 1]
             allowed = sum(1 << b for b in nexts if self._step(place, bytes([b])) is not None)
         rest: bytes | None = b""
         if offset == len(text) and not valid:
             short = automaton.length(state) <= _SHORTEST_SHOWN
-            rest = completion(self._places, place) if short else None
+            rest = Plans(self._places).completion(place) if short else None
         return Verdict(
             valid=valid,
             offset=offset,
@@ -105,7 +102,7 @@ class Checker:
             tried = range(min(len(self._orders), _FORMS))
             for ordered in (value, *(_ordered(value, self._orders[skip:]) for skip in tried)):
                 written = form.written(ordered)
-                place = self._step(self._places.start(START), written)
+                place = self._step(self._places.start(), written)
                 whole = place is not None and self._automaton.is_accepting(place.state)
                 if written != text and whole:
                     return written
@@ -115,14 +112,14 @@ class Checker:
 
     def _step(self, place: Place, text: bytes) -> Place | None:
         """The place after ``text``; None where no answer goes on so."""
-        if self._remembers:
+        try:
             return self._places.advance(place, text)
-        state = self._automaton.step(place.state, text)
-        return None if state == DEAD else self._places.start(state)
+        except Repeated:
+            return None
 
     def _run(self, text: bytes) -> tuple[Place, int]:
         """The place after the longest beginning that lives, and its length."""
-        place, offset, stride = self._places.start(START), 0, 1
+        place, offset, stride = self._places.start(), 0, 1
         while offset < len(text):
             after = self._step(place, text[offset : offset + stride])
             if after is not None:

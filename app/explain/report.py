@@ -7,6 +7,8 @@ from dataclasses import asdict
 from typing import Any
 
 from app.constraint.automaton.automaton import START, Automaton
+from app.constraint.distinct.places import Places
+from app.constraint.distinct.plans import Plans
 from app.constraint.limits import Limits
 from app.constraint.program import Program, compile_program
 from app.core.specs import JsonSchema
@@ -17,6 +19,7 @@ from app.explain.measures import Measures
 from app.explain.spelling import cut
 
 _NODES = 60
+_SPELLED_BYTES = 1 << 14
 _ENTRIES = 400
 """Of a list in a bounded report."""
 
@@ -32,9 +35,7 @@ def explain_schema(spec: JsonSchema, limits: Limits | None = None) -> bytes:
     uses = [asdict(use) for use in keyword_uses(spec.schema)]
     told = {"keywords": uses} | program_facts(program)
     report = length_facts(program) | graph_facts(graph) | told
-    whole = graph.whole and all(
-        len(report[name]) <= _ENTRIES for name in ("edges", "keywords", "may_repeat")
-    )
+    whole = graph.whole and all(len(report[name]) <= _ENTRIES for name in ("edges", "keywords"))
     bounded = {name: _bounded(value) for name, value in report.items()} | {"whole": whole}
     return json.dumps(bounded, ensure_ascii=False).encode("utf-8", "replace")
 
@@ -43,6 +44,9 @@ def length_facts(program: Program) -> dict[str, Any]:
     """The shortest and the longest answer, and what of the shortest one is forced."""
     automaton = Automaton(program)
     shortest = automaton.shortest(START)
+    if len(shortest) <= _SPELLED_BYTES:  # and, where items or names have to differ, they do
+        places = Places(automaton, program.notation)
+        shortest = Plans(places).completion(places.start()) or shortest
     longest, exact = Measures(program.derivatives).longest(program.root)
     state, position, forced, states = START, 0, 0, 1
     while position < len(shortest):
@@ -64,8 +68,7 @@ def length_facts(program: Program) -> dict[str, Any]:
 
 
 def program_facts(program: Program) -> dict[str, Any]:
-    """The places at which answers are not held to the schema, and the objects in which a name that
-    it leaves open may come twice."""
+    """The places at which answers are not held to the schema."""
     relaxed, inexact = [
         [
             {"pointer": each.pointer, "keyword": each.keyword or None, "reason": each.reason}
@@ -74,7 +77,7 @@ def program_facts(program: Program) -> dict[str, Any]:
         ]
         for inexact in (False, True)
     ]
-    return {"relaxed": relaxed, "inexact": inexact, "may_repeat": list(program.may_repeat)}
+    return {"relaxed": relaxed, "inexact": inexact}
 
 
 def graph_facts(graph: Graph) -> dict[str, Any]:

@@ -70,6 +70,14 @@ _COUNTERS: dict[str, tuple[str, ...]] = {
     "prefix_cache_queries_total": ("Full prompt blocks looked up in the prefix cache.",),
     "prefix_cache_hits_total": ("Of those, the ones that were found.",),
     "budget_closed_total": ("Answers steered to their end by their token budget.",),
+    "draws_again_total": (
+        "Tokens drawn in vain: an item or a name would have come again, or the answer not ended "
+        "within its budget.",
+    ),
+    "masks_put_off_total": ("Draws put off to a later step, as their masks took too much work.",),
+    "masks_given_up_total": (
+        "Masks given up as too much work: the answer took a token of its shortest completion.",
+    ),
     "requests_total": (
         "Requests that ended, those refused at the door included; status 499 is a client that "
         "left.",
@@ -127,6 +135,9 @@ _STEP_COUNTS = {
     "prefix_queries": ("prefix_cache_queries_total",),
     "prefix_hits": ("prefix_cache_hits_total",),
     "budget_closed": ("budget_closed_total",),
+    "drawn_again": ("draws_again_total",),
+    "masks_put_off": ("masks_put_off_total",),
+    "masks_given_up": ("masks_given_up_total",),
 }
 """By field of ``StepStats``: the counter that it is added to, and the values of its labels."""
 

@@ -22,7 +22,7 @@ from app.constraint import Compiler
 from app.constraint.compiler import read_document
 from app.constraint.constraint import CompiledConstraint
 from app.core.constraint import ConstraintState, Mask
-from app.core.errors import LeapjsonError, WorkPending
+from app.core.errors import DrawAgain, LeapjsonError, WorkPending
 from app.core.specs import JsonSchema
 from app.engine.turns import WORK_AT_ONCE, work_in_turn
 from app.text import Vocabulary
@@ -145,7 +145,10 @@ def _answer(
             mask = calls.mask(state, budget)
             allowed = np.flatnonzero(np.unpackbits(mask.view(np.uint8), bitorder="little"))
             token = int(dice.choice(allowed[~np.isin(allowed, list(vocabulary.eos_ids))]))
-            calls.timed("accept", partial(state.accept, token))
+            try:
+                calls.timed("accept", partial(state.accept, token, budget=budget - 1))
+            except DrawAgain:
+                continue
             budget -= 1
     except (LeapjsonError, IndexError) as error:
         calls.ended.add(type(error).__name__)

@@ -13,7 +13,7 @@ from app.answer.pieces import TextPiece as Piece
 from app.answer.reader import AnswerReader
 from app.constraint import Compiler
 from app.core.constraint import ConstraintSpec
-from app.core.errors import RejectedToken
+from app.core.errors import DrawAgain, RejectedToken
 from app.text import Vocabulary
 
 
@@ -40,7 +40,8 @@ class Walker:
             state.accept_bytes(written)
         except RejectedToken:
             return None
-        for left in range(budget, 0, -1):
+        left = budget
+        while left > 0:
             mask = state.mask(left)
             bits = np.unpackbits(mask.view(np.uint8), bitorder="little")
             allowed = [int(token) for token in np.flatnonzero(bits[: self._eos + 1])]
@@ -53,8 +54,12 @@ class Walker:
             token = randoms.choice(randoms.choices(choices, [8, 3, 1][-len(choices) :])[0])
             if token == self._eos:
                 return written.decode()
-            state.accept(token)
+            try:
+                state.accept(token, budget=left - 1)
+            except DrawAgain:
+                continue
             written += self._tokens[token]
+            left -= 1
         assert state.is_complete
         return written.decode()
 

@@ -7,6 +7,8 @@ language is valid. A disagreement is made as small as it gets before it is shown
 With ``--disputed`` the schemas have keywords of other drafts, formats and patterns that are read
 in different ways. Then much is valid to the library that we rightly leave out, so the only
 disagreement is a value that we accept and the library finds invalid, formats asserted.
+
+With ``--objects`` they are of objects whose members are counted, with names that begin one another.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,6 +31,8 @@ from app.core.specs import JsonSchema
 from tests.conformance.random_schemas import (
     disputed_schema,
     mutated,
+    object_schema,
+    object_value,
     random_schema,
     random_value,
 )
@@ -58,11 +62,17 @@ class TooSlow(Exception):
 
 
 def check(
-    schema: Any, rng: random.Random, counts: Counter[str], *, disputed: bool = False
+    schema: Any,
+    rng: random.Random,
+    counts: Counter[str],
+    *,
+    disputed: bool = False,
+    any_value: Callable[[random.Random], Any] = random_value,
 ) -> Disagreement | None:
     """The first disagreement about a schema, over values drawn from ``rng``.
 
     ``disputed``: formats are asserted, and what is valid to the library does not count.
+    ``any_value`` makes those values that are not made from valid ones.
     """
     try:
         validator = _validator(schema, formats=disputed)
@@ -83,7 +93,7 @@ def check(
         counts["read in one of several ways"] += 1  # and the answer says so
         return None
     counts["unsatisfiable" if walker is None else "built"] += 1
-    for value in _values(walker, rng):
+    for value in _values(walker, rng, any_value):
         try:
             valid = validator.is_valid(value)
         except TooSlow:
@@ -147,7 +157,9 @@ def _walker(schema: Any) -> Walker | None:
     return None if walker.is_empty else walker
 
 
-def _values(walker: Walker | None, rng: random.Random) -> Iterator[Any]:
+def _values(
+    walker: Walker | None, rng: random.Random, any_value: Callable[[random.Random], Any]
+) -> Iterator[Any]:
     """Values of the language, values one or two changes away, and any values."""
     near = []
     for _ in range(SAMPLES if walker else 0):
@@ -159,7 +171,7 @@ def _values(walker: Walker | None, rng: random.Random) -> Iterator[Any]:
             value = mutated(rng.choice(near), rng)
             yield mutated(value, rng) if rng.random() < 0.3 else value
         else:
-            yield random_value(rng)
+            yield any_value(rng)
 
 
 def without_a_part(value: Any) -> Iterator[Any]:
@@ -187,6 +199,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--depth", type=int, default=3)
     parser.add_argument("--seconds", type=int, default=5, help="limit for one schema")
     parser.add_argument("--disputed", action="store_true", help="see above")
+    parser.add_argument("--objects", action="store_true", help="see above")
     parser.add_argument("--show", type=int, default=30)
     options = parser.parse_args(arguments)
     signal.signal(signal.SIGALRM, _alarm)
@@ -194,10 +207,14 @@ def main(arguments: list[str] | None = None) -> int:
     start = time.monotonic()
     for seed in range(options.seed, options.seed + options.count):
         rng = random.Random(seed)
-        schema = (disputed_schema if options.disputed else random_schema)(rng, options.depth)
+        if options.objects:
+            schema = object_schema(rng)
+        else:
+            schema = (disputed_schema if options.disputed else random_schema)(rng, options.depth)
+        values = object_value if options.objects else random_value
         signal.alarm(options.seconds)
         try:
-            disagreement = check(schema, rng, counts, disputed=options.disputed)
+            disagreement = check(schema, rng, counts, disputed=options.disputed, any_value=values)
             if disagreement and len(found) < options.show:
                 signal.alarm(0)
                 print(smallest(disagreement, disputed=options.disputed), flush=True)
@@ -208,8 +225,8 @@ def main(arguments: list[str] | None = None) -> int:
             signal.alarm(0)
         if disagreement:
             found.append(disagreement)
-    for schema in slow[: options.show]:
-        print("slow:", schema)
+    for each in slow[: options.show]:
+        print("slow:", each)
     for name, count in sorted(counts.items()):
         print(f"{count:8} {name}")
     seconds = time.monotonic() - start

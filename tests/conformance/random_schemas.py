@@ -37,6 +37,59 @@ def disputed_schema(rng: random.Random, depth: int = 3) -> Any:
     return {"$schema": f"http://json-schema.org/{draft}", **schema} if draft else schema
 
 
+CLOSE_NAMES = ["", "a", "ab", "abc", "b", "ba"]
+"""Names of which most begin another."""
+
+
+def object_schema(rng: random.Random, depth: int = 1) -> Keywords:
+    """Objects whose members are counted: declared ones, and others whose names may begin theirs."""
+    schema: Keywords = {"type": "object"} if rng.random() < 0.8 else {}
+    declared = rng.sample(CLOSE_NAMES, rng.choice([0, 1, 1, 2, 3]))
+    if declared:
+        schema["properties"] = {name: _member(rng, depth) for name in declared}
+    if rng.random() < 0.3:
+        schema["required"] = rng.sample(CLOSE_NAMES, rng.choice([1, 1, 2]))
+    if rng.random() < 0.7:
+        schema["minProperties"] = rng.choice([1, 2, 2, 3])
+    if rng.random() < 0.3:
+        schema["maxProperties"] = rng.choice([1, 2, 3])
+    if rng.random() < 0.5:
+        schema["additionalProperties"] = rng.choice([True, _member(rng, depth), False])
+    if rng.random() < 0.25:
+        schema["patternProperties"] = {rng.choice(PATTERNS): _member(rng, depth)}
+    if rng.random() < 0.2:
+        names = rng.choice([{"maxLength": 1}, {"pattern": "a"}, {"enum": ["a", "ab", "b", "ba"]}])
+        schema["propertyNames"] = names
+    if depth and rng.random() < 0.4:
+        first, second = object_schema(rng, depth - 1), object_schema(rng, depth - 1)
+        around: list[Keywords] = [
+            {"if": first, "then": second, "else": rng.choice([True, False, schema])},
+            {"anyOf": [first, second]},
+            {"oneOf": [first, second]},
+            {"not": first},
+            {"allOf": [first, second]},
+        ]
+        schema = {**schema, **rng.choice(around)} if rng.random() < 0.5 else rng.choice(around)
+    return schema
+
+
+def _member(rng: random.Random, depth: int) -> Any:
+    if depth and rng.random() < 0.2:
+        return object_schema(rng, depth - 1)
+    return rng.choice([{}, True, {"type": "integer"}, {"type": "object"}, {"enum": [0, "a"]}])
+
+
+def object_value(rng: random.Random, depth: int = 1) -> Any:
+    """An object of few members with such names."""
+    names = rng.sample(CLOSE_NAMES, rng.choice([0, 1, 2, 2, 3, 4]))
+    return {
+        name: object_value(rng, depth - 1)
+        if depth and rng.random() < 0.3
+        else rng.choice([0, 1, "a", None, True])
+        for name in names
+    }
+
+
 def _with_definitions(schema: Keywords, rng: random.Random) -> Keywords:
     if "$ref" in str(schema):
         schema["$defs"] = {

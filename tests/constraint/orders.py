@@ -8,8 +8,8 @@ from itertools import chain
 from operator import itemgetter
 from typing import Any, Protocol, TypeVar
 
+from app.constraint.distinct.places import Place
 from app.constraint.language.expressions import Expression
-from app.constraint.memory.places import Place
 
 _Left = TypeVar("_Left")
 
@@ -66,7 +66,8 @@ class OrderSearch:
         elif isinstance(value, list) and value:
             yield from self._after_items(self._step(here, "["), value, 0, set())
         else:
-            yield self._step(here, json.dumps(value, ensure_ascii=False))
+            plain = isinstance(value, float)  # a subclass may know a spelling without an exponent
+            yield self._step(here, repr(value) if plain else json.dumps(value, ensure_ascii=False))
 
     def _after_members(
         self,

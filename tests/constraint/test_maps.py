@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from functools import partial
 from itertools import permutations
 from typing import Any
@@ -11,14 +12,17 @@ from typing import Any
 import jsonschema
 import pytest
 
-from app.constraint import Compiler, Composite, Grammar, JsonSchema, compile_program
+from app.constraint import Compiler, Composite, Grammar, JsonObject, JsonSchema
+from app.constraint.compiler import read_document
 from app.constraint.constraint import CompiledConstraint
-from app.core.composite import FixedText, Series
+from app.core.arguments import Arguments, Parameters
+from app.core.composite import FixedText, FreeText, NotStarting, Series
 from app.core.errors import RejectedToken
 from app.core.json_scan import Place
+from app.core.literals import Literals
 from app.text import Vocabulary
-from tests.constraint.test_masks import random_walk, tokens_of
-from tests.constraint.test_memory import Choosing, compare, follow, leap
+from tests.constraint.test_distinct import Choosing, compare, follow, leap
+from tests.constraint.test_masks import acceptable, random_walk
 from tests.constraint.walks import Walker
 
 PIECES = [
@@ -163,7 +167,7 @@ def test_masks_are_those_of_all_answers_written_out(
                 for token, data in enumerate(spelled)
                 if (answer in texts if data is None else answer + data in prefixes)
             ]
-            assert tokens_of(state.mask()) == expected, answer
+            assert acceptable(state) == expected, answer
             assert (answer + state.shortest_completion()) in texts
             long = [t for t in expected if len(spelled[t] or b"") > 1]
             token = rng.choice(long if long and rng.random() < 0.5 else expected)
@@ -243,7 +247,7 @@ def random_value(rng: random.Random, depth: int = 0) -> dict[str, Any]:
 
 def test_a_name_in_another_spelling_is_the_same_name(compiler: Compiler) -> None:
     constraint = compiler.compile(JsonSchema(SCHEMAS["integers"]))
-    for text in ('{"a": 1, "a"', r'{"a": 1, "\u0061', r'{"\u0061"', r'{"\/"', '{"": 1, ""'):
+    for text in ('{"a": 1, "a"', r'{"a": 1, "\u0061"', r'{"\u0061": 1, "a"', '{"": 1, ""'):
         with pytest.raises(RejectedToken):
             follow(constraint, text)
     assert follow(constraint, r'{"\n": 1, "\"": 2, "é": 3, "\u0001": 4}').is_complete
@@ -269,24 +273,6 @@ def test_after_the_last_name_the_object_closes(compiler: Compiler) -> None:
 def test_a_map_may_ask_for_all_names_that_there_are(compiler: Compiler) -> None:
     constraint = compiler.compile(JsonSchema(SCHEMAS["few names, all of them"]))
     assert {*pairs_of(constraint.start().shortest_completion())} == {"a", "b", "ab"}
-
-
-@pytest.mark.parametrize(
-    "schema",
-    [
-        mapping(propertyNames={"pattern": "^a{0,150}$"}, additionalProperties=INTEGER),
-        {"not": mapping(additionalProperties={"type": "string"})},
-        mapping(additionalProperties={"type": "string", "x-verbatim": True}),
-        mapping(),
-    ],
-)
-def test_where_names_may_repeat_is_told(schema: Any) -> None:
-    assert compile_program(JsonSchema(mapping(properties={"x": schema}))).may_repeat
-
-
-@pytest.mark.parametrize("name", [name for name in SCHEMAS if name != "one of two readings"])
-def test_of_maps_whose_names_differ_nothing_is_told(name: str) -> None:
-    assert not compile_program(JsonSchema(SCHEMAS[name], close_objects=True)).may_repeat
 
 
 def test_maps_differ_inside_an_answer_with_text_around_it(compiler: Compiler) -> None:
@@ -326,3 +312,120 @@ def test_drawn_values_leave_what_was_said(compiler: Compiler) -> None:
     for name in (b'a"', b'b"'):
         with pytest.raises(RejectedToken):
             after.copy().accept_bytes(name)
+
+
+GEMMA = Literals(
+    equals=":",
+    comma=",",
+    end="}",
+    quote='<|"|>',
+    escaped=False,
+    words=("null", "false", "true"),
+    colon=":",
+    bare_names=True,
+)
+PARAMETERS = Parameters("<p=", "</p>", "</p>", between=">")
+
+
+def arguments(notation: Literals | Parameters, schema: Any, end: str) -> Composite:
+    own = JsonSchema(schema, close_objects=True)
+    return Composite(Series((FixedText("f "), Arguments(own, notation, schema), FixedText(end))))
+
+
+@pytest.mark.parametrize(
+    ("notation", "begun", "said", "other", "end"),
+    [
+        (Literals(), 'f m={"a": 1, "', 'a"', 'b": 2}', ")"),
+        (Literals(quote="'"), "f m={'a': 1, '", "a'", "b': 2}", ")"),
+        (GEMMA, "f m:{a:1,", "a:", "ab:2}", "}"),
+        (PARAMETERS, 'f <p=m>{"a": 1, "', 'a"', 'b": 2}', "</p>!"),
+    ],
+)
+def test_names_differ_inside_arguments_of_every_notation(
+    notation: Literals | Parameters,
+    begun: str,
+    said: str,
+    other: str,
+    end: str,
+    compiler: Compiler,
+) -> None:
+    schema = mapping(properties={"m": SCHEMAS["integers"]}, required=["m"])
+    last = end.removeprefix("</p>") if isinstance(notation, Parameters) else end
+    constraint = compiler.compile(arguments(notation, schema, last))
+    state = follow(constraint, begun)
+    with pytest.raises(RejectedToken):
+        state.copy().accept_bytes(said.encode())
+    state.accept_bytes((other + end).encode())
+    assert state.is_complete
+
+
+def test_names_differ_in_each_text_of_an_answer_and_not_beyond_it(compiler: Compiler) -> None:
+    text = JsonSchema(SCHEMAS["integers"])
+    free = FreeText(without=("<",))
+    constraint = compiler.compile(Composite(Series((free, FixedText("<"), text, free))))
+    before, after = '{"a": 1, "a": [2]} ', ' {"b": 1, "b": {"b": 2}, "'
+    state = follow(constraint, before + '<{"b": 1, "a": 2}' + after)
+    assert state.is_complete
+    with pytest.raises(RejectedToken):
+        follow(constraint, before + '<{"b": 1, "b"')
+    twice = compiler.compile(Composite(Series((text, FixedText("\n"), text))))
+    assert follow(twice, '{"a": 1}\n{"a": 1}').is_complete
+
+
+def test_names_differ_where_an_answer_may_not_begin_with_something(compiler: Compiler) -> None:
+    part = NotStarting(JsonSchema(SCHEMAS["integers"]), ('{"x',))
+    constraint = compiler.compile(Composite(Series((part,))))
+    for text in ('{"x', '{"a": 1, "a"'):
+        with pytest.raises(RejectedToken):
+            follow(constraint, text)
+    assert follow(constraint, '{"a": 1, "x": 2}').is_complete
+
+
+def test_names_differ_beside_values_that_stand_in_the_prompt(compiler: Compiler) -> None:
+    schema = mapping(additionalProperties={"type": "string", "x-verbatim": True})
+    unbound = compiler.compile(JsonSchema(schema))
+    document = read_document(["some words"], False)
+    constraint = unbound.bind({hole.source: document for hole in unbound.holes})
+    state = constraint.start()
+    state.accept_bytes(b'{"a": "some", "')
+    with pytest.raises(RejectedToken):
+        state.copy().accept_bytes(b'a"')
+    state.mask(budget=20)
+    state.accept_bytes(b'b": "words"}')
+    assert state.is_complete
+
+
+@pytest.mark.parametrize("schema", [{}, mapping(), JsonObject(), mapping(properties={"x": {}})])
+def test_names_differ_in_objects_of_which_a_schema_says_nothing(
+    schema: Any, compiler: Compiler
+) -> None:
+    spec = schema if isinstance(schema, JsonObject) else JsonSchema(schema)
+    constraint = compiler.compile(spec)
+    for text in ('{"a": 1, "a"', r'{"a": 1, "\u0061"', '{"b": [{"c": 1, "c"', '{"x": {"": 1, ""'):
+        with pytest.raises(RejectedToken):
+            follow(constraint, text)
+    assert follow(constraint, '{"a": {"a": [{"a": 1}, {"a": 2}]}, "b": "{\\"a"}').is_complete
+
+
+@pytest.mark.parametrize("required", [False, True])
+def test_a_map_among_thousands_of_members_is_followed_to_its_end(
+    required: bool, compiler: Compiler
+) -> None:
+    # Each mask under so small a budget asks for a completion, which has all required names.
+    names = [f"n{number}" for number in range(200 if required else 2_000)]
+    inner = mapping(
+        properties={name: {"type": "boolean"} for name in names},
+        required=names if required else [],
+        additionalProperties=False,
+    )
+    state = compiler.compile(JsonSchema(mapping(additionalProperties=inner))).start()
+    text = json.dumps(dict.fromkeys(names if required else names[:3], True))
+    for data in ('{"a": ', text, ', "b": {"n0": true'):
+        for piece in re.findall(r"[^,]+|,", data):
+            for budget in (None, 5, 1_000_000):
+                state.mask(budget)
+            state.accept_bytes(piece.encode())
+    with pytest.raises(RejectedToken):
+        state.copy().accept_bytes(text.removeprefix('{"n0": true').encode() + b', "a"')
+    state.accept_bytes(state.shortest_completion())
+    assert state.is_complete

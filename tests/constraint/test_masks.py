@@ -14,7 +14,7 @@ import pytest
 from app.constraint import Choice, Compiler, JsonObject, JsonSchema, Regex
 from app.constraint.constraint import AutomatonState
 from app.core.constraint import ConstraintSpec, Mask
-from app.core.errors import ConstraintTooComplex, RejectedToken, WorkPending
+from app.core.errors import ConstraintTooComplex, DrawAgain, RejectedToken, WorkPending
 from app.core.json_scan import JsonScan, Place
 from app.text import Vocabulary
 from tools import datasets
@@ -109,6 +109,16 @@ def brute_force(state: AutomatonState, vocabulary: Vocabulary) -> list[int]:
     return allowed
 
 
+def acceptable(state: AutomatonState) -> list[int]:
+    """Those tokens of the mask that can follow: where something has to differ, perhaps not all."""
+    found = []
+    for token in tokens_of(state.mask()):
+        with contextlib.suppress(DrawAgain):
+            state.copy().accept(token)
+            found.append(token)
+    return found
+
+
 def random_walk(
     state: AutomatonState,
     vocabulary: Vocabulary,
@@ -117,15 +127,22 @@ def random_walk(
     check: Callable[[AutomatonState], None] = lambda state: None,
 ) -> bytes:
     """An answer drawn from the budget's masks; asserts that the budget can always be kept."""
-    answer = b""
+    answer, again = b"", 0
     while True:
-        assert state.shortest_tokens(budget) <= budget
-        check(state)
+        assert state.copy().fits(budget)
+        if not again:
+            check(state)
         allowed = tokens_of(state.mask(budget=budget))
         assert allowed, (answer, budget)
         assert set(allowed) <= set(tokens_of(state.mask()))
         token = rng.choice(allowed)
-        state.accept(token)
+        try:
+            state.accept(token, budget=budget - 1)
+        except DrawAgain:
+            again += 1
+            assert again < 40, "the same tokens again and again"
+            continue
+        again = 0
         if token in vocabulary.eos_ids:
             return answer
         answer += vocabulary.token_bytes[token] or b""

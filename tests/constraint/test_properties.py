@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from app.constraint import JsonSchema
 from tests.conformance import agreement
-from tests.conformance.random_schemas import random_schema
+from tests.conformance.random_schemas import object_schema, object_value, random_schema
+from tests.constraint.walks import Walker
 
 
 @given(st.randoms(use_true_random=False))
@@ -21,6 +24,44 @@ from tests.conformance.random_schemas import random_schema
 def test_a_value_is_in_the_language_exactly_where_it_is_valid(rng: random.Random) -> None:
     found = agreement.check(random_schema(rng, depth=2), rng, Counter())
     assert found is None, str(found)
+
+
+def test_counted_objects_have_the_members_that_are_valid_whatever_their_names() -> None:
+    """The kind that rejected ``{"a": {}, "b": {}}`` below; ``--objects`` does it at length."""
+    counts = Counter[str]()
+    for seed in range(150):
+        rng = random.Random(seed)
+        schema = object_schema(rng)
+        found = agreement.check(schema, rng, counts, any_value=object_value)
+        assert found is None, str(agreement.smallest(found))
+    assert counts["valid: right"] > 300
+    assert counts["invalid: right"] > 300
+
+
+@pytest.mark.parametrize(
+    ("schema", "value"),
+    [
+        ({"properties": {"x": {}}, "minProperties": 2}, {"a": 0, "b": 0}),
+        (
+            {
+                "if": {
+                    "type": "object",
+                    "properties": {"ab": True},
+                    "additionalProperties": True,
+                },
+                "then": {"minProperties": 2},
+                "else": True,
+            },
+            {"a": {}, "b": {}},
+        ),
+    ],
+)
+def test_members_with_open_names_count_beside_declared_ones(schema: Any, value: Any) -> None:
+    for close in (False, True):
+        walker = Walker.of(JsonSchema(schema, close_objects=close))
+        assert walker.accepts_in_some_order(value)
+        assert not walker.accepts_in_some_order({"a": 0})
+        assert not walker.accepts('{"a": 0, "a": 0}')
 
 
 def test_few_random_schemas_are_refused() -> None:

@@ -6,13 +6,19 @@ import json
 import random
 from typing import Any
 
-from app.constraint.automaton.automaton import START, Automaton
+from app.constraint.automaton.automaton import Automaton
 from app.constraint.automaton.trie import DEAD
+from app.constraint.distinct.places import Place, Places, Repeated
+from app.constraint.distinct.plans import Plans
 from app.constraint.language.derivatives import Derivatives
-from app.constraint.language.expressions import INFINITE, Expression, ExpressionPool, Kind
+from app.constraint.language.expressions import (
+    INFINITE,
+    Expression,
+    ExpressionPool,
+    Kind,
+    Notation,
+)
 from app.constraint.limits import Limits
-from app.constraint.memory.places import Place, Places
-from app.constraint.memory.plans import completion
 from app.constraint.program import Program, build
 from app.core.constraint import ConstraintSpec
 from tests.constraint.orders import Here, OrderSearch
@@ -27,7 +33,7 @@ class Walker:
         self.derivatives = Derivatives(pool)
         self.derivatives.measure()
         self._steps: Expressions | Memories = Expressions(self.derivatives, root)
-        if any(kind == Kind.MARKED for kind in pool.kinds):
+        if pool.has_free_names or Kind.MARKED in pool.kinds:
             self._steps = Memories(self.derivatives, root)
 
     @classmethod
@@ -103,9 +109,10 @@ class Memories:
 
     def __init__(self, derivatives: Derivatives, root: Expression) -> None:
         self._automaton = Automaton(Program(root, derivatives))
-        self._places = Places(self._automaton)
-        self.dead: Here = Place(DEAD, (), ())
-        self.start: Here = self._places.start(START)
+        whole = derivatives.pool.has_free_names and not derivatives.pool.notations
+        self._places = Places(self._automaton, Notation() if whole else None)
+        self.dead: Here = Place(DEAD)
+        self.start: Here = self._places.start()
         if derivatives.length(root) >= INFINITE:
             self.start = self.dead
 
@@ -117,7 +124,10 @@ class Memories:
         assert isinstance(here, Place)
         if here == self.dead:
             return here
-        return self._places.advance(here, text) or self.dead
+        try:
+            return self._places.advance(here, text) or self.dead
+        except Repeated:
+            return self.dead
 
     def is_whole(self, here: Here) -> bool:
         assert isinstance(here, Place)
@@ -125,7 +135,7 @@ class Memories:
 
     def shortest(self, here: Here) -> bytes:
         assert isinstance(here, Place)
-        found = completion(self._places, here)
+        found = Plans(self._places).completion(here)
         assert found is not None, "a place that no answer stands at"
         return found
 

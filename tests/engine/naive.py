@@ -8,6 +8,7 @@ from hashlib import blake2b
 import numpy as np
 
 from app.core.constraint import ConstraintState, Mask
+from app.core.errors import DrawAgain
 from app.core.request import EngineRequest
 from app.core.step import Draw
 from app.core.text import Tokenizer
@@ -76,11 +77,12 @@ class _Naive:
                     return NaiveAnswer(self.tokens, self._cut(), "stop")
                 continue
             leapt = False
-            token = self._draw()
+            token, again = self._draw(0), 0
+            while not self._ends(token, len(self.tokens)) and not self._accepts(token):
+                again += 1
+                token = self._draw(again)
             if self._ends(token, len(self.tokens)):
                 return NaiveAnswer(self.tokens, self.text, "stop")
-            if self.state is not None:
-                self.state.accept(token)
             self._add(token, self.vocabulary.spell([token]))
 
     def _decided(self) -> str | None:
@@ -128,7 +130,18 @@ class _Naive:
         self.tokens.append(token)
         self.text += data
 
-    def _draw(self) -> int:
+    def _accepts(self, token: int) -> bool:
+        """Advance the state; False where the token is to be drawn again."""
+        if self.state is None:
+            return True
+        left = self.request.max_tokens - self.kept - len(self.tokens) - 1
+        try:
+            self.state.accept(token, budget=left if self.finish else None)
+        except DrawAgain:
+            return False
+        return True
+
+    def _draw(self, again: int) -> int:
         request = self.request
         mask = None
         if self.state is not None:
@@ -137,7 +150,7 @@ class _Naive:
         known = [*request.prompt, *self.tokens]
         asked = Draw(
             request.sampling,
-            random_key(request.seed, self.text),
+            random_key(request.seed, self.text, again),
             self._drawable(mask),
             history=tuple(known),
             answer_start=len(request.prompt),
@@ -181,9 +194,14 @@ class _Naive:
         return self.text
 
 
-def random_key(seed: int, text: bytes) -> int:
+def random_key(seed: int, text: bytes, again: int = 0) -> int:
+    """``again``: how often the token was drawn in vain."""
     data = (seed & 0xFFFF_FFFF_FFFF_FFFF).to_bytes(8, "little") + text
-    return int.from_bytes(blake2b(data, digest_size=8).digest(), "little")
+    key = blake2b(data, digest_size=8).digest()
+    if again:
+        count = key + again.to_bytes(8, "little")
+        key = blake2b(count, digest_size=8, person=b"again").digest()
+    return int.from_bytes(key, "little")
 
 
 def _ids(mask: Mask) -> set[int]:

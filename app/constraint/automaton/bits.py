@@ -20,13 +20,6 @@ def set_bits(mask: UInt32s, tokens: Int32s) -> None:
 
 
 @kernel()
-def clear_bits(mask: UInt32s, tokens: Int32s) -> None:
-    """Clear the bits of ``tokens`` in a packed mask."""
-    for token in tokens:
-        mask[token >> 5] &= ~(np.uint32(1) << np.uint32(token & 31))
-
-
-@kernel()
 def set_found(mask: UInt32s, found: Int32s) -> None:
     """Set the bits of the tokens ``found[:, 0]``."""
     for index in range(len(found)):

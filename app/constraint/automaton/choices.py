@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-import numpy as np
-
 from app.constraint.automaton.automaton import Automaton, State
 from app.constraint.automaton.trie import DEAD, Int32s
 from app.constraint.automaton.vocabulary_index import VocabularyIndex
@@ -88,7 +86,7 @@ class Choices:
         """See ``ChoosingState.beginning``."""
         found = self._beginnings.get(text)
         if found is None:
-            found = self._find(text)
+            found = self._index.beginning(text)
             self._make_room()
             self._beginnings[text] = found
             self._size += 150 + found.nbytes
@@ -99,16 +97,6 @@ class Choices:
             self._known.clear()
             self._beginnings.clear()
             self._size = 0
-
-    def _find(self, text: bytes) -> Int32s:
-        trie = self._index.trie
-        node = trie.find(text)
-        if node < 0:
-            return np.empty(0, np.int32)
-        tokens = trie.token[node : trie.skip[node]]
-        found = tokens[tokens >= 0]
-        pairs = trie.duplicates  # of tokens that are spelled alike the trie has one
-        return np.sort(np.concatenate([found, pairs[np.isin(pairs[:, 0], found), 1]]))
 
 
 class _Search:

@@ -19,7 +19,6 @@ from app.constraint.automaton.parts import Parts
 from app.constraint.automaton.trie import Int32s
 from app.constraint.automaton.vocabulary_index import VocabularyIndex
 from app.constraint.automaton.walks import Walks
-from app.constraint.language.expressions import Expression, Kind
 from app.core.constraint import Mask
 from app.core.errors import ConstraintTooComplex
 
@@ -127,21 +126,12 @@ class Masks:
             self._extends[key] = known
         return known
 
-    def far_bytes(self, state: State) -> int:
-        """How many bytes a shortest completion has at most after any token that is allowed."""
-        self.mask(state)
-        return self._far_bytes[state]
-
     def is_quoted(self, state: State) -> bool:
         """Whether ``state`` is inside a string that ends with the next quote, as far as its form
         shows it."""
         here = self.automaton.expression(state)
         split = self._parts.split(self.automaton.derivatives.without_marks(here))
         return split is not None and self.automaton.leading_literal(split[1])[:1] == b'"'
-
-    def followed(self, state: State) -> Int32s:
-        """The tokens that are allowed and the states after them: shape [N, 2]."""
-        return self._walks.all(self.index.trie, state)
 
     def in_string(self, state: State) -> InString | None:
         """How far ``state`` is inside a JSON string, None if it is not between two characters."""
@@ -161,28 +151,6 @@ class Masks:
         longest = self.index.longest + 1
         high = longest if high is None else min(high, longest)
         return InString(spelling, min(low, longest), high, self.automaton.state(tail))
-
-    def is_in_text(self, state: State) -> bool:
-        """Whether ``state`` is inside a text that surely ends with the next quote."""
-        return self._ends_with_quote(self.automaton.expression(state), self.automaton.pool.epsilon)
-
-    def _ends_with_quote(self, expression: Expression, behind: Expression) -> bool:
-        pool = self.automaton.pool
-        kind, operand = pool.kinds[expression], pool.operands[expression]
-        if kind == Kind.MARKED:
-            return self._ends_with_quote(operand[0], behind)
-        if kind == Kind.UNION:
-            return all(self._ends_with_quote(member, behind) for member in operand)
-        if kind == Kind.CONCATENATION and pool.kinds[operand[0]] in (Kind.MARKED, Kind.UNION):
-            return self._ends_with_quote(operand[0], pool.concatenate(operand[1], behind))
-        whole, literal = expression, self.automaton.leading_literal(expression)
-        if b'"' not in literal:
-            whole = pool.concatenate(expression, behind)
-            literal = self.automaton.leading_literal(whole)
-        if b'"' in literal:
-            return not any(byte in b"[{," for byte in literal[: literal.index(b'"')])
-        split = self._parts.split(whole)
-        return split is not None and self.automaton.leading_literal(split[1])[:1] == b'"'
 
     def _string_mask(self, state: State, inside: InString) -> Mask:
         strings = self.index.strings[inside.spelling]

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -22,36 +21,6 @@ from app.constraint.program import Program
 from app.core.constraint import Mask, Vocabulary
 
 _BLANKS = b" \n\r\t"
-_INTO_ITEM = re.compile(rb"[\[{,][ \n\r\t]*[^ \n\r\t]")
-"""Where an item or a member begins behind something else."""
-_OUT_INTO_ITEM = re.compile(rb"\"[^\[{,]*[\[{,][ \n\r\t]*[^ \n\r\t]")
-"""The same behind the end of a text."""
-_INTO_TWO_ITEMS = re.compile(rb"[\[{,][ \n\r\t]*[^ \n\r\t](?s:.)*,[ \n\r\t]*[^ \n\r\t]")
-"""Where two of them do."""
-
-
-@dataclass(slots=True)
-class TextTree:
-    """Some texts of a sequence, by their bytes."""
-
-    ways: dict[int, TextTree] = field(default_factory=dict)
-    """By the next byte."""
-    numbers: list[int] = field(default_factory=list)
-    """Where in the sequence the texts are that end here."""
-    height: int = 0
-    """Bytes of the longest of what is below."""
-
-    @classmethod
-    def of(cls, texts: Sequence[bytes | None], numbers: Iterable[int]) -> TextTree:
-        """Those of ``texts`` with these ``numbers``."""
-        root = cls()
-        for number in numbers:
-            node, text = root, texts[number] or b""
-            for place, byte in enumerate(text):
-                node.height = max(node.height, len(text) - place)
-                node = node.ways.setdefault(byte, cls())
-            node.numbers.append(number)
-        return root
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,21 +43,11 @@ class StringTokens:
     """Shape [N]: for each crossing token, how many whole characters come before the quote."""
     token: Int32s
     """Shape [N]: for each crossing token, its id."""
-    texts: tuple[bytes, ...]
-    """The strings of ``endings``."""
 
     def within_mask(self, high: int) -> Mask | None:
         """Tokens that stay within a string of at most ``high`` more characters. Not to change."""
         row = int(np.searchsorted(self.needs, high, side="right")) - 1
         return self.within[row] if row >= 0 else None
-
-
-def _found(
-    texts: Sequence[bytes | None], pattern: re.Pattern[bytes], numbers: Iterable[int] | None = None
-) -> list[int]:
-    """The numbers of those in which a pattern is found, perhaps only some of ``numbers``."""
-    numbers = range(len(texts)) if numbers is None else numbers
-    return [number for number in numbers if pattern.search(texts[number] or b"")]
 
 
 class VocabularyIndex:
@@ -111,22 +70,6 @@ class VocabularyIndex:
         """For each of the ``SPELLINGS`` of a character: its transitions and accepting states."""
         self.strings = tuple(self._sort_string_tokens(*each) for each in self.characters)
         """For each of the ``SPELLINGS`` of a character: what tokens do in strings of it."""
-        lengths = [len(text or b"") for text in self.token_bytes]
-        self.lengths = np.array(lengths, np.int32)
-        """Bytes of each token. Shape [V]."""
-        into = _found(self.token_bytes, _INTO_ITEM)
-        self.tokens_into_items = np.array(into, np.int32)
-        """Tokens in which a container or a comma is followed by something more."""
-        out = _found(self.token_bytes, _OUT_INTO_ITEM, into)
-        self.tokens_out_into_items = np.array(out, np.int32)
-        """Those of them in which there is a quote before."""
-        two = _found(self.token_bytes, _INTO_TWO_ITEMS, into)
-        self.tokens_into_two_items = np.array(two, np.int32)
-        """Those of them in which that is so twice."""
-        self.endings_into_items = tuple(
-            TextTree.of(each.texts, _found(each.texts, _INTO_ITEM)) for each in self.strings
-        )
-        """The same of the endings of each of ``strings``, by their indices."""
         self.heads = SharedHeads()
         self._endings: dict[int, Int32s] = {}
 
@@ -139,6 +82,22 @@ class VocabularyIndex:
             known[strings.token] = strings.ending
             self._endings[spelling] = known
         return known
+
+    def beginning(self, text: bytes) -> Int32s:
+        """Tokens that spell ``text``, one or more bytes, and then anything; ascending."""
+        trie, node = self.trie, self.trie.find(text)
+        return self._all(trie.token[node : trie.skip[node]] if node >= 0 else trie.token[:0])
+
+    def spelled(self, text: bytes) -> Int32s:
+        """Tokens that spell ``text``, one or more bytes, and nothing else; ascending."""
+        trie, node = self.trie, self.trie.find(text)
+        return self._all(trie.token[node : node + 1] if node >= 0 else trie.token[:0])
+
+    def _all(self, tokens: Int32s) -> Int32s:
+        """Those of ``tokens`` that are some, and those that are spelled alike."""
+        found = tokens[tokens >= 0]
+        pairs = self.trie.duplicates  # of tokens that are spelled alike the trie has one
+        return np.sort(np.concatenate([found, pairs[np.isin(pairs[:, 0], found), 1]]))
 
     @cached_property
     def unquoted(self) -> Mask:
@@ -178,9 +137,7 @@ class VocabularyIndex:
             text = (self.token_bytes[int(token)] or b"")[crossing[token, 1] :]
             ending[row] = endings.setdefault(text, len(endings))
         characters = np.ascontiguousarray(crossing[tokens, 0])
-        return StringTokens(
-            needs, within, Trie.build(list(endings)), ending, characters, tokens, tuple(endings)
-        )
+        return StringTokens(needs, within, Trie.build(list(endings)), ending, characters, tokens)
 
 
 def _character_automaton(

@@ -15,7 +15,7 @@ from app.constraint.language.codepoints import (
     single,
     utf8,
 )
-from app.constraint.language.expressions import Expression, ExpressionPool
+from app.constraint.language.expressions import Expression, ExpressionPool, Notation
 from app.constraint.limits import Limits
 from app.core.errors import UnsupportedSchema
 from app.core.literals import NOT_IN_NAMES, Literals
@@ -34,15 +34,20 @@ class LiteralText(JsonText):
         notation: Literals,
         *,
         levels: bool = False,
-        maps: bool = False,
+        apart: bool = True,
     ) -> None:
         whitespace = Whitespace(notation.comma.encode(), notation.colon.encode())
-        super().__init__(pool, limits, whitespace, levels=levels, maps=maps)
+        super().__init__(pool, limits, whitespace, levels=levels, apart=apart)
         self.notation = notation
 
     @property
     def form(self) -> Literals:
         return self.notation
+
+    @property
+    def notation_of_names(self) -> Notation:
+        notation = self.notation
+        return Notation(notation.quote.encode(), notation.escaped, notation.bare_names)
 
     def spell(self, members: Ranges) -> Expression:
         pool = self.pool
@@ -62,11 +67,18 @@ class LiteralText(JsonText):
     def spelled(self, value: str) -> bytes:
         return self.notation.content(value).encode(errors="surrogatepass")
 
+    def read(self, content: bytes) -> str:
+        if not self.notation.escaped:
+            return content.decode()
+        if self.notation.quote == "'":
+            content = content.replace(b"\\'", b"'").replace(b'"', b'\\"')
+        return super().read(content)
+
     def written(self, value: Any, depth: int = 0) -> bytes:
         return self.notation.written(value).encode(errors="surrogatepass")
 
     def with_levels(self) -> LiteralText:
-        return LiteralText(self.pool, self.limits, self.notation, levels=True, maps=self.maps)
+        return LiteralText(self.pool, self.limits, self.notation, levels=True)
 
     def string(self, low: int = 0, high: int | None = None) -> Expression:
         return self.quoted(self.pool.repeat(self.spell_freely(CHARACTERS), low, high))

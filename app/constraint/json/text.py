@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Hashable, Iterable
 from functools import cache, cached_property
-from typing import Any, ClassVar
+from typing import Any
 
 from app.constraint.json.numbers.decimals import number
 from app.constraint.json.numbers.multiples import integer
@@ -25,6 +25,7 @@ from app.constraint.language.expressions import (
     Expression,
     ExpressionPool,
     Mark,
+    Notation,
     byte_range,
     byte_set,
 )
@@ -122,9 +123,6 @@ class JsonText:
     holds. It matters for indented text alone.
     """
 
-    brackets: ClassVar[bool] = True
-    """Whether the outermost object has some, and so is a level."""
-
     def __init__(
         self,
         pool: ExpressionPool,
@@ -133,7 +131,7 @@ class JsonText:
         *,
         levels: bool = False,
         pointers: bool = False,
-        maps: bool = False,
+        apart: bool = True,
     ) -> None:
         self.pool = pool
         self.limits = limits
@@ -143,13 +141,18 @@ class JsonText:
         """Whether containers of a schema are marked as levels, so that items can be told apart."""
         self.pointers = pointers
         """Whether values are marked with their places in a schema."""
-        self.maps = maps
-        """Whether names of maps are told apart, where they can be."""
+        self.apart = apart
+        """Whether items and names can be told apart: not where the text may be another one, too."""
 
     @property
     def form(self) -> Hashable:
         """What tells its texts from those of other forms."""
         return self.whitespace
+
+    @property
+    def notation_of_names(self) -> Notation:
+        """How the names in a text are written."""
+        return Notation()
 
     def spell(self, members: Ranges) -> Expression:
         """One of ``members`` inside a string, in one spelling each."""
@@ -162,6 +165,11 @@ class JsonText:
     def spelled(self, value: str) -> bytes:
         """What stands between the quotes of the string ``value``."""
         return json_text(value)[1:-1]
+
+    def read(self, content: bytes) -> str:
+        """The string of which ``content`` is the plain spelling, as ``spelled`` writes it."""
+        text: str = json.loads(b'"' + content + b'"')
+        return text
 
     def written(self, value: Any, depth: int = 0) -> bytes:
         """``value`` as text."""
@@ -185,7 +193,7 @@ class JsonText:
             whitespace,
             levels=levels,
             pointers=self.pointers,
-            maps=self.maps,
+            apart=self.apart,
         )
 
     @cached_property
@@ -231,14 +239,9 @@ class JsonText:
         """
         return self.string() if content is None else self.quoted(content)
 
-    def free_member(
-        self, content: Expression | None, value: Expression, *, apart: bool = False
-    ) -> Expression:
-        """A member with a ``free_name``. ``apart``: it is marked, to differ from the others."""
-        name = self.free_name(content)
-        if apart:
-            name = self.pool.marked(name, Mark.ITEM)
-        return self.pool.concatenate(name, self._after_free_name, value)
+    def free_member(self, content: Expression | None, value: Expression) -> Expression:
+        """A member with a ``free_name``."""
+        return self.pool.concatenate(self.free_name(content), self._after_free_name, value)
 
     @property
     def _after_free_name(self) -> Expression:

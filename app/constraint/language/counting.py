@@ -1,9 +1,13 @@
-"""How many strings a language has, as far as it matters."""
+"""How many strings a language has, as far as it matters, and which are the shortest."""
 
 from __future__ import annotations
 
-from app.constraint.language.derivatives import Derivatives
-from app.constraint.language.expressions import Expression
+import heapq
+from collections.abc import Iterator
+from itertools import count
+
+from app.constraint.language.derivatives import Derivatives, preferred_byte
+from app.constraint.language.expressions import INFINITE, ByteSet, Expression
 
 ENDLESS = 1 << 24
 """So many that no answer uses them up."""
@@ -14,12 +18,32 @@ _MOST_NESTED = 100
 _MOST_LONGER = 512
 """Lengths that are tried, beyond the shortest."""
 
+_MOST_LISTED = 16
+"""Languages of which the shortest strings are kept."""
+
+_BACKSLASH = ord("\\")
+
+_Edge = tuple[int, int, bytes, ByteSet, Expression]
+"""Bytes of the shortest string on this way, the order of coming, a text, and bytes that may follow
+it with what is behind them; no bytes: the text is a string."""
+
+_Way = tuple[int, Expression, int, bool]
+"""How many texts lead there, the expression behind them, their bytes, whether they end a string."""
+
 
 class Counting:
-    """Counts the strings of languages along their derivatives, which spell each in one way."""
+    """Counts the strings of languages along their derivatives, which spell each in one way.
 
-    def __init__(self, derivatives: Derivatives) -> None:
+    With an ``end``, a byte, they are counted up to the first of these, it included: the names of a
+    language that goes on behind them. ``escaped``: but for those behind a backslash.
+    """
+
+    def __init__(
+        self, derivatives: Derivatives, end: int | None = None, *, escaped: bool = False
+    ) -> None:
         self._derivatives = derivatives
+        self._end = end
+        self._escaped = escaped
         self._exact: dict[Expression, int] = {}
         self._least: dict[Expression, int] = {}
         self._open: set[Expression] = set()
@@ -27,22 +51,46 @@ class Counting:
         """Whether nothing was left out so far: a count below its ``most`` is the number."""
         self._nested = 0
         self._within: dict[tuple[Expression, int], tuple[int, int]] = {}
+        self._listed: dict[Expression, tuple[list[bytes], Iterator[bytes]]] = {}
+
+    def __len__(self) -> int:
+        """What is remembered. Any thread may ask."""
+        return len(self._exact) + len(self._least) + len(self._within)
+
+    def _ways(self, expression: Expression) -> list[_Way]:
+        ways: list[_Way] = []
+        end = self._end
+        for bits, target in self._derivatives.live_row(expression):
+            if end is not None and bits >> end & 1:
+                ways.append((1, target, 1, True))
+                bits &= ~(1 << end)
+            if self._escaped and bits >> _BACKSLASH & 1:
+                behind = self._derivatives.live_row(target)
+                ways += [(some.bit_count(), after, 2, False) for some, after in behind]
+                bits &= ~(1 << _BACKSLASH)
+            if bits:
+                ways.append((bits.bit_count(), target, 1, False))
+        return sorted(ways, key=lambda way: -way[0])
+
+    def _is_whole(self, expression: Expression) -> bool:
+        return self._end is None and self._derivatives.pool.nullable[expression]
 
     def count(self, expression: Expression, most: int = ENDLESS) -> int:
         """How many strings, at most ``most``; perhaps fewer than there are.
 
         Raises as ``Derivatives.row``.
         """
-        derivatives, nullable = self._derivatives, self._derivatives.pool.nullable
+        if self._least.get(expression, 0) >= most > 0:
+            return most
         if most <= 1:
-            return int(most == 1 and derivatives.is_alive(expression))
+            return int(most == 1 and self._derivatives.is_alive(expression))
         passed = []
-        while not nullable[expression]:
-            row = derivatives.live_row(expression)
-            if len(row) != 1 or row[0][0] & (row[0][0] - 1) or expression in self._exact:
+        while not self._is_whole(expression) and expression not in self._exact:
+            ways = self._ways(expression)
+            if len(ways) != 1 or ways[0][0] != 1 or ways[0][3]:
                 break
             passed.append(expression)
-            expression = row[0][1]
+            expression = ways[0][1]
         found = self._counted(expression, most)
         if found < most:
             self._exact.update(dict.fromkeys(passed, found))
@@ -52,7 +100,7 @@ class Counting:
         known = self._exact.get(expression)
         if known is not None:
             return min(known, most)
-        if expression in self._open or self._least.get(expression, 0) >= most:
+        if expression in self._open:
             return most  # a way back to where it began: without end
         if self._nested >= _MOST_NESTED:
             self.is_exact = False
@@ -66,41 +114,32 @@ class Counting:
             self._open.discard(expression)
 
     def _sum(self, expression: Expression, most: int) -> int:
-        derivatives = self._derivatives
-        total = int(derivatives.pool.nullable[expression])
-        row = derivatives.live_row(expression)
-        for bits, target in sorted(row, key=lambda way: -way[0].bit_count()):
+        total = int(self._is_whole(expression))
+        for width, target, _, ends in self._ways(expression):
             if total >= most:
                 break
-            width = bits.bit_count()
-            derivatives.spend(1)
-            total += width * self.count(target, -(-(most - total) // width))
+            self._derivatives.spend(1)
+            total += width * (1 if ends else self.count(target, -(-(most - total) // width)))
         if total >= most:
             self._least[expression] = max(most, self._least.get(expression, 0))
             return most
         self._exact[expression] = total
         return total
 
-    def length_of(self, expression: Expression, number: int) -> int:
-        """The length that ``number`` strings do not exceed; they must be there.
-
-        ``UNKNOWN_LENGTH`` where that is not found.
-        """
+    def longer(self, expression: Expression, number: int) -> int:
+        """Bytes that ``number`` strings, and a shortest completion of each, are longer than the
+        shortest of all at most; they must be there. ``UNKNOWN_LENGTH`` where that is not found."""
         length = self._derivatives.length(expression)
         for longer in range(_MOST_LONGER):
             if self.within(expression, length + longer, number) >= number:
-                return length + longer
+                return longer
         return UNKNOWN_LENGTH
 
     def within(self, expression: Expression, length: int, most: int) -> int:
-        """How many strings have ``length`` bytes at most; at most ``most``."""
-        derivatives, nullable = self._derivatives, self._derivatives.pool.nullable
-        while not nullable[expression]:
-            row = derivatives.live_row(expression)
-            if len(row) != 1 or row[0][0] & (row[0][0] - 1):
-                break
-            expression, length = row[0][1], length - 1
-        if derivatives.length(expression) > length or most <= 0:
+        """How many strings there are, at most ``most``, that can be completed in ``length`` bytes,
+        their own included."""
+        lengths = self._derivatives.length
+        if lengths(expression) > length or most <= 0:
             return 0
         if most == 1:
             return 1
@@ -111,20 +150,60 @@ class Counting:
             return 1
         self._nested += 1
         try:
-            total = self._sum_within(expression, length, most)
+            total = int(self._is_whole(expression))
+            for width, target, size, ends in self._ways(expression):
+                if total >= most:
+                    break
+                self._derivatives.spend(1)
+                left, needed = length - size, -(-(most - total) // width)
+                fits = int(lengths(target) <= left) if ends else self.within(target, left, needed)
+                total += width * fits
         finally:
             self._nested -= 1
         self._within[expression, length] = (total, most)
-        return total
-
-    def _sum_within(self, expression: Expression, length: int, most: int) -> int:
-        derivatives = self._derivatives
-        total = int(derivatives.pool.nullable[expression])
-        row = derivatives.live_row(expression)
-        for bits, target in sorted(row, key=lambda way: -way[0].bit_count()):
-            if total >= most:
-                break
-            width = bits.bit_count()
-            derivatives.spend(1)
-            total += width * self.within(target, length - 1, -(-(most - total) // width))
         return min(total, most)
+
+    def strings(self, expression: Expression) -> Iterator[bytes]:
+        """The strings, those first that are completed in the fewest bytes. What was found is kept
+        for the next time."""
+        if expression not in self._listed:
+            if len(self._listed) >= _MOST_LISTED:
+                self._listed.clear()
+            self._listed[expression] = [], self._listing(expression)
+        known, more = self._listed[expression]
+        for index in count():
+            if index == len(known):
+                text = next(more, None)
+                if text is None:
+                    return
+                known.append(text)
+            yield known[index]
+
+    def _listing(self, expression: Expression) -> Iterator[bytes]:
+        lengths, row = self._derivatives.length, self._derivatives.live_row
+        order, waiting = count(1), list[_Edge]()
+
+        def go_on_from(here: Expression, text: bytes) -> None:
+            if self._is_whole(here):
+                heapq.heappush(waiting, (len(text), next(order), text, 0, here))
+            ways = row(here)
+            self._derivatives.spend(1 + len(ways))
+            for bits, target in ways:
+                bound = min(INFINITE, len(text) + 1 + lengths(target))
+                heapq.heappush(waiting, (bound, next(order), text, bits, target))
+
+        go_on_from(expression, b"")
+        while waiting:
+            bound, _, text, bits, target = heapq.heappop(waiting)
+            if not bits:
+                yield text
+                continue
+            byte = preferred_byte(bits)
+            if bits := bits & ~(1 << byte):
+                heapq.heappush(waiting, (bound, next(order), text, bits, target))
+            escaped = self._escaped and (len(text) - len(text.rstrip(b"\\"))) % 2
+            text += bytes([byte])
+            if byte == self._end and not escaped:
+                yield text
+            else:
+                go_on_from(target, text)

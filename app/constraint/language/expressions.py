@@ -15,6 +15,7 @@ undecidable.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +29,7 @@ from app.constraint.language.nodes import (
     Kind,
     Mark,
     Nodes,
+    Notation,
     byte_range,
     byte_set,
     mark_after,
@@ -43,6 +45,7 @@ __all__ = [
     "ExpressionPool",
     "Kind",
     "Mark",
+    "Notation",
     "byte_range",
     "byte_set",
     "mark_after",
@@ -59,6 +62,12 @@ _FIRST = len(Nodes())
 """Expressions that every pool has from the start."""
 
 _CONCATENATIONS = {Kind.CONCATENATION}
+
+_KEPT = (
+    "landmarks", "exact_choices", "exact_lists", "pointers", "has_free_names",
+    "notations", "items_are_needed", "items_vary", "needed_names",
+)  # fmt: skip
+"""What a pool knows beside its expressions, and a copy of it, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +110,7 @@ class ExpressionPool(Nodes):
             self.bodies[rules:],
             [{o: number for o, number in index.items() if number >= first} for index in self.index],
         )
-        names = self.landmarks, self.exact_choices, self.pointers
+        names = {name: vars(self)[name] for name in _KEPT}
         return _restored, (self.base, self.max_nodes, added, names)
 
     @property
@@ -121,10 +130,9 @@ class ExpressionPool(Nodes):
         other.base = self.base
         other.kinds[:], other.operands[:] = self.kinds, self.operands
         other.nullable[:], other.regular[:] = self.nullable, self.regular
-        other.bodies[:], other.landmarks = self.bodies, self.landmarks.copy()
-        other.exact_choices = self.exact_choices.copy()
-        other.exact_lists = self.exact_lists.copy()
-        other.pointers = self.pointers.copy()
+        other.bodies[:] = self.bodies
+        for name in _KEPT:
+            setattr(other, name, copy(vars(self)[name]))
         other.index = [index.copy() for index in self.index]
         return other
 
@@ -466,7 +474,7 @@ class ExpressionPool(Nodes):
 
 
 def _restored(
-    base: ExpressionPool | None, max_nodes: int, added: tuple[Any, ...], names: tuple[Any, ...]
+    base: ExpressionPool | None, max_nodes: int, added: tuple[Any, ...], names: dict[str, Any]
 ) -> ExpressionPool:
     """A pool as it was pickled."""
     pool = base.extended(max_nodes) if base else ExpressionPool(max_nodes)
@@ -479,7 +487,7 @@ def _restored(
     for index, known in zip(indexes, pool.index, strict=True):
         index |= known
     pool.index = indexes
-    pool.landmarks, pool.exact_choices, pool.pointers = names
+    vars(pool).update(names)
     return pool
 
 

@@ -6,6 +6,7 @@ Bytes, literals, concatenations and rules, which need no algebra; ``expressions`
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass
 from typing import Any, Final
 
 from app.core.errors import ConstraintTooComplex
@@ -53,13 +54,26 @@ class Mark:
     """What a marked expression is a part of.
 
     A mark does not change the language: it says to whom the text belongs that is read there. The
-    first three are for items that must differ from one another.
+    first three are for items that must differ from one another. A mark below 0 is around a whole
+    text in which names differ, written in a notation of ``pool.notations``: -1 is the first.
     """
 
     LEVEL: Final = 0  # the inside of a container, its closing bracket included
     ITEM: Final = 1  # an item that differs from the others of its level, not begun
     BEGUN: Final = 2  # the rest of one
     POINTER: Final = 3  # from here on: a value at a place of pool.pointers, or its rest
+
+
+@dataclass(frozen=True, slots=True)
+class Notation:
+    """How the names of objects are written."""
+
+    quote: bytes = b'"'
+    """Before and behind a string."""
+    escaped: bool = True
+    """Whether a backslash takes a quote its meaning; such a quote is one byte."""
+    bare_names: bool = False
+    """Whether names stand without quotes, up to a colon."""
 
 
 def mark_after(mark: int) -> int:
@@ -105,16 +119,20 @@ class Nodes:
         """Sets of values, each as it is written, that a schema wants drawn as wholes."""
         self.exact_lists: set[frozenset[bytes]] = set()
         """The same of items of lists that have each of these at most once."""
+        self.has_free_names = False
+        """Whether some object may have several names that its schema leaves open."""
+        self.notations: list[Notation] = []
+        """Those of the texts that are marked as such."""
         self.named: dict[str, Expression] = {}
         """Parts of a composite, by what errors about them call them."""
         self.inexact: dict[Relaxation, None] = {}
         """Keywords of schemas that validators read in different ways, and how they are read."""
-        self.names_differ = False
-        """Whether names of maps are to be told apart, so that another try may do without."""
         self.items_are_needed = False
         """Whether some container must have an item of those that differ."""
-        self.may_repeat: set[str] = set()
-        """JSON Pointers of the objects of a schema that may have a free name twice."""
+        self.items_vary = False
+        """Whether what may follow such an item depends on which it is."""
+        self.needed_names: set[Expression] = set()
+        """The names, with their quotes, of objects that must have some that are left open."""
         self.pointers: dict[str, int] = {}
         """The marks of places in a schema, by JSON Pointer, in the order of their numbers."""
         self.index: list[dict[Any, Expression]] = [{} for _ in range(Kind.REMAINDER + 1)]
@@ -227,6 +245,12 @@ class Nodes:
         """``expression``, marked as the value at ``pointer``."""
         mark = self.pointers.setdefault(pointer, Mark.POINTER + len(self.pointers))
         return self.marked(expression, mark)
+
+    def text(self, expression: Expression, notation: Notation) -> Expression:
+        """``expression``, marked as a text of ``notation`` in which names differ."""
+        if notation not in self.notations:
+            self.notations.append(notation)
+        return self.marked(expression, -1 - self.notations.index(notation))
 
     def drawn(self, expression: Expression, texts: Iterable[bytes]) -> Expression:
         """The strings of ``expression`` that begin with one of ``texts``, all of which lead to

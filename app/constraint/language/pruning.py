@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from app.constraint.language.expressions import Expression, ExpressionPool, Kind
@@ -16,7 +17,7 @@ def pruned(pool: ExpressionPool, root: Expression) -> tuple[ExpressionPool, Expr
     base = pool.base
     result = base.extended(pool.max_nodes) if base else ExpressionPool(pool.max_nodes)
     first = len(result)
-    kept = parts_of(pool, root, first)
+    kept = parts_of(pool, [root, *pool.needed_names], first)
     moved = [*range(first), *[-1] * (len(pool) - first)]
     for number, expression in enumerate(kept, first):
         moved[expression] = number
@@ -46,20 +47,26 @@ def pruned(pool: ExpressionPool, root: Expression) -> tuple[ExpressionPool, Expr
     }
     result.exact_choices = pool.exact_choices
     result.exact_lists = pool.exact_lists
+    result.has_free_names = pool.has_free_names
+    result.notations = pool.notations
     result.items_are_needed = pool.items_are_needed
-    result.may_repeat = pool.may_repeat
+    result.items_vary = pool.items_vary
+    result.needed_names = {moved[expression] for expression in pool.needed_names}
     result.inexact = pool.inexact
     result.pointers = pool.pointers
     return result, moved[root]
 
 
-def parts_of(pool: ExpressionPool, root: Expression, first: Expression) -> list[Expression]:
-    """``root`` and all it is made of, in order, without those before ``first``."""
+def parts_of(
+    pool: ExpressionPool, roots: Iterable[Expression], first: Expression
+) -> list[Expression]:
+    """``roots`` and all that they are made of, in order, without those before ``first``."""
     kinds, operands = pool.kinds, pool.operands
     found = bytearray(len(pool))
     found[:first] = b"\1" * first
-    waiting = [] if found[root] else [root]
-    found[root] = 1
+    waiting = [root for root in roots if not found[root]]
+    for root in waiting:
+        found[root] = 1
     while waiting:
         expression = waiting.pop()
         kind = kinds[expression]

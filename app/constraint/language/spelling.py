@@ -46,7 +46,7 @@ def spelled(pool: ExpressionPool, root: Expression, missing: ByteSet) -> Express
         return root
     kinds, operands = pool.kinds, pool.operands
     gone = frozenset(byte for byte in range(256) if missing >> byte & 1)
-    order = parts_of(pool, root, 0)
+    order = parts_of(pool, [root], 0)
     parts = {expression: pool.parts(expression) for expression in order}
     bounded = {expression for expression in order if kinds[expression] == Kind.RULE}
     """What has no complement in it, and so shows all of its bytes."""

@@ -130,7 +130,7 @@ def bind(program: Program, documents: Mapping[Source, Document]) -> Program:
     derivatives.allow(UNBOUNDED)
     if empty:
         raise UnsatisfiableSchema(_missing([each.hole for each in pieces.values() if not each.any]))
-    return Program(program.root, derivatives, program.characters)
+    return Program(program.root, derivatives, program.characters, notation=program.notation)
 
 
 class _Filling:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from app.constraint.schema.document import Goal, Node
 from app.constraint.schema.keywords import SOME_MEMBER, counts
@@ -16,9 +15,6 @@ the dialect of regular expressions."""
 
 ABOUT_OTHERS = frozenset(["additionalProperties", "patternProperties"])
 """Keywords that say what members without a name in ``properties`` must be."""
-
-ABOUT_FREE_NAMES = frozenset(["patternProperties", "propertyNames"])
-ABOUT_NAMES = ABOUT_OTHERS | ABOUT_FREE_NAMES
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,32 +72,6 @@ def object_shape(nodes: Goal, matches: KeyMatches, *, close: bool) -> ObjectShap
     said = any(not ABOUT_OTHERS.isdisjoint(node.schema) for node in nodes)
     closed = close and declared and not said and not some and low <= len(members)
     return ObjectShape(members, not closed, low, high, some)
-
-
-def is_map(nodes: Goal) -> bool:
-    """Whether one of ``nodes`` says what members are whose names it leaves open."""
-    return any(_says_of_others(node.schema) for node in nodes)
-
-
-def holds_maps(schema: Any) -> bool:
-    """Whether a schema may have such subschemas. Costs a look at each of its values."""
-    waiting = [schema]
-    while waiting:
-        value = waiting.pop()
-        if isinstance(value, dict):
-            if _says_of_others(value):
-                return True
-            waiting.extend(value.values())
-        elif isinstance(value, list):
-            waiting.extend(value)
-    return False
-
-
-def _says_of_others(schema: Any) -> bool:
-    if ABOUT_NAMES.isdisjoint(schema):
-        return False
-    additional = schema.get("additionalProperties", False)
-    return not isinstance(additional, bool) or not ABOUT_FREE_NAMES.isdisjoint(schema)
 
 
 def member_goal(nodes: Goal, name: str, matches: KeyMatches) -> Goal:

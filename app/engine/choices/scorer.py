@@ -110,7 +110,7 @@ class Scorer:
             if rest is None:
                 continue
             after = state.only(rest, found.ahead)
-            if not sequence.finishes_in_budget or after.shortest_tokens(left) <= left:
+            if not sequence.finishes_in_budget or after.fits(left):
                 kept.append((way, after, logprob))
         if not kept:
             return

@@ -47,7 +47,7 @@ class ParameterText(Unbracketed):
     """The members of an object as parameters, and nothing around them or between them."""
 
     def __init__(self, text: JsonText, notation: Parameters, readings: Readings) -> None:
-        super().__init__(text.pool, text.limits, text.whitespace)
+        super().__init__(text.pool, text.limits, text.whitespace, apart=False)
         self._notation = notation
         self._readings = readings
 
@@ -65,9 +65,7 @@ class ParameterText(Unbracketed):
             raise UnsupportedSchema("properties", "/properties", reason)
         return self.pool.concatenate(self._before(name), value)
 
-    def free_member(
-        self, content: Expression | None, value: Expression, *, apart: bool = False
-    ) -> Expression:
+    def free_member(self, content: Expression | None, value: Expression) -> Expression:
         """A member of another name than those declared, of which ``content`` has JSON's spelling.
 
         It is made of characters that are spelled alike with quotes and without.
@@ -144,6 +142,7 @@ class ParametersBuilder(ArgumentsBuilder):
             return self._written_bare(words_of(kind, nodes), kinds)
         else:
             text = self._kind(branch, kind, 0, Form.ANY)
+            text = self._pool.text(text, self._text.notation_of_names)
         return self._pool.concatenate(self._between(kind), text)
 
     def _between(self, kind: Kind) -> Expression:

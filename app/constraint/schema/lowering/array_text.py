@@ -23,6 +23,10 @@ from app.constraint.schema.lowering.form import Form
 from app.constraint.schema.lowering.plenty import LevelsNeeded, Plenty, few
 from app.core.errors import ConstraintTooComplex
 
+_FEW = 16
+"""Values of which those that are left are kept in states; of more, what was said is remembered,
+where that can be."""
+
 _MOST_WANTED = 6
 """Nodes that some items must satisfy, in one branch; each may double what must be told apart."""
 
@@ -204,7 +208,8 @@ class ArrayWriter:
     def _different(self, shape: ArrayShape) -> Expression:
         """``uniqueItems``: items from a finite set, each used once; others by what was said."""
         values = None if shape.prefix else self._values(shape.rest, form=self._form)
-        if values is None:
+        many = values is not None and len(values) > _FEW
+        if values is None or (many and self._text.apart and self._form == Form.ANY):
             return self._by_memory(shape)
         high = len(values) if shape.high is None else min(shape.high, len(values))
         if shape.wanted:
@@ -231,8 +236,8 @@ class ArrayWriter:
                 raise few(_asked(shape))
             return self._pool.empty
         self._told_apart = True
-        if shape.low or shape.wanted:
-            self._pool.items_are_needed = True
+        self._pool.items_are_needed |= bool(shape.low or shape.wanted)
+        self._pool.items_vary |= bool(shape.wanted)
         return self._items(shape)
 
     def _most(self, shape: ArrayShape, form: Form) -> int | None:

@@ -36,7 +36,7 @@ from app.constraint.schema.lowering.object_text import ObjectWriter
 from app.constraint.schema.lowering.plenty import LevelsNeeded, Plenty
 from app.constraint.schema.meanings import Meanings
 from app.constraint.schema.numeric import build_numbers
-from app.constraint.schema.objects import ABOUT_NAMES, holds_maps, object_shape
+from app.constraint.schema.objects import object_shape
 from app.constraint.schema.strings import Strings
 from app.constraint.schema.values import identity
 from app.core.choices import MOST_BYTES, MOST_WAYS
@@ -66,24 +66,16 @@ class SchemaBuilder:
     recursive schemas have no depth limit.
     """
 
-    def __init__(
-        self, schema: Any, text: JsonText, *, close: bool, may_mark: bool = True, start: str = ""
-    ) -> None:
-        """``may_mark``: False where the text around it has several readings at once; ``start``:
-        pointer to the subschema that is built."""
-        document = Document(schema, text.limits)
-        if text.maps and may_mark and document.has_any(ABOUT_NAMES) and holds_maps(schema):
-            text = text.with_levels()
-            text.pool.names_differ = True
+    def __init__(self, schema: Any, text: JsonText, *, close: bool, start: str = "") -> None:
+        """``start``: pointer to the subschema that is built."""
         self._schema = schema
         self._text = text
         self._one_form = text.on_one_form()
         self._pool = text.pool
         self._limits = text.limits
         self._close = close
-        self._may_mark = may_mark
         self._start = start
-        self._document = document
+        self._document = Document(schema, text.limits)
         self._summaries = Summaries(self._document)
         self._strings = Strings(text)
         self._evaluation = self._evaluate(loosely=False)
@@ -127,8 +119,8 @@ class SchemaBuilder:
                 unit, rule = self._waiting.pop()
                 self._pool.define_rule(rule, self._any_of(unit))
         except LevelsNeeded as needed:
-            if not self._may_mark:
-                reason = "a grammar does not tell items or names apart that have no list"
+            if not self._text.apart:
+                reason = "a grammar does not tell items apart that have no list"
                 raise UnsupportedSchema(needed.keyword, needed.pointer, reason) from None
             for expression in self._known.values():  # nothing refers to these any more
                 if self._pool.is_undefined(expression):
@@ -250,6 +242,7 @@ class SchemaBuilder:
         if form != _ANY:
             _check_items(branch)
         if not branch:
+            self._pool.has_free_names |= form == _ANY
             return self._text_in(form).any_value(depth, once=form != _ANY)
         values = self._listed(branch)
         if values is not None:
@@ -336,6 +329,7 @@ class SchemaBuilder:
                 array_shape(nodes)
             )
         if not nodes:
+            self._pool.has_free_names |= not once
             return text.any_object(depth, once=once)
         shape = form.shape_of(object_shape(nodes, self._strings.key_matches, close=self._close))
         if shape.some and form == Form.ONCE:

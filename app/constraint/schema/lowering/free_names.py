@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 
 from app.constraint.json.text import JsonText
+from app.constraint.language.counting import Counting
 from app.constraint.language.derivatives import Derivatives
 from app.constraint.language.expressions import Expression
 from app.constraint.schema.document import Goal, Node
@@ -21,6 +22,7 @@ from app.constraint.schema.strings import Strings
 from app.core.errors import ConstraintTooComplex
 
 _MOST_CLASSES = 32
+_MOST_LISTED = 32
 _Classes = dict[frozenset[str], Expression]
 """The contents of names, by the patterns that they match."""
 
@@ -79,6 +81,16 @@ class FreeNames:
         for matched, content in classes.items():
             by_goal.setdefault(_goal(nodes, matched), []).append(content)
         return [(self._pool.union(contents), goal) for goal, contents in by_goal.items()]
+
+    def few(self, nodes: Goal, declared: Sequence[str], wanted: Node) -> list[str]:
+        """The names that are right for ``wanted``, a node with ``SOME_MEMBER``, where they are few;
+        none of them ``declared``."""
+        parts = [*self._common_parts(nodes, declared), *self._right_names(wanted)]
+        names = self._pool.intersect((self._text.any_content, *parts))
+        counting = Counting(self._derivatives)
+        if counting.count(names, _MOST_LISTED + 1) > _MOST_LISTED:
+            return []
+        return [self._text.read(text) for text in counting.strings(names)]
 
     def _common_parts(self, nodes: Goal, declared: Sequence[str]) -> list[Expression]:
         parts = [self._contents((names,)) for names in property_names(nodes)]

@@ -48,9 +48,7 @@ class LiteralsBuilder(ArgumentsBuilder):
     @property
     def _members(self) -> ArgumentList:
         text = self._literals
-        return ArgumentList(
-            text.pool, text.limits, text.notation, levels=text.levels, maps=text.maps
-        )
+        return ArgumentList(text.pool, text.limits, text.notation, levels=text.levels, apart=False)
 
     def _object(self, value: dict[str, Any]) -> Expression:
         notation = self._literals.notation
@@ -59,7 +57,7 @@ class LiteralsBuilder(ArgumentsBuilder):
         return self._pool.literal(notation.arguments(value).encode())
 
     def _bare(self, goal: Goal, name: str | None) -> Expression:
-        return self._value(goal, 0)
+        return self._pool.text(self._value(goal, 0), self._literals.notation_of_names)
 
     def _kind(self, branch: Branch, kind: str, depth: int, form: Form) -> Expression:
         if kind == "string" and not self._literals.notation.escaped:

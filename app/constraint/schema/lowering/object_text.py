@@ -7,7 +7,7 @@ so that tails are shared and the cost is linear in the members where nothing is 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from app.constraint.cached_method import cached_method
 from app.constraint.json.text import JsonText, json_text
@@ -17,13 +17,13 @@ from app.constraint.language.spelling import unspelled
 from app.constraint.schema.document import Goal, Node
 from app.constraint.schema.keywords import SOME_MEMBER
 from app.constraint.schema.lowering.free_names import FreeNames, property_names
-from app.constraint.schema.lowering.plenty import LevelsNeeded, Plenty
+from app.constraint.schema.lowering.plenty import Plenty
 from app.constraint.schema.objects import (
     Member,
     ObjectShape,
     SomeMember,
-    is_map,
     is_that_member,
+    member_goal,
 )
 from app.constraint.schema.strings import Strings
 from app.core.errors import ConstraintTooComplex, UnsupportedSchema
@@ -74,9 +74,9 @@ class ObjectWriter:
         self._plenty = plenty
         self._depth = depth
         self._names: list[Expression] = []
-        """Free names that are told apart, where they are."""
-        self.told_apart = False
-        """Whether free names are, so that each of them counts."""
+        """Free names."""
+        self.counts_free = text.apart and not once
+        """Whether each member without a name of its own counts, as their names differ."""
         self.most_free: int | None = None
         """How many members without names of their own there may be, as there are no more names."""
         self.once = once
@@ -92,21 +92,16 @@ class ObjectWriter:
             return self.pool.empty
         if len(wanted) > _MOST_WANTED or (wanted and self.once and shape.open):
             raise ConstraintTooComplex("too many negations of what members may be, in one object")
+        if wanted and shape.open:
+            shape = self._with_few(nodes, shape)
         names = property_names(nodes)
         members: list[_Written] = []
         for member in shape.members:
             written = self._member(nodes, names, member, wanted)
             if written.required or written.plain != self.pool.empty or written.claims:
                 members.append(written)
-        counted = self._counts_free(nodes, shape, members)
         everything = (1 << len(wanted)) - 1
-        self.told_apart = counted or self._is_map(nodes, shape)
         free = self._free(nodes, shape, 0, 0)
-        if self.told_apart and not self._has_names(nodes):
-            if counted:
-                raise _too_few(nodes)
-            self.told_apart = False
-            free = self._free(nodes, shape, 0, 0)
         blocks = {
             (missing, block): self._free(nodes, shape, block, missing ^ block)
             for missing in range(1, everything + 1)
@@ -114,10 +109,22 @@ class ObjectWriter:
         }
         if free == self.pool.empty and not wanted and shape.low > len(members):
             return self.pool.empty
-        self._note(nodes, shape, free)
+        if shape.open:
+            self._look_at_free(nodes, shape, members)
         items = _Tails(self, members, free, blocks, shape).build(everything)
         may_be_empty = not shape.low and not wanted and not any(m.required for m in members)
         return self._text.begun(b"{}", items, may_be_empty=may_be_empty, depth=self._depth)
+
+    def _with_few(self, nodes: Goal, shape: ObjectShape) -> ObjectShape:
+        """``shape`` with members for the names of wanted ones, where these are few: others with
+        these names might leave none for them."""
+        members = [*shape.members]
+        for node in shape.some:
+            declared = [member.name for member in members]
+            for name in self._free_names.few(nodes, declared, node):
+                goal = member_goal(nodes, name, self._strings.key_matches)
+                members.append(Member(name, goal, required=False))
+        return replace(shape, members=tuple(members))
 
     def _member(
         self, nodes: Goal, names: Goal, member: Member, wanted: tuple[Node, ...]
@@ -165,7 +172,7 @@ class ObjectWriter:
         wanted, unwanted = _chosen(shape.some, block), _chosen(shape.some, others)
         classes = self._free_names.classes(nodes, declared, wanted, unwanted)
         asked = _values(shape.some, block)
-        any_name = self._text.any_content if self.once or self.told_apart else None
+        any_name = self._text.any_content if self.once else None
         return self.pool.union(
             [
                 self._free_member(any_name if names is None else names, value)
@@ -174,54 +181,33 @@ class ObjectWriter:
             ]
         )
 
-    def _counts_free(self, nodes: Goal, shape: ObjectShape, members: list[_Written]) -> bool:
-        """Whether so many members are asked for that free ones must count."""
-        required = sum(member.required for member in members)
-        if shape.low <= max(required, len(members) + 1) or not shape.open:
-            return False
-        node = next(node for node in nodes if "minProperties" in node.schema)
-        if shape.some or self.once:
-            reason = "names that the schema leaves open are not told apart here"
-            raise UnsupportedSchema("minProperties", node.pointer_to("minProperties"), reason)
-        if not self._text.levels:
-            raise LevelsNeeded(node, "minProperties")
-        return True
-
-    def _is_map(self, nodes: Goal, shape: ObjectShape) -> bool:
-        """Whether free names are told apart though no count asks for it."""
-        text = self._text
-        alone = shape.some or self.once or not shape.open or shape.high == 1
-        return text.maps and text.levels and text.brackets and not alone and is_map(nodes)
-
     def _free_member(self, names: Expression | None, value: Expression) -> Expression:
-        if self.told_apart:
-            self._names.append(self._text.free_name(names))
-        return self._text.free_member(names, value, apart=self.told_apart)
+        self._names.append(self._text.free_name(names))
+        return self._text.free_member(names, value)
 
-    def _has_names(self, nodes: Goal) -> bool:
-        """Whether it is known how many names there are for members that are to differ.
-
-        No more members are written than there are names, so one is always left.
-        """
-        if not property_names(nodes) and not any("patternProperties" in n.schema for n in nodes):
-            return True
-        number = self._plenty.number_of(self._names[::-1])
-        self.most_free = None if number == ENDLESS else number
-        return number is not None
-
-    def _note(self, nodes: Goal, shape: ObjectShape, free: Expression) -> None:
-        """Note of an object with free names whether these differ."""
-        if self.told_apart:
-            self.pool.items_are_needed |= shape.low > 0
-        elif free != self.pool.empty and not self.once and shape.high != 1:
-            self.pool.may_repeat.update(node.pointer for node in nodes[:1])
+    def _look_at_free(self, nodes: Goal, shape: ObjectShape, members: list[_Written]) -> None:
+        """How many members without names of their own there may be, and must be."""
+        required = sum(member.required for member in members)
+        if not self.counts_free:
+            if shape.low > max(required, len(members) + 1):
+                raise _not_counted(nodes, "names that the schema leaves open are not told apart")
+            return
+        if property_names(nodes) or any("patternProperties" in node.schema for node in nodes):
+            number = self._plenty.number_of(self._names[::-1])
+            self.most_free = None if number == ENDLESS else number
+            if number is None and shape.low > required:
+                raise _not_counted(nodes, "there may be too few names that the schema leaves open")
+        if self._names and shape.high != 1:
+            self.pool.has_free_names = True
+            if shape.low > required:
+                self.pool.needed_names.update(self._names)
 
 
 class _Tails:
     """What may follow each declared member, by the count of members before it and those missing.
 
     The count stops at ``cap``, where more make no difference or there are no more members. Of free
-    members only the first is counted towards the least number: two might have the same name.
+    members whose names may be alike only the first is counted towards the least number.
     """
 
     def __init__(
@@ -327,31 +313,33 @@ class _Tails:
         more = pool.concatenate(between, self._free)
         low = max(self._low - count, 0)
         if not missing:
-            many = low > 1 and not self._writer.told_apart
+            many = low > 1 and not self._writer.counts_free
             others = pool.empty if many else pool.repeat(more, low, self._free_room(count, 0))
             return pool.concatenate(others, self._writer.end)
         options = []
-        for size in range(max(low, 1), missing.bit_count() + 1):
-            others = pool.repeat(more, 0, self._room(count + size))
-            options.append(pool.concatenate(others, between, self._last(missing, size)))
+        for size in range(1, missing.bit_count() + 1):
+            needed = max(low - size, 0)
+            if self._writer.counts_free or not needed:
+                others = pool.repeat(more, needed, self._free_room(count + size, 0))
+                options.append(pool.concatenate(others, between, self._last(missing, size)))
         return pool.union(options)
 
     def _first_free(self, missing: Missing) -> Expression:
         """Free members, one or more, and the end, where no declared member is."""
         pool, between = self._pool, self._writer.between
         more = pool.concatenate(between, self._free)
-        if self._low > 1 and not self._writer.told_apart:
+        if self._low > 1 and not self._writer.counts_free:
             return pool.empty
         if not missing:
             others = pool.repeat(more, max(self._low - 1, 0), self._free_room(1, 1))
             return pool.concatenate(self._free, others, self._writer.end)
         options = []
         for size in range(1, missing.bit_count() + 1):
-            room = self._room(size)
-            if room is None or room >= 0:
-                last = self._last(missing, size)
-                others = pool.repeat(more, 0, self._room(size + 1))
-                options += [last, pool.concatenate(self._free, others, between, last)]
+            room, last = self._room(size), self._last(missing, size)
+            if size >= self._low and (room is None or room >= 0):
+                options.append(last)
+            others = pool.repeat(more, max(self._low - size - 1, 0), self._free_room(size + 1, 1))
+            options.append(pool.concatenate(self._free, others, between, last))
         return pool.union(options)
 
     @cached_method
@@ -386,9 +374,8 @@ class _Tails:
         return min(rooms, default=None)
 
 
-def _too_few(nodes: Goal) -> UnsupportedSchema:
+def _not_counted(nodes: Goal, reason: str) -> UnsupportedSchema:
     node = next(node for node in nodes if "minProperties" in node.schema)
-    reason = "there may be too few names that the schema leaves open"
     return UnsupportedSchema("minProperties", node.pointer_to("minProperties"), reason)
 
 

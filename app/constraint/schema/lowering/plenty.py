@@ -7,7 +7,7 @@ from functools import cached_property
 
 from app.constraint.language.counting import ENDLESS, Counting
 from app.constraint.language.derivatives import Derivatives
-from app.constraint.language.expressions import ByteSet, Expression, ExpressionPool
+from app.constraint.language.expressions import ByteSet, Expression, ExpressionPool, Kind
 from app.constraint.language.spelling import spelled
 from app.constraint.schema.document import Node
 from app.core.errors import ConstraintTooComplex, UnsupportedSchema
@@ -44,10 +44,23 @@ class Plenty:
 
         With rules inside it says ``most``, and ``check`` will say whether that is right.
         """
-        if not self._pool.regular[values]:
+        if self._has_rules(values):
             self._later.append((values, most, asks))
             return most
         return self._counting.count(spelled(self._pool, values, self._missing), most)
+
+    def _has_rules(self, values: Expression) -> bool:
+        pool = self._pool
+        seen, waiting = {values}, [values]
+        while waiting:
+            here = waiting.pop()
+            if pool.kinds[here] == Kind.RULE:
+                return True
+            for part in () if pool.regular[here] else pool.parts(here):
+                if part not in seen:
+                    seen.add(part)
+                    waiting.append(part)
+        return False
 
     def number_of(self, names: Iterable[Expression]) -> int | None:
         """How many ``names`` there are in all, no two of them alike, at most ``ENDLESS``; None

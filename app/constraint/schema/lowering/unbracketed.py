@@ -12,7 +12,6 @@ from app.constraint.schema.keywords import EXACT_CHOICE, kinds_of, restricts
 from app.constraint.schema.logic.partial_branch import Branch
 from app.constraint.schema.lowering.builder import SchemaBuilder
 from app.constraint.schema.lowering.object_text import ObjectWriter
-from app.constraint.schema.lowering.plenty import LevelsNeeded
 from app.constraint.schema.objects import object_shape
 from app.core.arguments import Arguments
 from app.core.errors import UnsupportedSchema
@@ -20,8 +19,6 @@ from app.core.errors import UnsupportedSchema
 
 class Unbracketed(JsonText):
     """The members of an object, and nothing around them."""
-
-    brackets = False
 
     @property
     def empty(self) -> Expression:
@@ -85,10 +82,4 @@ class ArgumentsBuilder(SchemaBuilder, ABC):
         writer = ObjectWriter(
             self._members, self._strings, self._free_names, self._bare, self._plenty, 0
         )
-        try:
-            return writer.write(nodes, shape)
-        except LevelsNeeded as needed:
-            if self._text.levels:  # the names themselves: all else has its levels by now
-                reason = "names of arguments that are not written as JSON are not told apart"
-                raise UnsupportedSchema(needed.keyword, needed.pointer, reason) from None
-            raise
+        return writer.write(nodes, shape)

@@ -1,9 +1,8 @@
-"""The texts said in one array, in order, and those of them that an item may yet repeat."""
+"""The texts said in one container, in order, and those of them that the next may yet repeat."""
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 
@@ -12,28 +11,21 @@ class Said:
     """Different texts, sorted. Adding one makes another object: copies of a state share them."""
 
     texts: tuple[bytes, ...] = ()
-    key: int = 0
-    """Stands for the texts, whatever the order they came in."""
-    before: int = 0
-    """The ``key`` before ``added`` came."""
-    added: bytes = b""
 
     def with_text(self, text: bytes) -> Said:
         at = bisect_left(self.texts, text)
-        texts = (*self.texts[:at], text, *self.texts[at:])
-        key = (self.key + hash(text)) & ((1 << 64) - 1)
-        return Said(texts, key, self.key, text)
+        return Said((*self.texts[:at], text, *self.texts[at:]))
 
-    @classmethod
-    def of(cls, texts: Iterable[bytes]) -> Said:
-        return cls(tuple(sorted(texts)))
+    def __contains__(self, text: bytes) -> bool:
+        at = bisect_left(self.texts, text)
+        return at < len(self.texts) and self.texts[at] == text
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)  # not frozen: each byte may make one; nothing changes it
 class Frame:
-    """What was said at one level, and the text of the item that is being written.
+    """What was said in a container, and the text that is being written: of an item, or a name.
 
-    ``said.texts[low:high]`` are those that begin with ``text``, of which an item that is far from
+    ``said.texts[low:high]`` are those that begin with ``text``, of which one that is far from
     all of them has none.
     """
 
@@ -48,14 +40,20 @@ class Frame:
         return cls(said, b"", 0, len(said.texts))
 
     @property
-    def near(self) -> bool:
-        """Whether the item may yet become one that was said."""
-        return self.low < self.high
+    def near(self) -> int:
+        """How many of the texts that were said this one may yet become."""
+        return self.high - self.low
 
     @property
     def repeats(self) -> bool:
         """Whether the item, if it ends here, was said before."""
         return self.low < self.high and len(self.said.texts[self.low]) == len(self.text)
+
+    @property
+    def rests(self) -> list[bytes]:
+        """What the texts that it may yet become go on with."""
+        size = len(self.text)
+        return [text[size:] for text in self.said.texts[self.low : self.high]]
 
     def after(self, data: bytes) -> Frame:
         """With ``data`` at the end of the item."""
@@ -85,4 +83,4 @@ class Frame:
 
 
 NOTHING = Frame.between(Said())
-"""At a level where nothing was said."""
+"""Where nothing was said."""

@@ -1,0 +1,501 @@
+"""Places: a state of the automaton with what was said in the containers that are open."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from app.constraint.automaton.automaton import START, Automaton, State
+from app.constraint.automaton.trie import DEAD
+from app.constraint.distinct.levels import Levels
+from app.constraint.distinct.names import NO_NAMES, Names, NameScan
+from app.constraint.distinct.said import NOTHING, Frame
+from app.constraint.language.counting import Counting
+from app.constraint.language.derivatives import preferred_byte
+from app.constraint.language.expressions import INFINITE, ByteSet, Expression, Notation
+from app.core.choices import Choice, Way
+from app.core.errors import RejectedToken
+
+BYTES = [bytes([byte]) for byte in range(256)]
+
+_STEP_WORK = 4
+"""Steps of work that a byte costs here."""
+
+_MOST_RUNS = 16_384
+_MOST_LEFT = 1024
+
+_MOST_ALONG = 512
+"""Texts along which repetitions are looked for before they come."""
+_FEW = 1024
+"""Endings of which what was said may leave none."""
+
+_BLANKS = b" \n\r\t"
+
+
+class Repeated(Exception):
+    """A text that repeats an item or a name, or from which none is left that differs.
+
+    ``length``: bytes of the text from which on that is so, whatever comes behind them.
+    """
+
+    def __init__(self, length: int) -> None:
+        super().__init__()
+        self.length = length
+
+
+@dataclass(slots=True, unsafe_hash=True)  # not frozen: each token makes one; nothing changes it
+class Place:
+    """Where an answer stands. ``frames`` has one for each level."""
+
+    state: State
+    frames: tuple[Frame, ...] = ()
+    begun: tuple[bool, ...] = ()
+    """By level: whether its item is being written."""
+    names: Names = NO_NAMES
+
+    @property
+    def near(self) -> list[int]:
+        """The levels at which the item that is being written may yet be one that was said."""
+        if not self.frames:
+            return []
+        sides = zip(self.frames, self.begun, strict=True)
+        return [level for level, (frame, begun) in enumerate(sides) if begun and frame.near]
+
+    @property
+    def is_near(self) -> bool:
+        """Whether such an item, or a name, may yet be one that was said."""
+        if self.frames and self.near:
+            return True
+        names = self.names
+        return (names.name is not None or names.is_next) and names.near is not None
+
+
+@dataclass(frozen=True, slots=True)
+class NextItem:
+    """An item that comes next: its level, the blanks before it, and what it may be."""
+
+    level: int
+    blanks: bytes
+    ways: list[Expression]
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a name may go on: ``opening``, with its quote, if it has not begun; then what counts
+    the endings of ``rest``."""
+
+    counting: Counting
+    opening: bytes
+    rest: Expression
+    quote: bytes
+    """What a name begins with; b"": nothing."""
+    behind: bytes
+    """What tells that it has ended, if nothing of its own does."""
+
+
+class Places:
+    """Steps from place to place of one automaton. One thread at a time."""
+
+    def __init__(self, automaton: Automaton, notation: Notation | None = None) -> None:
+        """``notation``: that of the whole text, where names differ in all of it."""
+        self.automaton = automaton
+        self.levels = Levels(automaton)
+        pool, derivatives = automaton.pool, automaton.derivatives
+        self._spend = derivatives.spend
+        self._runs: dict[tuple[State, bytes], State | None] = {}
+        self._openings: dict[State, tuple[bytes, State]] = {}
+        self._next: dict[State, tuple[bytes, dict[int, list[Expression]]]] = {}
+        self._names_left: dict[tuple[State, bytes, tuple[bytes, ...]], bool] = {}
+        self._whole = None if notation is None else NameScan(notation)
+        notations = pool.notations if pool.has_free_names else []
+        self._scans = {-1 - at: NameScan(each) for at, each in enumerate(notations)}
+        """By mark, for those texts that are parts of an answer."""
+        self.items = Counting(derivatives)
+        self._names = {
+            end: Counting(derivatives, end, escaped=True)
+            for end in {scan.end for scan in (self._whole, *self._scans.values()) if scan}
+        }
+        """By the byte that ends a name, what names there are."""
+        self.has_items = bool(self.levels.items)
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether any items or names must differ."""
+        return self.has_items or self._whole is not None or bool(self._scans)
+
+    @property
+    def nbytes(self) -> int:
+        counted = len(self.items) + sum(map(len, self._names.values()))
+        runs = len(self._runs) + len(self._next) + len(self._openings) + len(self._names_left)
+        return self.levels.nbytes + 200 * runs + 100 * counted
+
+    def start(self) -> Place:
+        """Before the first byte of an answer."""
+        begun = self.levels.front(START).begun if self.has_items else ()
+        return Place(START, (NOTHING,) * len(begun), begun)
+
+    def advance(self, place: Place, data: bytes) -> Place | None:
+        """The place after ``data``; None where it leaves the language.
+
+        Raises ``Repeated`` where an item or name comes again, or an answer could not be finished
+        without one that does.
+        """
+        if self.has_items:
+            after = self._by_bytes(place, data)
+        else:
+            state = self.automaton.step(place.state, data)
+            after = None if state == DEAD else Place(state, names=self._named(place, data, state))
+        if after is not None and after.is_near and not self.is_alive(after):
+            raise Repeated(len(data))
+        return after
+
+    def _by_bytes(self, place: Place, data: bytes) -> Place | None:
+        if not place.near:
+            state = self._run(place, data)
+            if state is not None:
+                frames = tuple(
+                    frame.after(data) if begun else frame
+                    for frame, begun in zip(place.frames, place.begun, strict=True)
+                )
+                names = self._named(place, data, state)
+                return Place(state, frames, place.begun, names)
+        here = place
+        for index, byte in enumerate(data):
+            try:
+                after = self.step(here, byte)
+            except Repeated:
+                raise Repeated(index + 1) from None
+            if after is None:  # perhaps as an item that was said may not end there
+                if self.automaton.step(place.state, data[: index + 1]) != DEAD:
+                    raise Repeated(index + 1)
+                return None
+            here = after
+        return here
+
+    def behind_item(self, place: Place, level: int, text: bytes) -> Place | None:
+        """The place behind ``text``, a whole item of ``level`` that begins here, not said yet and
+        in which nothing has to differ; None where an answer may not go on so."""
+        self._spend(2 * _STEP_WORK)
+        state = self.automaton.step(place.state, text)
+        begun = self.levels.front(state).begun
+        if state == DEAD or len(begun) != len(place.begun) or not begun[level]:
+            return None
+        frames = [
+            frame.after(text) if inside else frame
+            for frame, inside in zip(place.frames, begun, strict=True)
+        ]
+        return Place(state, tuple(frames), begun, self._named(place, text, state))
+
+    def step(self, place: Place, byte: int) -> Place | None:
+        """The place after ``byte``, as ``advance`` has it, but for whether it can be finished."""
+        self._spend(_STEP_WORK)
+        state = self.automaton.step(place.state, BYTES[byte])
+        if state == DEAD:
+            return None
+        names = self._named(place, BYTES[byte], state)
+        if not self.has_items:
+            return Place(state, names=names)
+        levels = self.levels
+        begun, frames = levels.front(state).begun, []
+        for level, inside in enumerate(begun):
+            frame = place.frames[level] if level < len(place.frames) else NOTHING
+            if inside:
+                frame = frame.after(BYTES[byte])
+            elif frame.text:
+                frame = frame.ended()
+            frames.append(frame)
+        for level, frame in enumerate(frames):
+            if frame.text and frame.repeats:
+                state = levels.without_end(state, level)
+                if state == DEAD:
+                    raise Repeated(1)
+        left = levels.front(state).begun
+        if len(left) < len(begun):
+            frames = frames[: len(left)]
+        return Place(state, tuple(frames), left, names)
+
+    def _named(self, place: Place, data: bytes, state: State) -> Names:
+        """Where the names are after ``data``, which leads to ``state``.
+
+        Raises ``Repeated``.
+        """
+        if self._whole is not None:
+            return self._scanned(self._whole, place.names, data)
+        if not self._scans:
+            return NO_NAMES
+        names, before = place.names, self.levels.front(place.state).text
+        after = self.levels.front(state).text
+        if before and len(names.open) > data.count(b"}") + data.count(b"]"):
+            return self._scanned(self._scans[before], names, data)  # within it all along
+        if not before and not after and not (b"{" in data or b"[" in data):
+            return NO_NAMES
+        here = place.state
+        for index, byte in enumerate(data):
+            text = self.levels.front(here).text
+            if text:
+                try:
+                    names = self._scanned(self._scans[text], names, BYTES[byte])
+                except Repeated:
+                    raise Repeated(index + 1) from None
+            else:
+                names = NO_NAMES
+            here = self.automaton.step(here, BYTES[byte])
+        return names
+
+    def _scanned(self, scan: NameScan, names: Names, data: bytes) -> Names:
+        found = scan.after(names, data)
+        if isinstance(found, int):
+            raise Repeated(found + 1)
+        return found
+
+    def _run(self, place: Place, data: bytes) -> State | None:
+        """The state after ``data`` where items neither begin nor end on the way, else None."""
+        key = (place.state, data)
+        if key not in self._runs:
+            if len(self._runs) >= _MOST_RUNS:
+                self._runs.clear()
+            self._runs[key] = self._whole_run(place, data)
+        return self._runs[key]
+
+    def _whole_run(self, place: Place, data: bytes) -> State | None:
+        state, front = place.state, self.levels.front
+        for byte in data:
+            self._spend(_STEP_WORK)
+            state = self.automaton.step(state, BYTES[byte])
+            if state == DEAD or front(state).begun != place.begun:
+                return None
+        return state
+
+    def is_alive(self, place: Place) -> bool:
+        """Whether an answer can be finished from ``place``.
+
+        Where an item or name that may yet be one that was said has more endings than were said, it
+        can. Where none may there are values enough (``schema.lowering.plenty``).
+        """
+        near, name = place.near, place.names.near
+        if len(near) + (name is not None) > 1:
+            return self.away(place) is not None
+        if name is None:
+            rest, said = self.levels.rest(place.state, near[0]), place.frames[near[0]].near
+            return self.items.count(rest, said + 1) > said or self.away(place) is not None
+        if self._has_any_name(place, name):
+            return True
+        ending = self.ending_of_name(place)
+        if ending is None or ending.counting.count(ending.rest, name.near + 1) > name.near:
+            return True
+        key = (place.state, name.text, name.said.texts)
+        known = self._names_left.get(key)
+        if known is None:  # the same few declared names come in the same places again and again
+            if len(self._names_left) >= _MOST_LEFT:
+                self._names_left.clear()
+            known = self._names_left[key] = self.away(place) is not None
+        return known
+
+    def _has_any_name(self, place: Place, name: Frame) -> bool:
+        """Whether the only name that may come here is new, or one that nobody says may come.
+
+        Cheap, and so it is in nearly all places.
+        """
+        scan, names = self._scan_of(place), place.names
+        forced = self.automaton.forced(place.state).text
+        if len(forced) > 1:
+            after = scan.after(names, forced)
+            if not isinstance(after, int) and after.open[: len(names.open)] != names.open:
+                return True
+        if not place.names.is_next:
+            end = scan.any_end
+            leads_on = self.automaton.step(place.state, end) != DEAD
+        else:
+            end = scan.any_name
+            step, state = self.automaton.step, place.state
+            leads_on = step(state, end) != DEAD or step(state, b" " + end) != DEAD
+        return leads_on and name.text + end not in name.said
+
+    def _scan_of(self, place: Place) -> NameScan:
+        return self._whole or self._scans[self.levels.front(place.state).text]
+
+    def next_item(self, place: Place) -> NextItem | None:
+        """The item that begins here, perhaps behind blanks, if it may be one that was said."""
+        if not place.frames:
+            return None
+        blanks, items = self._next_items(place.state)
+        for level, ways in items.items():
+            if level < len(place.frames) and place.frames[level].said.texts:
+                return NextItem(level, blanks, ways)
+        return None
+
+    def _next_items(self, state: State) -> tuple[bytes, dict[int, list[Expression]]]:
+        """The blanks before the items that may begin next, and by level what they may be."""
+        known = self._next.get(state)
+        if known is None:
+            blanks, items = b"", self.levels.front(state).items
+            forced = self.automaton.forced(state).text if not items else b""
+            if forced and forced[0] in _BLANKS:
+                blanks = forced[: len(forced) - len(forced.lstrip(_BLANKS))]
+                items = self.levels.front(self.automaton.step(state, blanks)).items
+            known = self._next[state] = blanks, items
+        return known
+
+    def ending_of_name(self, place: Place) -> Ending | None:
+        """What is left of the name that ``place`` is in, or in front of; None where a choice of
+        something else comes before it."""
+        scan = self._scan_of(place)
+        opening, state = b"", place.state
+        if place.names.is_next and not scan.notation.bare_names:
+            opening, state = self._behind_quote(state, scan.notation.quote)
+            if state == DEAD:
+                return None
+        bare = scan.notation.bare_names
+        quote, behind = (b"", b":") if bare else (scan.notation.quote, b"")
+        rest = self.automaton.expression(state)
+        return Ending(self._names[scan.end], opening, rest, quote, behind)
+
+    def _behind_quote(self, state: State, quote: bytes) -> tuple[bytes, State]:
+        """The way to behind the quote of the next name, and the state there, or ``DEAD``.
+
+        Where blanks may come before it they are left out.
+        """
+        known = self._openings.get(state)
+        if known is None:
+            blanks, here = b"", state
+            after = self.automaton.step(here, quote)
+            while after == DEAD:
+                blank = self.automaton.forced(here).text[:1]
+                if not blank or blank not in _BLANKS:
+                    break
+                blanks, here = blanks + blank, self.automaton.step(here, blank)
+                after = self.automaton.step(here, quote)
+            known = self._openings[state] = blanks + quote, after
+        return known
+
+    def only(self, place: Place, texts: Sequence[bytes], whole: bytes | None = None) -> Place:
+        """``place`` without the answers that neither go on with one of ``texts`` nor are ``whole``.
+
+        What may follow keeps its marks. Raises ``RejectedToken`` where no answer is left.
+        """
+        pool, here = self.automaton.pool, self.automaton.expression(place.state)
+        left = pool.drawn(here, [text for text in texts if self._leads_on(place, text)])
+        if whole is not None:
+            left = pool.union((pool.literal(whole), left))
+        if left == pool.empty:
+            raise RejectedToken(f"none of {texts!r} can follow here")
+        state = self.automaton.state(left)
+        begun = self.levels.front(state).begun if self.has_items else ()
+        return replace(place, state=state, frames=place.frames[: len(begun)], begun=begun)
+
+    def left(self, place: Place, choice: Choice) -> Choice | None:
+        """Those of the ways that still lead from ``place`` to an answer; None where none does.
+
+        Costs a walk along each of their texts, where anything was said.
+        """
+        said = [*(frame.said for frame in place.frames), *place.names.open]
+        if not any(each and each.texts for each in said) and not any(place.begun):
+            return choice
+        numbers: list[int] = []
+        ways: list[Way] = []
+        for number, way in enumerate(choice.ways):
+            texts = tuple([text for text in way.texts if self._leads_on(place, text)])
+            ends = way.ends_answer and self._leads_on(place, way.text)
+            if texts or ends:
+                numbers.append(number)
+                ways.append(replace(way, texts=texts, ends_answer=ends))
+        if ways == [*choice.ways]:
+            return choice
+        return replace(choice, ways=tuple(ways), of=tuple(numbers)) if ways else None
+
+    def _leads_on(self, place: Place, text: bytes) -> bool:
+        try:
+            return self.advance(place, text) is not None
+        except Repeated:
+            return False
+
+    def repeats(self, place: Place, begins: Callable[[bytes], bool]) -> Iterator[bytes]:
+        """Texts that repeat something from ``place``, whatever comes behind them; not all of them.
+
+        Those along what was said, where that is not much, with which some token ``begins``.
+        """
+        said: dict[bytes, None] = {}
+        few = False
+        if (item := self.next_item(place)) is not None:
+            texts = place.frames[item.level].said.texts
+            said |= dict.fromkeys([item.blanks + text for text in texts])
+            few = self.items.count(self.automaton.pool.union(item.ways), _FEW) < _FEW
+        for level in place.near:
+            said |= dict.fromkeys(place.frames[level].rests)
+            few = few or self.items.count(self.levels.rest(place.state, level), _FEW) < _FEW
+        name, ending = place.names.near, None
+        if name is not None and (ending := self.ending_of_name(place)) is not None:
+            blanks, end = ending.opening[: -len(ending.quote) or None], ending.behind
+            said |= dict.fromkeys([blanks + rest + end for rest in name.rests])
+            few = few or ending.counting.count(ending.rest, _FEW) < _FEW
+        if len(said) > _MOST_ALONG:
+            return
+        if few:  # a beginning of what was said may have no other end
+            said |= {rest[:size]: None for rest in [*said] for size in range(1, len(rest))}
+        live = self.automaton.derivatives.live_row
+        for text in filter(begins, filter(None, said)):
+            try:
+                after = self.advance(place, text)
+            except Repeated as repeated:
+                yield text[: repeated.length]
+                continue
+            if after is not None:  # it may go on, and not end
+                plain = self.automaton.step(place.state, text)
+                rows = [live(self.automaton.expression(each)) for each in (plain, after.state)]
+                ends, goes_on = (sum(bits for bits, _ in row) for row in rows)
+                yield from (text + BYTES[byte] for byte in _bytes_of(ends & ~goes_on))
+
+    def narrow(self, place: Place) -> ByteSet:
+        """The next bytes after which an item or a name may yet be one that was said.
+
+        All other bytes of a class of the row lead to the same.
+        """
+        found: set[int] = set()
+        for level in place.near:
+            found |= place.frames[level].next_bytes()
+        name = place.names.near
+        if name is not None:
+            found |= {*name.next_bytes(), *b'"\\:', *_BLANKS}
+        return sum(1 << byte for byte in found)
+
+    def away(self, start: Place) -> tuple[bytes, Place] | None:
+        """The way from ``start`` to where no item or name may be one that was said, on which the
+        shortest completion begins, one byte at least; None where there is none."""
+        automaton = self.automaton
+        length, row = automaton.length, automaton.derivatives.live_row
+        waiting: list[tuple[int, int, int, bytes, Place]] = [(0, 0, 0, b"", start)]
+        order = 0
+        while waiting:
+            _, _, _, way, place = heapq.heappop(waiting)
+            if way and not place.is_near:
+                return way, place
+            narrow = self.narrow(place)
+            for members, _ in row(automaton.expression(place.state)):
+                rest = members & ~narrow
+                for byte in [
+                    *_bytes_of(members & narrow),
+                    *([preferred_byte(rest)] if rest else ()),
+                ]:
+                    try:
+                        after = self.step(place, byte)
+                    except Repeated:
+                        continue
+                    if after is None:
+                        continue
+                    size = len(way) + 1
+                    bound = size + length(after.state)
+                    if bound < INFINITE:
+                        order -= 1
+                        entry = (bound, -size, order, way + BYTES[byte], after)
+                        heapq.heappush(waiting, entry)
+        return None
+
+
+def _bytes_of(bits: ByteSet) -> list[int]:
+    found = []
+    while bits:
+        lowest = bits & -bits
+        found.append(lowest.bit_length() - 1)
+        bits ^= lowest
+    return found

@@ -1,0 +1,154 @@
+"""Completions that repeat nothing, and how long they are at most."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from app.constraint.distinct.places import Place, Places, Repeated
+from app.constraint.language.counting import Counting
+from app.constraint.language.expressions import INFINITE, Expression
+
+_ROUND = 16
+"""Counts up to a power of this are looked up as that power."""
+
+_MOST_TRIED = 8
+"""Strings that are tried in vain, of those that another place began with."""
+
+_Sources = dict[int, Iterator[bytes]]
+"""Strings that have not been taken since the completion began, shortest first: items, by what they
+are, and names, by the containers around them."""
+
+
+class Plans:
+    """Completions of the places of one automaton. One thread at a time."""
+
+    def __init__(self, places: Places) -> None:
+        self._places = places
+        self._automaton = places.automaton
+        self._pool = places.automaton.pool
+        self._strings = places.items
+        self._extra: dict[tuple[Expression, int], int] = {}
+
+    def is_plain(self, place: Place) -> bool:
+        """Whether the shortest completion of the state of ``place`` repeats nothing."""
+        pool = self._pool
+        if pool.needed_names or pool.items_are_needed or place.is_near:
+            return False
+        return self._places.next_item(place) is None
+
+    def bound(self, place: Place) -> int:
+        """Bytes that surely suffice to finish the answer; ``INFINITE`` where that is not plain."""
+        places, near, name = self._places, place.near, place.names.near
+        length = self._automaton.length(place.state)
+        if len(near) + (name is not None) > 1 or self._pool.items_vary:
+            return INFINITE
+        if near:
+            rest = places.levels.rest(place.state, near[0])
+            length += self._longer(self._strings, rest, place.frames[near[0]].near)
+        elif name is not None:
+            ending = places.ending_of_name(place)
+            if ending is None:
+                return INFINITE
+            length += self._longer(ending.counting, ending.rest, name.near)
+        said = max([len(frame.said.texts) for frame in place.frames], default=0)
+        if self._pool.items_are_needed or said:
+            count = 1 + (length // 2 if self._pool.items_are_needed else 0)
+            length += count * self._longest(places.levels.items, said + count)
+        if self._pool.needed_names:
+            said = max([len(each.texts) for each in place.names.open if each], default=0)
+            count = 1 + length // 4
+            length += count * self._longest(self._pool.needed_names, said + count)
+        return length
+
+    def _longest(self, strings: Iterable[Expression], number: int) -> int:
+        return max([self._longer(self._strings, each, number) for each in strings], default=0)
+
+    def _longer(self, counting: Counting, strings: Expression, number: int) -> int:
+        """Bytes by which one of ``strings`` gets longer, at most, where ``number`` of them may not
+        be repeated."""
+        size = 1
+        while size <= number:
+            size *= _ROUND
+        known = self._extra.get((strings, size))
+        if known is None:
+            wanted = counting.count(strings, size + 1)
+            known = self._extra[strings, size] = counting.longer(strings, wanted)
+        return known
+
+    def completion(self, place: Place) -> bytes | None:
+        """A short completion of ``place``, None where none is found.
+
+        The state's own one up to an item or a name that may be one that was said; the shortest that
+        is not; and so on.
+        """
+        sources: _Sources = {}
+        done, text, position = bytearray(), self._automaton.shortest(place.state), 0
+        while True:
+            if place.is_near or self._places.next_item(place) is not None:
+                found = self._fresh(place, sources) or self._places.away(place)
+                if found is None:
+                    return None
+                done += found[0]
+                place = found[1]
+                if text.startswith(found[0], position):
+                    position += len(found[0])
+                else:
+                    text, position = self._automaton.shortest(place.state), 0
+                continue
+            if position == len(text):
+                return bytes(done)
+            after = self._places.step(place, text[position])
+            assert after is not None, "a completion that does not complete"
+            done.append(text[position])
+            place = after
+            position += 1
+
+    def _fresh(self, place: Place, sources: _Sources) -> tuple[bytes, Place] | None:
+        """A short item or name that begins here and was not said, and the place behind it.
+
+        None where that takes a search.
+        """
+        places, item, name = self._places, None, place.names.near
+        counting, opening, quote = self._strings, b"", b""
+        if not place.is_near:
+            item = places.next_item(place)
+            assert item is not None
+            if len(item.ways) > 1:  # it may matter which of them comes
+                return None
+            opening, key, said = item.blanks, item.ways[0], place.frames[item.level].said
+            rest = key
+            for blank in opening:
+                after = places.step(place, blank)
+                assert after is not None
+                place = after
+        else:
+            ending = places.ending_of_name(place) if place.names.is_next else None
+            if ending is None or name is None or place.near:
+                return None
+            key, said, rest = ~len(place.names.open), name.said, ending.rest
+            counting, opening, quote = ending.counting, ending.opening, ending.quote
+        if key not in sources:
+            sources[key] = counting.strings(rest)
+        tried = 0
+        for text in sources[key]:
+            if quote + text in said:
+                continue
+            if item is None:
+                after = self._advanced(place, opening + text)
+            elif self._pool.regular[rest]:
+                after = places.behind_item(place, item.level, text)
+            else:
+                after = self._advanced(place, text)
+            if after is not None:
+                return opening + text, after
+            tried += 1
+            if tried > _MOST_TRIED:
+                break
+        del sources[key]
+        return None
+
+    def _advanced(self, place: Place, text: bytes) -> Place | None:
+        try:
+            return self._places.advance(place, text)
+        except Repeated:
+            return None
