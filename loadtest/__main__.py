@@ -2,11 +2,14 @@
 
     python -m loadtest run --url http://127.0.0.1:8000 --workload character --clients 1 8 32
     python -m loadtest compare --server leapjson --server vllm --model-folder MODEL --baseline vllm
+    python -m loadtest bfcl --url http://127.0.0.1:8000
     python -m loadtest workloads
 
 ``run`` measures one server, ``compare`` several, in turn within one run, and prints how many times
-better than the baseline each is. Every answer is checked. Tables go to the terminal; ``--out``
-takes a folder for two CSV files, one JSON file and one page with plots.
+better than the baseline each is. ``bfcl`` asks all questions of the Berkeley Function-Calling
+Leaderboard's parts once, at temperature 0, one server or several. Every answer is checked. Tables
+go to the terminal; ``--out`` takes a folder for two CSV files, one JSON file and one page with
+plots.
 """
 
 from __future__ import annotations
@@ -23,12 +26,13 @@ from pathlib import Path
 
 from loadtest.dialects import DIALECTS
 from loadtest.drive import Closed, Load, Open
-from loadtest.measure import Plan, measure
+from loadtest.measure import MOST_REQUESTS, Plan, measure
 from loadtest.peers import NotInstalled
 from loadtest.report import Report, report, write
 from loadtest.tables import ratio_table, summary_table, wrong_answers
 from loadtest.targets import Arm, arm, target
 from loadtest.workloads import DESCRIPTIONS, Workload, workload
+from loadtest.workloads.bfcl import PARTS
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -84,21 +88,35 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--dialect", choices=DIALECTS, help="how it is told about constraints")
     run.add_argument("--body", type=json.loads, default={}, help="JSON: fields of every request")
     compare = commands.add_parser("compare", help="measure several servers in turn")
-    compare.add_argument(
-        "--server", action="append", required=True, metavar="NAME[=TARGET]",
+    bfcl = commands.add_parser("bfcl", help="how many calls of functions are right")
+    bfcl.add_argument("--url", help="the server, without --server; by default one is started")
+    for each in (compare, bfcl):
+        _add_servers(each)
+    for each in (run, compare, bfcl):
+        _add_common(each)
+    bfcl.set_defaults(
+        workload=[f"bfcl:{part}" for part in PARTS],
+        clients=[1],
+        requests=MOST_REQUESTS,
+        repeats=1,
+        temperature=0.0,
+    )
+    return parser
+
+
+def _add_servers(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--server", action="append", default=[], metavar="NAME[=TARGET]",
         help="a URL, 'leapjson', or a peer that is started; a name alone is its own target",
     )  # fmt: skip
-    compare.add_argument("--baseline", help="the server others are compared with; the last one")
+    parser.add_argument("--baseline", help="the server others are compared with; the last one")
     for option, metavar, text in (
         ("--dialect", "NAME=DIALECT", "how a server is told about constraints"),
         ("--body", "NAME=JSON", "fields of every request to a server"),
         ("--setting", "NAME=KEY=VALUE", "a LEAPJSON_ variable of a server that is started"),
         ("--instead", "NAME=WORKLOAD", "what a server is measured with in place of --workload"),
     ):
-        compare.add_argument(option, action="append", default=[], metavar=metavar, help=text)
-    for each in (run, compare):
-        _add_common(each)
-    return parser
+        parser.add_argument(option, action="append", default=[], metavar=metavar, help=text)
 
 
 def _add_common(parser: argparse.ArgumentParser) -> None:
@@ -113,7 +131,7 @@ def _add_common(parser: argparse.ArgumentParser) -> None:
     add("--temperature", type=float, default=1.0)
     add("--seed", type=int, default=0)
     add("--model", help="what requests name; by default the first model that a server lists")
-    add("--model-folder", type=Path, help="what servers that are started serve")
+    add("--model-folder", type=Path, help="what servers that are started serve, or a GGUF file")
     add("--one-at-a-time", action="store_true", help="start a server for each turn, then stop it")
     add("--api-key", default=os.environ.get("OPENAI_API_KEY"), help="or OPENAI_API_KEY")
     add("--out", type=Path, help="folder for CSV, JSON and a page")
@@ -124,8 +142,13 @@ def _arms(options: argparse.Namespace) -> list[Arm]:
     if options.command == "run":
         where = target(options.url or "leapjson")
         return [arm("server", where, options.dialect, body=options.body)]
-    servers = dict(_split(each) for each in options.server)
-    if len(servers) < len(options.server):
+    given = options.server
+    if options.command == "bfcl" and not given:
+        given = [f"server={options.url or 'leapjson'}"]
+    servers = dict(_split(each) for each in given)
+    if not servers:
+        raise ValueError("name what is compared: --server leapjson --server NAME=URL")
+    if len(servers) < len(given):
         raise ValueError("two servers have one name; give them names: --server NAME=TARGET")
     dialects, bodies, instead, settings = (
         _by_name(given, servers, option)

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from loadtest.checks import Call, Content, Verdict, verdict
 from loadtest.connection import Exchange
-from loadtest.requests import Constraint
+from loadtest.requests import Request
 
 Outcome = Verdict | Literal["refused", "failed"]
 """``refused`` is a 4xx status, ``failed`` any other lack of an answer."""
@@ -34,6 +34,9 @@ class Answer:
     forward_passes: int | None = None
     leapt: int | None = None
     drafted: int | None = None
+    right: int | None = None
+    """How many of ``parts`` are right; None where nobody knows what would be."""
+    parts: int = 0
     text: str = ""
     detail: str = ""
     """What a refused or failed request got to hear."""
@@ -44,32 +47,35 @@ class Answer:
         return self.outcome not in ("refused", "failed")
 
 
-def failed(task: str, seconds: float, why: str) -> Answer:
-    return Answer(task, "failed", seconds, detail=why)
+def failed(request: Request, seconds: float, why: str, outcome: Outcome = "failed") -> Answer:
+    right = 0 if request.expected is not None else None
+    parts = request.expected.right(Content("", (), None))[1] if request.expected else 0
+    return Answer(request.task, outcome, seconds, right=right, parts=parts, detail=why)
 
 
-def read_answer(task: str, constraint: Constraint | None, due: float, exchange: Exchange) -> Answer:
+def read_answer(request: Request, due: float, exchange: Exchange) -> Answer:
     """Judge a whole exchange. Called when no clock runs: parsing and judging take time."""
     seconds = exchange.ended - due
     if exchange.status != 200:
         outcome: Outcome = "refused" if 400 <= exchange.status < 500 else "failed"
         detail = f"{exchange.status} {exchange.body[:300].decode(errors='replace')}"
-        return Answer(task, outcome, seconds, detail=detail)
+        return failed(request, seconds, detail, outcome)
     stream = _Stream()
     try:
         for moment, event in _events(exchange):
             stream.take(moment, event)
     except (ValueError, KeyError, TypeError) as error:
-        return failed(task, seconds, f"not a stream of chunks: {error!r}")
+        return failed(request, seconds, f"not a stream of chunks: {error!r}")
     if stream.error is not None or stream.finish_reason is None:
-        return failed(task, seconds, stream.error or "the stream broke off")
+        return failed(request, seconds, stream.error or "the stream broke off")
     times, usage = stream.times, stream.usage
     details = usage.get("completion_tokens_details") or {}
     content = stream.content()
     text = content.text or json.dumps([(call.name, call.arguments) for call in content.calls])
+    right, parts = (None, 0) if request.expected is None else request.expected.right(content)
     return Answer(
-        task,
-        verdict(constraint, content),
+        request.task,
+        verdict(request.constraint, content),
         seconds,
         first=times[0] - due if times else None,
         gaps=tuple(after - before for before, after in pairwise(times)),
@@ -78,6 +84,8 @@ def read_answer(task: str, constraint: Constraint | None, due: float, exchange: 
         forward_passes=details.get("forward_passes"),
         leapt=details.get("leapt_tokens"),
         drafted=details.get("drafted_tokens"),
+        right=right,
+        parts=parts,
         text=text,
     )
 

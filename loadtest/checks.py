@@ -57,9 +57,9 @@ def _holds(constraint: Constraint, content: Content) -> bool:
             return _is_valid(content.text, schema)
         case Pattern(pattern):
             return re.fullmatch(pattern, content.text) is not None
-        case Tools(functions):
+        case Tools(functions, parallel):
             parameters = {each["name"]: each["parameters"] for each in functions}
-            return bool(content.calls) and all(
+            return (len(content.calls) > 0 if parallel else len(content.calls) == 1) and all(
                 call.name in parameters and _is_valid(call.arguments, parameters[call.name])
                 for call in content.calls
             )

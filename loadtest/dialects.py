@@ -1,17 +1,25 @@
 """How each kind of server is told about a constraint.
 
 A dialect makes the body of ``POST /v1/chat/completions`` from a ``Request``. All of them stream
-and ask for the usage at the end of the stream.
+and ask for the usage at the end of the stream. Those that end in ``-json`` ask for calls as JSON in
+the answer's text: the same task for servers that hold a model to a schema and do not bring one to
+call that was not taught to.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
-from loadtest.requests import Constraint, Pattern, Request, Schema, Tools
+from app.answer.formats import PLAIN, ChatFormat
+from app.answer.prompt import Conversation, prepare
+from app.answer.tools import MOST_CALLS, FunctionTool
+from loadtest.checks import Call, Content
+from loadtest.requests import Constraint, Expected, Pattern, Request, Schema, Tools
+from loadtest.schemas import strict_object
 
 Fields = dict[str, Any]
 
@@ -29,6 +37,13 @@ class Dialect:
     pattern: Callable[[str], Fields] | None = None
     ignores_end: bool = False
     """Knows ``ignore_eos``."""
+    calls_in_text: bool = False
+
+    def asked(self, request: Request) -> Request:
+        """``request`` as the server is asked, and its answer judged."""
+        if self.calls_in_text and isinstance(request.constraint, Tools):
+            return _in_text(request, request.constraint)
+        return request
 
     def body(self, request: Request, model: str, seed: int, temperature: float) -> Fields:
         """The request's JSON. Raises ``UnsupportedConstraintError``."""
@@ -51,9 +66,10 @@ class Dialect:
         match constraint:
             case Schema(schema):
                 return self.schema(schema)
-            case Tools(functions):
+            case Tools(functions, parallel):
                 tools = [{"type": "function", "function": dict(each)} for each in functions]
-                return {"tools": tools, "tool_choice": "required"}
+                fields: Fields = {"tools": tools, "tool_choice": "required"}
+                return fields if parallel else {**fields, "parallel_tool_calls": False}
             case Pattern(pattern):
                 if self.pattern is None:
                     raise UnsupportedConstraintError(
@@ -72,11 +88,52 @@ def _llama_cpp_schema(schema: Mapping[str, Any]) -> Fields:
     return {"response_format": {"type": "json_object", "schema": dict(schema)}}
 
 
+@dataclass(frozen=True, slots=True)
+class _CallsInText:
+    """What was expected of calls, of an answer that has them in its text."""
+
+    expected: Expected
+
+    def right(self, content: Content) -> tuple[int, int]:
+        try:
+            calls = [
+                Call(each["name"], json.dumps(each["arguments"]))
+                for each in json.loads(content.text)["tool_calls"]
+            ]
+        except (ValueError, TypeError, KeyError):
+            calls = []
+        return self.expected.right(replace(content, calls=calls))
+
+
+def _in_text(request: Request, tools: Tools) -> Request:
+    """Behind the system message in which our server tells of tools where no template does."""
+    functions = [
+        FunctionTool(each["name"], each.get("description"), each["parameters"])
+        for each in tools.functions
+    ]
+    told = prepare(Conversation(request.messages, functions), ChatFormat(tools=PLAIN))
+    expected = None if request.expected is None else _CallsInText(request.expected)
+    return replace(
+        request, messages=told.messages, constraint=_schema_of_calls(tools), expected=expected
+    )
+
+
+def _schema_of_calls(tools: Tools) -> Schema:
+    calls = [
+        strict_object({"name": {"const": each["name"]}, "arguments": each["parameters"]})
+        for each in tools.functions
+    ]
+    most = MOST_CALLS if tools.parallel else 1
+    called = {"type": "array", "items": {"anyOf": calls}, "minItems": 1, "maxItems": most}
+    return Schema(strict_object({"tool_calls": called}))
+
+
 DIALECTS: Mapping[str, Dialect] = MappingProxyType(
     {
         dialect.name: dialect
         for dialect in (
             Dialect("openai", _openai_schema),
+            Dialect("openai-json", _openai_schema, calls_in_text=True),
             Dialect(
                 "leapjson",
                 _openai_schema,
@@ -91,6 +148,7 @@ DIALECTS: Mapping[str, Dialect] = MappingProxyType(
             ),
             Dialect("sglang", _openai_schema, lambda pattern: {"regex": pattern}, ignores_end=True),
             Dialect("llama.cpp", _llama_cpp_schema, ignores_end=True),
+            Dialect("llama.cpp-json", _llama_cpp_schema, ignores_end=True, calls_in_text=True),
         )
     }
 )

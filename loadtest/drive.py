@@ -66,8 +66,8 @@ class _Sent:
 
     def read(self) -> Answer:
         if isinstance(self.exchange, NoAnswerError):
-            return failed(self.request.task, self.ended - self.due, str(self.exchange))
-        return read_answer(self.request.task, self.request.constraint, self.due, self.exchange)
+            return failed(self.request, self.ended - self.due, str(self.exchange))
+        return read_answer(self.request, self.due, self.exchange)
 
 
 def prepared(request: Request, fields: dict[str, object]) -> Prepared:

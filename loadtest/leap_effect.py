@@ -23,7 +23,7 @@ import jsonschema
 from loadtest.server import running_server
 from loadtest.tables import table
 from tools.demo_model.corpus import Example, Kind, examples
-from tools.demo_model.evaluate import agreeing, fields
+from tools.demo_model.records import agreeing, fields
 
 CLIENTS = 16
 KINDS: tuple[Kind, ...] = (

@@ -29,7 +29,8 @@ from loadtest.workloads import Nonces, Workload
 _SHARED_OFFSET = 1_200_000
 """Between the numbers of arms that share a server: texts in rotation stay the same, generated
 documents do not, so that no arm finds the other's prompts in the prefix cache."""
-_ROUND_OFFSET = 1_200
+MOST_REQUESTS = 1_200
+"""Of a round."""
 _WARM_UP_CLIENTS = 8
 
 
@@ -42,7 +43,8 @@ class Plan:
     loads: Sequence[Load]
     repeats: int
     requests: int
-    """Of each round; a closed loop has at least two for each client."""
+    """Of each round; a closed loop has at least two for each client, and a workload that ends has
+    no more than it has."""
     warm_up: int
     """Requests to each arm and workload before it is first measured."""
     run: str
@@ -184,7 +186,7 @@ class Measurement:
             return
         cell = Cell(workload.name, load)
         mine = arm.instead or workload
-        size = self._plan.size(load)
+        size = min(self._plan.size(load), getattr(mine, "size", MOST_REQUESTS))
         try:
             if (arm.name, workload.name) not in self._warm:
                 self._warm_up(arm, site, mine)
@@ -223,7 +225,7 @@ class Measurement:
         """No number twice on a server: not by loads, repetitions, nor arms that share it."""
         sharing = [each.name for each in self._plan.arms if each.target == arm.target]
         rounds = 1 + load * self._plan.repeats + repeat
-        start = sharing.index(arm.name) * _SHARED_OFFSET + rounds * _ROUND_OFFSET
+        start = sharing.index(arm.name) * _SHARED_OFFSET + rounds * MOST_REQUESTS
         return range(start, start + size)
 
     def _prepare(
@@ -234,7 +236,7 @@ class Measurement:
         requests = []
         for number in numbers:
             nonce = self._nonces.nonce(arm.name, place, number) if fresh else ""
-            request = workload.request(number, nonce)
+            request = arm.dialect.asked(workload.request(number, nonce))
             seed = plan.seed + number % _SHARED_OFFSET
             body = arm.dialect.body(request, site.model, seed, plan.temperature)
             requests.append(prepared(request, {**body, **arm.body}))

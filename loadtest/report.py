@@ -18,7 +18,7 @@ from loadtest.summary import Comparison, Summary, comparisons, summaries
 
 _ANSWER_FIELDS = (
     "workload", "load", "arm", "repeat", "number", "task", "outcome", "seconds", "first",
-    "tokens", "forward_passes", "leapt", "drafted", "detail",
+    "tokens", "forward_passes", "leapt", "drafted", "right", "parts", "text", "detail",
 )  # fmt: skip
 
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from loadtest.checks import Content
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +29,18 @@ class Tools:
     """The answer is one call or more of ``functions`` (OpenAI's function objects)."""
 
     functions: Sequence[Mapping[str, Any]]
+    parallel: bool = True
+    """Whether it may be more than one."""
 
 
 Constraint = Schema | Pattern | Tools
+
+
+class Expected(Protocol):
+    """The right answer, where there is one."""
+
+    def right(self, content: Content) -> tuple[int, int]:
+        """How many parts of ``content`` are right, and of how many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,3 +53,4 @@ class Request:
     max_tokens: int
     exact_length: bool = False
     """Generate all of ``max_tokens``, past an end of sequence; for servers that can."""
+    expected: Expected | None = None

@@ -47,6 +47,9 @@ class Summary:
     arm: str
     rounds: int
     outcomes: dict[Outcome, int]
+    right: int | None
+    """Parts of all answers that are right (calls, fields), of ``parts``; None: nobody knows."""
+    parts: int
     latency: Distribution | None
     """From when a request was due until its last byte, of answers right or wrong."""
     first_token: Distribution | None
@@ -72,8 +75,10 @@ class Summary:
 
 
 def summarize(cell: Cell, arm: str, rounds: Sequence[MeasuredRound]) -> Summary:
-    answers = [answer for each in rounds for answer in each.answers if answer.complete]
-    everything = Counter(answer.outcome for each in rounds for answer in each.answers)
+    everything = [answer for each in rounds for answer in each.answers]
+    outcomes = Counter(answer.outcome for answer in everything)
+    answers = [answer for answer in everything if answer.complete]
+    right = [answer.right for answer in everything if answer.right is not None]
     passes = [forward_passes(each.counts) for each in rounds]
     known = [value for value in passes if value is not None]
     return Summary(
@@ -81,7 +86,9 @@ def summarize(cell: Cell, arm: str, rounds: Sequence[MeasuredRound]) -> Summary:
         load=str(cell.load),
         arm=arm,
         rounds=len(rounds),
-        outcomes={name: everything[name] for name in OUTCOMES},
+        outcomes={name: outcomes[name] for name in OUTCOMES},
+        right=sum(right) if right else None,
+        parts=sum(answer.parts for answer in everything),
         latency=distribution(answer.seconds for answer in answers),
         first_token=distribution(a.first for a in answers if a.first is not None),
         gap=distribution(gap for answer in answers for gap in answer.gaps),

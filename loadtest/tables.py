@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from loadtest.summary import Comparison, Distribution, Ratio, Summary
 
 SUMMARY_COLUMNS = (
-    "workload", "load", "server", "valid of", "latency s", "95%", "99%", "first token ms", "99%",
-    "gap ms", "99%", "valid/s", "tokens/s", "tokens", "leapt", "drafted", "passes",
-    "server's passes",
+    "workload", "load", "server", "valid of", "right of", "latency s", "95%", "99%",
+    "first token ms", "99%", "gap ms", "99%", "valid/s", "tokens/s", "tokens", "leapt", "drafted",
+    "passes", "server's passes",
 )  # fmt: skip
 RATIO_COLUMNS = (
     "workload", "load", "server", "latency", "first token", "valid answers/s", "tokens/s",
@@ -33,6 +33,7 @@ def summary_cells(each: Summary) -> list[str]:
         each.load,
         each.arm,
         f"{each.outcomes['valid']} of {total}",
+        "" if each.right is None else f"{each.right} of {each.parts}",
         *(_time(each.latency, name, 1, 2) for name in ("p50", "p95", "p99")),
         *(_time(each.first_token, name, 1e3, 1) for name in ("p50", "p99")),
         *(_time(each.gap, name, 1e3, 1) for name in ("p50", "p99")),

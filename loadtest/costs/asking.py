@@ -12,6 +12,7 @@ import httpx
 
 from loadtest.answers import read_answer
 from loadtest.connection import Connection
+from loadtest.requests import Request
 from loadtest.targets import served_model
 
 TIMEOUT = 120.0
@@ -51,7 +52,7 @@ class Client:
 
 async def _first_token(connection: Connection, path: str, body: bytes) -> float:
     exchange = await connection.post(path, body, TIMEOUT)
-    answer = read_answer("", None, exchange.sent, exchange)
+    answer = read_answer(Request("", (), None, 0), exchange.sent, exchange)
     if answer.outcome == "refused":
         raise RefusedError(answer.detail)
     if answer.first is None:

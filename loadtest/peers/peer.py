@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from app.core.model_name import is_gguf
 from loadtest.installing import NotInstalled, run
 from loadtest.peers import environments
 from loadtest.peers.environments import FOLDER, HERE
@@ -96,7 +97,8 @@ class Peer:
             yield url
 
     def converted(self, model: Path) -> Path:
-        """The model in the peer's format; converted where the weights are newer.
+        """The model in the peer's format; converted where the weights are newer. A GGUF file is
+        llama.cpp's own.
 
         Raises ``NotInstalled``.
         """
@@ -105,6 +107,8 @@ class Peer:
         if self.conversion is None:
             return model
         target = model / self.conversion.target
+        if is_gguf(model.name) and is_gguf(target.name):
+            return model
         weights = model / "model.safetensors"
         if not target.exists() or target.stat().st_mtime < weights.stat().st_mtime:
             python = FOLDER / self.environment / "bin" / "python"

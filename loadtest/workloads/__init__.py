@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from loadtest.workloads.base import Nonces, Workload
+from loadtest.workloads.bfcl import function_calls
 from loadtest.workloads.extraction import LongDocument, ShortTexts
 from loadtest.workloads.lmsys import Coordinates, FreeText, character, city
 from loadtest.workloads.maskbench import maskbench
@@ -70,8 +71,10 @@ DESCRIPTIONS: Mapping[str, str] = MappingProxyType(
 
 
 def workload(asked: str) -> Workload:
-    """The workload of a name. Raises ValueError for an unknown one."""
+    """The workload of a name, or ``bfcl:PART``. Raises ValueError for an unknown one."""
     name, _, argument = asked.partition(":")
+    if name == "bfcl":
+        return function_calls(asked, argument)
     if name in _WITH_ARGUMENT:
         build, default, _ = _WITH_ARGUMENT[name]
         return build(asked, int(argument) if argument else default)

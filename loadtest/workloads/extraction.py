@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import random
 from dataclasses import dataclass
 from functools import cache
 from itertools import islice
 from typing import Any
 
+from loadtest.checks import Content
 from loadtest.requests import Request, Schema
 from loadtest.schemas import distinct, strict_object
 from loadtest.workloads.base import DEFAULT_MAX_TOKENS
 from tools.demo_model.corpus import Example, Kind, examples
+from tools.demo_model.records import agreeing, fields
 
 _KINDS: tuple[Kind, ...] = ("contact", "invoice", "event", "review", "city", "notes")
 _PER_KIND = 200
@@ -38,8 +41,26 @@ class ShortTexts:
         example = _held_out(kind)[number // len(_KINDS) % _PER_KIND]
         schema: Any = example.schema
         return Request(
-            kind, example.messages, Schema(distinct(schema, nonce)), max_tokens=DEFAULT_MAX_TOKENS
+            kind,
+            example.messages,
+            Schema(distinct(schema, nonce)),
+            max_tokens=DEFAULT_MAX_TOKENS,
+            expected=None if nonce else Fields(example.answer),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """An ``Expected``: each field of ``answer`` counts."""
+
+    answer: Any
+
+    def right(self, content: Content) -> tuple[int, int]:
+        expected = fields(self.answer)
+        try:
+            return agreeing(expected, fields(json.loads(content.text))), len(expected)
+        except ValueError:
+            return 0, len(expected)
 
 
 @cache

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import jinja2
@@ -108,12 +109,31 @@ def test_a_template_without_tools_is_told_of_them_in_its_system_message() -> Non
     assert given.tools is None
     system = given.messages[0]["content"]
     assert system.startswith("Be brief.\n\n")
-    assert '"name": "weather", "description": "Tells the weather."' in system
+    assert '{"name":"weather","description":"Tells the weather.","parameters":{' in system
     assert PLAIN.heads()[0] in system
     assert prepared(templates.CHATML, exchange(call())[1:]).messages[0]["role"] == "system"
     assert prepared(templates.CHATML, [{"role": "user", "content": "?"}], ()).messages == [
         {"role": "user", "content": "?"}
     ]
+
+
+def test_functions_are_told_without_what_the_mask_sees_to() -> None:
+    parameters = {
+        "type": "object",
+        "properties": {"city": {"type": "string", "title": "City", "description": "In German."}},
+        "required": ["city"],
+        "additionalProperties": False,
+    }
+    asked = Conversation(exchange(), [FunctionTool("weather", "Sun, rain.", parameters)])
+    format = detect(templates.CHATML, ())
+    system = prepare(asked, format).messages[0]["content"]
+    assert system.splitlines()[3] == (
+        '{"name":"weather","description":"Sun, rain.","parameters":{"type":"object",'
+        '"properties":{"city":{"type":"string","description":"In German."}}}}'
+    )
+    trained = replace(format, reads_schemas=False)
+    whole = {"name": "weather", "description": "Sun, rain.", "parameters": parameters}
+    assert prepare(asked, trained).messages[0]["content"].splitlines()[3] == json.dumps(whole)
 
 
 def test_calls_in_the_history_are_written_as_the_answer_would_write_them() -> None:

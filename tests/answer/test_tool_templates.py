@@ -195,7 +195,7 @@ def test_a_template_that_shows_no_tools_has_a_message_that_does_in_the_models_ow
     assert given.tools is None
     system = given.messages[0]["content"]
     assert "<｜tool▁sep｜>NAME\n```json\n{ARGUMENTS}\n```<｜tool▁call▁end｜>" in system
-    assert '"name": "stop-clock"' in system
+    assert '"name":"stop-clock"' in system
 
 
 def test_arguments_are_text_for_templates_that_write_them_as_they_are() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +11,7 @@ from pydantic import BaseModel
 
 from app.answer.formats import HERMES, MISTRAL, ChatFormat
 from app.answer.language import answer
+from app.answer.told import told_schema
 from app.answer.tools import FunctionTool, ToolUse
 from app.core.specs import JsonSchema
 from tests.http.harness import CHAT, CONFIG, chat, client_of, events, sdk_of
@@ -202,7 +202,7 @@ async def test_the_prompt_shows_the_tools_in_the_templates_own_way() -> None:
     written = writing("x")
     await asked(written, tools=[WEATHER])
     assert written.tokenizer.tools == [None]
-    assert json.dumps(CITY) in written.tokenizer.seen[0][0]["content"]
+    assert told_schema(CITY) in written.tokenizer.seen[0][0]["content"]
     hidden = writing("x", HERMES_FORMAT)
     await asked(hidden, tools=[WEATHER], tool_choice="none")
     assert hidden.tokenizer.tools == [None]

@@ -9,7 +9,7 @@ import pytest
 
 from loadtest.answers import Answer, read_answer
 from loadtest.connection import Exchange
-from loadtest.requests import Schema, Tools
+from loadtest.requests import Request, Schema, Tools
 
 NUMBER = Schema({"type": "integer"})
 
@@ -28,7 +28,7 @@ def end(reason: str = "stop") -> bytes:
 
 def read(*pieces: tuple[float, bytes], status: int = 200, constraint: Any = NUMBER) -> Answer:
     exchange = Exchange(sent=10.0, status=status, pieces=list(pieces), ended=20.0)
-    return read_answer("task", constraint, 9.0, exchange)
+    return read_answer(Request("task", (), constraint, 8), 9.0, exchange)
 
 
 def test_times_count_from_when_the_request_was_due_and_empty_chunks_are_no_tokens() -> None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from loadtest.answers import Answer, Outcome, failed
 from loadtest.drive import Closed
 from loadtest.measure import Cell, MeasuredRound, Results
+from loadtest.requests import Request
 from loadtest.server_metrics import difference, forward_passes, parse_counts
 from loadtest.summary import comparisons, distribution, summarize
 
@@ -47,7 +48,7 @@ def test_rates_are_medians_over_rounds_and_times_are_over_all_answers() -> None:
     rounds = [
         measured(0, 2.0, answer(1.0), answer(1.0)),
         measured(1, 1.0, answer(0.5), answer(0.5, outcome="invalid")),
-        measured(2, 4.0, answer(2.0), failed("t", 9.0, "gone")),
+        measured(2, 4.0, answer(2.0), failed(Request("t", (), None, 8), 9.0, "gone")),
     ]
     found = summarize(CELL, "ours", rounds)
     assert found.latency is not None
@@ -74,7 +75,9 @@ def test_the_servers_passes_are_shared_by_the_answers() -> None:
 
 
 def test_a_round_without_answers_has_rates_of_zero_and_no_times() -> None:
-    found = summarize(CELL, "ours", [measured(0, 1.0, failed("t", 1.0, "gone"))])
+    found = summarize(
+        CELL, "ours", [measured(0, 1.0, failed(Request("t", (), None, 8), 1.0, "gone"))]
+    )
     assert (found.answers_per_second, found.latency, found.tokens_per_answer) == (0, None, None)
 
 
@@ -97,7 +100,7 @@ def test_ratios_say_how_many_times_better_than_the_baseline() -> None:
 def test_an_arm_without_answers_has_no_ratio() -> None:
     results = Results(
         {
-            (CELL, "ours"): [measured(0, 1.0, failed("t", 1.0, "gone"))],
+            (CELL, "ours"): [measured(0, 1.0, failed(Request("t", (), None, 8), 1.0, "gone"))],
             (CELL, "base"): [measured(0, 2.0, answer(4.0))],
         }
     )

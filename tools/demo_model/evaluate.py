@@ -26,10 +26,9 @@ from app.core.progress import SILENCE, Progress, telling
 from app.demo import MODEL_PATH
 from app.terminal.screen import open_screen
 from tools.demo_model.corpus import Example, Kind, examples
-from tools.demo_model.records import Json
+from tools.demo_model.records import Json, agreeing, fields
 
 _KINDS: Final[tuple[Kind, ...]] = ("city", "contact", "event", "invoice", "notes", "review")
-_MISSING: Final = object()
 _BATCH: Final = 20
 _MARKS: Final = ('["', '"', "-", "")
 """What a value may begin with, before that which has to be known; the first that fits counts."""
@@ -92,23 +91,6 @@ class Demo:
                 ids[:, batch["input_ids"].shape[1] :], skip_special_tokens=True
             )
         return answers
-
-
-def fields(value: Json, path: str = "") -> dict[str, Json]:
-    """The fields of an answer by path; a list of scalars is one field."""
-    if isinstance(value, dict):
-        return {
-            k: v for key, part in value.items() for k, v in fields(part, f"{path}/{key}").items()
-        }
-    if isinstance(value, list) and value and isinstance(value[0], dict):
-        parts = (fields(part, f"{path}/{index}") for index, part in enumerate(value))
-        return {key: leaf for part in parts for key, leaf in part.items()}
-    return {path: value}
-
-
-def agreeing(expected: dict[str, Json], found: dict[str, Json]) -> int:
-    """How many of the expected fields were found with the same value."""
-    return sum(found.get(path, _MISSING) == value for path, value in expected.items())
 
 
 def score_free(demo: Demo, asked: Sequence[Example]) -> Score:

@@ -14,8 +14,8 @@ from typing import Final
 from app.core.progress import telling
 from app.terminal.screen import open_screen
 from tools.demo_model.corpus import Example, ToolKind, examples
-from tools.demo_model.evaluate import Demo, agreeing, fields
-from tools.demo_model.records import Json
+from tools.demo_model.evaluate import Demo
+from tools.demo_model.records import Json, agreeing, fields
 
 CALL: Final = '{"tool_calls": [{"name": "'
 """What every call begins with."""

@@ -14,6 +14,7 @@ from tools.demo_model.words import Words
 
 Json = Any
 JsonSchema = dict[str, Any]
+_MISSING: Final = object()
 _Style = Callable[[str], str]
 """Writes a name, words apart, as a key: "phone number" as "phone_number" or "phoneNumber"."""
 
@@ -131,3 +132,20 @@ def _chosen(facts: Sequence[Fact], words: Words) -> list[Fact]:
     if words.chance(0.5):
         words.rng.shuffle(order)
     return [facts[index] for index in order]
+
+
+def fields(value: Json, path: str = "") -> dict[str, Json]:
+    """The fields of an answer by path; a list of scalars is one field."""
+    if isinstance(value, dict):
+        return {
+            k: v for key, part in value.items() for k, v in fields(part, f"{path}/{key}").items()
+        }
+    if isinstance(value, list) and value and isinstance(value[0], dict):
+        parts = (fields(part, f"{path}/{index}") for index, part in enumerate(value))
+        return {key: leaf for part in parts for key, leaf in part.items()}
+    return {path: value}
+
+
+def agreeing(expected: dict[str, Json], found: dict[str, Json]) -> int:
+    """How many of the expected fields were found with the same value."""
+    return sum(found.get(path, _MISSING) == value for path, value in expected.items())

@@ -10,9 +10,8 @@ import jsonschema
 import pytest
 
 from tools.demo_model.corpus import Kind, ToolKind, examples, mixture
-from tools.demo_model.evaluate import fields
 from tools.demo_model.kinds import EXTRACTIONS
-from tools.demo_model.records import BOOLEAN, INTEGER, STRING, Field, Group, arrange
+from tools.demo_model.records import BOOLEAN, INTEGER, STRING, Field, Group, arrange, fields
 from tools.demo_model.words import Words, listing, split_of
 
 _KINDS: tuple[Kind, ...] = get_args(Kind)

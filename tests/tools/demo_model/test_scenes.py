@@ -13,15 +13,15 @@ from app.answer.prompt import Conversation, prepare
 from app.answer.reader import AnswerReader
 from app.answer.tools import ToolUse
 from tools.demo_model.corpus import Example, ToolKind, examples
-from tools.demo_model.evaluate import fields
 from tools.demo_model.evaluate_functions import CALL
 from tools.demo_model.functions import FUNCTIONS
+from tools.demo_model.records import fields
 from tools.demo_model.scene import Scene
 from tools.demo_model.schema_variants import schema_variant
 from tools.demo_model.words import Words
 
 _KINDS: tuple[ToolKind, ...] = get_args(ToolKind)
-_FORMAT = ChatFormat(tools=PLAIN)
+_FORMAT = ChatFormat(tools=PLAIN, reads_schemas=False)
 
 
 def scene_of(example: Example) -> Scene:
