@@ -43,6 +43,7 @@ USUAL: dict[str, dict[str, Any]] = {
     "/v1/chat/completions": {"messages": [{"role": "user", "content": "Extract: Ada, 36"}]},
     "/v1/completions": {"prompt": "Ada is"},
     "/v1/responses": {"input": "Extract: Ada, 36"},
+    "/v1/responses/input_tokens": {"input": "Extract: Ada, 36"},
     "/v1/messages": {
         "messages": [{"role": "user", "content": "Extract: Ada, 36"}],
         "max_tokens": 99,
