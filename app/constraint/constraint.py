@@ -351,7 +351,8 @@ class PlaceState(AutomatonState):
         if budget is not None and plan is not None:
             # The same way as the plan is longer than the state knows others may be, too.
             budget -= max(0, plan.left - self._distances.of(self._state))
-            first = self._distances.beginning(plan.text[plan.position :])
+            rest = plan.text[plan.position :]
+            first = self._distances.beginning(rest) if rest else self._index.eos
         mask = super()._mask(budget)
         if self._tried >= MOST_TRIED:
             raise ConstraintTooComplex("too many tokens that cannot follow")

@@ -328,6 +328,15 @@ def test_a_mask_beside_many_items_that_share_their_beginning_is_bounded_work(
     assert ord('"') not in acceptable(state)
 
 
+def test_the_mask_behind_a_completion_that_was_planned_is_the_end(compiler: Compiler) -> None:
+    schema = {"type": "array", "items": {"enum": [2]}, "contains": {}, "uniqueItems": True}
+    state = compiler.compile(JsonSchema(schema)).start()
+    assert state.shortest_tokens() <= 3
+    state.accept_bytes(b"[2]")
+    assert state.is_complete
+    assert (state.mask(budget=30) == state.mask()).all()
+
+
 def test_copies_remember_on_their_own(compiler: Compiler) -> None:
     state = follow(compiler.compile(JsonSchema(SCHEMAS["strings"])), '["a"')
     other = state.copy()
