@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 
 from app.constraint.automaton.automaton import START, Automaton, State
 from app.constraint.automaton.bits import set_bits
 from app.constraint.automaton.choices import Choices
-from app.constraint.automaton.distances import Distances
+from app.constraint.automaton.distances import Distances, Plan
 from app.constraint.automaton.masks import Masks
-from app.constraint.automaton.trie import DEAD, Int32s
+from app.constraint.automaton.trie import DEAD
 from app.constraint.automaton.vocabulary_index import VocabularyIndex
 from app.constraint.distinct.places import Place as PlaceInText
 from app.constraint.distinct.places import Places, Repeated
@@ -195,8 +194,7 @@ class AutomatonState:
         text = self.shortest_completion()
         self._automaton.derivatives.lead_along(self._automaton.expression(self._state), text)
         mask = self._index.new_mask()
-        tokens = self._distances.beginning(text) if text else self._index.eos
-        set_bits(mask, tokens)
+        set_bits(mask, self._distances.first(self._distances.plan(text)))
         return mask
 
     def _mask(self, budget: int | None) -> Mask:
@@ -331,7 +329,7 @@ class PlaceState(AutomatonState):
         """Whether something was drawn that repeats something: it is then looked for before."""
         self._stand(place, None)
 
-    def _stand(self, place: PlaceInText, plan: _Plan | None) -> None:
+    def _stand(self, place: PlaceInText, plan: Plan | None) -> None:
         self._place, self._state, self._plan = place, place.state, plan
         self._barred: Mask | None = None
         """Tokens that cannot follow, though the mask of the state allows them."""
@@ -351,8 +349,7 @@ class PlaceState(AutomatonState):
         if budget is not None and plan is not None:
             # The same way as the plan is longer than the state knows others may be, too.
             budget -= max(0, plan.left - self._distances.of(self._state))
-            rest = plan.text[plan.position :]
-            first = self._distances.beginning(rest) if rest else self._index.eos
+            first = self._distances.first(plan)
         mask = super()._mask(budget)
         if self._tried >= MOST_TRIED:
             raise ConstraintTooComplex("too many tokens that cannot follow")
@@ -388,7 +385,7 @@ class PlaceState(AutomatonState):
             place = self._places.advance(self._place, data)
             if place is None:
                 raise RejectedToken(f"{data!r} cannot follow here")
-            plan = _behind(self._plan, data)
+            plan = self._plan and self._plan.behind(data)
             if budget is not None:
                 plan = self._within(place, plan, budget, data)
         except Repeated as repeated:
@@ -401,7 +398,9 @@ class PlaceState(AutomatonState):
             self._stand(place, plan)
             return
         self._tried += 1
-        raise DrawAgain("what was drawn would repeat something, or not end in time")
+        raise DrawAgain(
+            "the drawn token repeats an item or a name, or leaves no answer within the budget"
+        )
 
     def _bar(self, tokens: TokenIds) -> None:
         """Have masks here be without ``tokens``."""
@@ -416,7 +415,7 @@ class PlaceState(AutomatonState):
             place = None
         if place is None:
             raise RejectedToken(f"{data!r} cannot follow here")
-        self._stand(place, _behind(self._plan, data))
+        self._stand(place, self._plan and self._plan.behind(data))
 
     def shortest_completion(self) -> bytes:
         plan = self._plan or self._planned(self._place)
@@ -440,8 +439,8 @@ class PlaceState(AutomatonState):
         return True
 
     def _within(
-        self, place: PlaceInText, plan: _Plan | None, budget: int, data: bytes = b""
-    ) -> _Plan | None:
+        self, place: PlaceInText, plan: Plan | None, budget: int, data: bytes = b""
+    ) -> Plan | None:
         """A completion of ``place`` within ``budget`` tokens; None where that is not in question.
 
         ``data`` leads there from where the answer stands. Raises ``_NotWithin``.
@@ -458,16 +457,16 @@ class PlaceState(AutomatonState):
             return planned
         if data and self._plan is None:  # from now on there is one that can be kept to
             self._plan = self._planned(self._place)
-            plan = _behind(self._plan, data)
+            plan = self._plan and self._plan.behind(data)
             if plan is not None and plan.left <= budget:
                 return plan
         raise _NotWithin
 
-    def _planned(self, place: PlaceInText) -> _Plan:
+    def _planned(self, place: PlaceInText) -> Plan:
         text = self._plans.completion(place)
         if text is None:
             raise ConstraintTooComplex("no completion was found within the bounds of searches")
-        return _Plan(text, self._distances.split(text)[0], 0)
+        return self._distances.plan(text)
 
     def copy(self, *, work: int | None = None) -> PlaceState:
         if work is not None:
@@ -489,28 +488,6 @@ class PlaceState(AutomatonState):
         texts = [before + text for text in way.texts]
         place = self._places.only(self._place, texts, whole)
         return PlaceState(self._constraint, place, bounded=self._bounded)
-
-
-@dataclass(frozen=True, slots=True)
-class _Plan:
-    """A completion from ``position`` on."""
-
-    text: bytes
-    tokens: Int32s
-    """The fewest of each of its ends."""
-    position: int
-
-    @property
-    def left(self) -> int:
-        """Tokens that it takes."""
-        return int(self.tokens[self.position])
-
-
-def _behind(plan: _Plan | None, data: bytes) -> _Plan | None:
-    """``plan`` where the answer goes on with ``data``; None where it goes another way."""
-    if plan is None or not plan.text.startswith(data, plan.position):
-        return None
-    return replace(plan, position=plan.position + len(data))
 
 
 class _NotWithin(Exception):

@@ -21,8 +21,8 @@ from app.core.errors import RejectedToken
 from app.core.json_scan import Place
 from app.core.literals import Literals
 from app.text import Vocabulary
-from tests.constraint.test_distinct import Choosing, compare, follow, leap
-from tests.constraint.test_masks import acceptable, random_walk
+from tests.constraint.test_distinct import Choosing, check_all_masks, compare, follow, leap
+from tests.constraint.test_masks import random_walk
 from tests.constraint.walks import Walker
 
 PIECES = [
@@ -155,26 +155,8 @@ def texts_of(name: str) -> list[bytes]:
 def test_masks_are_those_of_all_answers_written_out(
     name: str, vocabulary: Vocabulary, compiler: Compiler
 ) -> None:
-    texts = texts_of(name)
-    prefixes = {text[:size] for text in texts for size in range(len(text) + 1)}
     constraint = compiler.compile(JsonSchema(FINITE[name][0]))
-    spelled = vocabulary.token_bytes
-    for seed in range(40):
-        rng, state, answer = random.Random(seed), constraint.start(), b""
-        while True:
-            expected = [
-                token
-                for token, data in enumerate(spelled)
-                if (answer in texts if data is None else answer + data in prefixes)
-            ]
-            assert acceptable(state) == expected, answer
-            assert (answer + state.shortest_completion()) in texts
-            long = [t for t in expected if len(spelled[t] or b"") > 1]
-            token = rng.choice(long if long and rng.random() < 0.5 else expected)
-            if token in vocabulary.eos_ids:
-                break
-            state.accept(token)
-            answer += spelled[token] or b""
+    check_all_masks(constraint, vocabulary, texts_of(name))
 
 
 @pytest.mark.parametrize("name", SCHEMAS)

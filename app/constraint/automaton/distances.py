@@ -27,13 +27,26 @@ _TOKENS_AHEAD = 64
 
 
 @dataclass(frozen=True, slots=True)
-class _Plan:
+class Plan:
     """A completion from ``position`` on, and how ``cover`` splits each of its ends."""
 
     text: bytes
     tokens: Int32s
+    """The fewest tokens of each end."""
     lengths: Int32s
-    position: int
+    """Bytes of the first of them."""
+    position: int = 0
+
+    @property
+    def left(self) -> int:
+        """Tokens that it takes."""
+        return int(self.tokens[self.position])
+
+    def behind(self, data: bytes) -> Plan | None:
+        """The same where the answer goes on with ``data``; None where it goes another way."""
+        if not self.text.startswith(data, self.position):
+            return None
+        return replace(self, position=self.position + len(data))
 
 
 class Distances:
@@ -45,7 +58,7 @@ class Distances:
         self._known: dict[State, int] = {}
         self._spelled: dict[State, int] = {}
         """Tokens of those that were too far away to be followed."""
-        self._plans: dict[State, _Plan] = {}
+        self._plans: dict[State, Plan] = {}
         """How it goes on from states that are noted, but not yet those after them."""
 
     def __len__(self) -> int:
@@ -72,15 +85,15 @@ class Distances:
             if self._spelled.get(state, 0) > limit:
                 return self._spelled[state]
         plan = self._spell(state)
-        if limit is not None and plan.tokens[0] > limit:
-            self._spelled[state] = int(plan.tokens[0])
+        if limit is not None and plan.left > limit:
+            self._spelled[state] = plan.left
             return self._spelled[state]
         self._follow(state, plan)
         return self._known[state]
 
     def spelled(self, state: State) -> int:
         """Fewest tokens that spell a shortest completion, without following where they lead."""
-        return int(self._spell(state).tokens[0])
+        return self._spell(state).left
 
     def told(self, state: State) -> int:
         """``spelled`` for the message to a caller whose budget is too small.
@@ -102,14 +115,12 @@ class Distances:
         """Tokens that a shortest completion takes at least, by its length alone."""
         return -(-self._automaton.length(state) // self._index.longest)
 
-    def _spell(self, state: State) -> _Plan:
+    def _spell(self, state: State) -> Plan:
         """A shortest completion, split into the fewest tokens."""
-        text = self._automaton.shortest(state)
-        return _Plan(text, *self.split(text), 0)
+        return self.plan(self._automaton.shortest(state))
 
-    def split(self, text: bytes) -> tuple[Int32s, Int32s]:
-        """``cover`` of ``text``: the fewest tokens of each of its ends, and how long the first
-        of them is."""
+    def plan(self, text: bytes) -> Plan:
+        """The completion ``text``, split into the fewest tokens."""
         spend = self._automaton.derivatives.spend
         spend(len(text) // 8)
         tokens = np.empty(len(text) + 1, np.int32)
@@ -117,16 +128,18 @@ class Distances:
         trie = self._index.trie
         raw = np.frombuffer(text, np.uint8)
         spend(cover(trie.byte, trie.skip, trie.token, raw, tokens, lengths) // _NODES_PER_STEP)
-        return tokens, lengths
+        return Plan(text, tokens, lengths)
 
-    def beginning(self, text: bytes) -> Int32s:
-        """The token with which ``text``, which is not empty, is spelled in the fewest tokens."""
-        length = int(self.split(text)[1][0])
+    def first(self, plan: Plan) -> Int32s:
+        """The token that a plan goes on with; the ends of sequence where nothing is left of it."""
+        length = int(plan.lengths[plan.position])
+        if not length:
+            return self._index.eos
         trie = self._index.trie
-        node = trie.find(text[:length])
+        node = trie.find(plan.text[plan.position : plan.position + length])
         return trie.token[node : node + 1]
 
-    def _follow(self, state: State, plan: _Plan) -> None:
+    def _follow(self, state: State, plan: Plan) -> None:
         """Note the distances of ``state`` and of the next states that its fewest tokens pass.
 
         Stops at a state that is known to be as near: the way on from there is noted already. Goes

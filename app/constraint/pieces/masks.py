@@ -110,10 +110,10 @@ class PieceMasks(Masks):
 
     def _first_of_shortest(self, state: State, budget: int) -> Int32s:
         """The token that the distance of ``state`` counts on, where the budget is that large."""
-        text = self.automaton.shortest(state)
-        if not text or self._distances.spelled(state) > budget:
+        plan = self._distances.plan(self.automaton.shortest(state))
+        if not 0 < plan.left <= budget:
             return np.empty(0, np.int32)
-        return self._distances.beginning(text)
+        return self._distances.first(plan)
 
     def _new_mask(self, state: State) -> Mask:
         try:
