@@ -331,7 +331,7 @@ class Engine:
                 turns = self._unmasked
                 work, last = turns.work_for(sequence), turns.is_last(sequence)
                 masks = self._decoder.masks(portion, work, last=last)
-                if last:
+                if last and sequence.state is not None and sequence.state.gave_up:
                     _log.warning(_TOOK_LONG, sequence.request.request_id)
                 draws += portion.draws_from(masks, self._decoder.spelling)
                 portion.num_usable = len(masks)
