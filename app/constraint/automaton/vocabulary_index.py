@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,6 +69,10 @@ class VocabularyIndex:
         """For each of the ``SPELLINGS`` of a character: its transitions and accepting states."""
         self.strings = tuple(self._sort_string_tokens(*each) for each in self.characters)
         """For each of the ``SPELLINGS`` of a character: what tokens do in strings of it."""
+        self.unquoted = self._mask_of(lambda text: b'"' not in text)
+        """The tokens that have no quote, and so do not end a string."""
+        self.not_closing = self._mask_of(lambda text: text.lstrip(_BLANKS)[:1] not in (b"]", b"}"))
+        """The tokens that do not begin with a closing bracket, blanks aside."""
         self.heads = SharedHeads()
         self._endings: dict[int, Int32s] = {}
 
@@ -98,16 +101,6 @@ class VocabularyIndex:
         found = tokens[tokens >= 0]
         pairs = self.trie.duplicates  # of tokens that are spelled alike the trie has one
         return np.sort(np.concatenate([found, pairs[np.isin(pairs[:, 0], found), 1]]))
-
-    @cached_property
-    def unquoted(self) -> Mask:
-        """The tokens that have no quote, and so do not end a string."""
-        return self._mask_of(lambda text: b'"' not in text)
-
-    @cached_property
-    def not_closing(self) -> Mask:
-        """The tokens that do not begin with a closing bracket, blanks aside."""
-        return self._mask_of(lambda text: text.lstrip(_BLANKS)[:1] not in (b"]", b"}"))
 
     def _mask_of(self, has: Callable[[bytes], bool]) -> Mask:
         """The mask of the tokens whose bytes are so."""
