@@ -218,7 +218,12 @@ class AnswerPlan:
         return fields
 
     def closed_value(self, choice: int, text: bytes) -> ClosedValue | None:
-        """The JSON value that is being written where ``text``, an answer's beginning, ends."""
+        """The JSON value that is being written where ``text``, an answer's beginning, ends.
+
+        Cost: O(text), a millisecond for each KB.
+        """
+        if not self.has_json:
+            return None
         whole = self.given + text.decode(errors="ignore")
         name, written = None, list[str]()
         is_json = self._content_is == "json"

@@ -66,6 +66,8 @@ class Generation:
         self.relaxed = relaxed
         self.closed: list[ClosedValue] = []
         """Of each choice that its budget has ended one in, the first."""
+        self._cut: list[tuple[int, bytes]] = []
+        """Choices whose value is not among them yet, with their text up to its end."""
         self.told_schema = told_schema
         """See ``AnswerPlan``."""
         self.max_tokens = max_tokens
@@ -158,7 +160,10 @@ class Generation:
                 await self._news(silence)
             if not self._unread and self._ended:
                 break
-            yield self._read() if self._unread else ()
+            deltas = self._read() if self._unread else ()
+            if self._cut:  # long texts, which others need not wait for
+                await asyncio.to_thread(self._find_closed)
+            yield deltas
             if self._unread:
                 await asyncio.sleep(0)
         if self._failure is not None:
@@ -207,9 +212,15 @@ class Generation:
             self._origins[index].read(chunks, delta)
         last = chunks[-1]
         if last.finish_reason is not None and last.closed is not None:
-            closed = self._plans[index // self._choices_each].closed_value(index, last.closed)
-            self.closed += [] if closed is None else [closed]
+            self._cut.append((index, last.closed))
         return delta
+
+    def _find_closed(self) -> None:
+        cut, self._cut = self._cut, []
+        for index, text in cut:
+            closed = self._plans[index // self._choices_each].closed_value(index, text)
+            if closed is not None:
+                self.closed.append(closed)
 
     def expire(self, deadline: Deadline) -> None:
         """Fail at ``deadline`` if it has not ended by then: what still runs is aborted."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import pytest
 
-from app.answer.fields import ValueScanner
+from app.answer.fields import ClosedValue, ValueScanner
+from app.answer.plan import AnswerPlan
 from app.core.relaxation import Relaxation
 from tests.http.harness import CHAT, chat
 from tests.http.test_begun_answers import beginning, compile
@@ -45,6 +47,23 @@ async def test_the_value_that_was_ended_is_named() -> None:
     body = (await asked(writing(TEXT), CHAT, chat(response_format=FORMAT))).json()
     assert body["warnings"] == [CLOSED]
     assert body["choices"][0]["finish_reason"] == "stop"
+
+
+async def test_long_texts_are_not_searched_on_the_event_loop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    threads: list[int] = []
+    search = AnswerPlan.closed_value
+
+    def closed_value(*arguments: Any) -> ClosedValue | None:
+        threads.append(threading.get_ident())
+        return search(*arguments)
+
+    monkeypatch.setattr(AnswerPlan, "closed_value", closed_value)
+    body = (await asked(writing(TEXT), CHAT, chat(response_format=FORMAT))).json()
+    assert body["warnings"] == [CLOSED]
+    assert threads
+    assert threading.get_ident() not in threads
 
 
 @pytest.mark.parametrize(
