@@ -61,6 +61,8 @@ class Expected:
             calls = [(call.name, json.loads(call.arguments)) for call in content.calls]
         except ValueError:
             return 0, 1
+        if not all(isinstance(arguments, dict) for _, arguments in calls):
+            return 0, 1
         return int(are_right(self.part, self.functions, self.answers, calls)), 1
 
 

@@ -102,6 +102,14 @@ def test_arguments_are_those_of_the_answer_and_no_others(calls: Calls, right: bo
     assert are_right("live_simple", functions, answers, calls) == right
 
 
+@pytest.mark.parametrize("arguments", ["[]", "null", "3", '"x"', "{"])
+def test_arguments_that_are_no_object_are_wrong(arguments: str) -> None:
+    functions = [function("f", ["x"], x="integer")]
+    expected = bfcl.Expected("simple_python", functions, [{"f": {"x": [1]}}])
+    assert expected.right(Content("", [Call("f", arguments)], None)) == (0, 1)
+    assert expected.right(Content("", [Call("f", '{"x": 1}')], None)) == (1, 1)
+
+
 def test_an_argument_that_the_answer_wants_may_be_optional_in_the_schema() -> None:
     functions, answers = [function("f", [], x="integer")], [{"f": {"x": [1]}}]
     assert not are_right("simple_python", functions, answers, [("f", {})])
