@@ -34,7 +34,7 @@ from app.constraint.limits import Limits
 from app.constraint.regex.errors import PatternError, PatternNotSupported
 from app.constraint.regex.lowering import Lowering
 from app.constraint.regex.parser import parse
-from app.constraint.relaxation import explained, may_be_relaxed, relaxed
+from app.constraint.relaxation import as_sent, explained, may_be_relaxed, relaxed
 from app.constraint.schema.lowering.arguments import ParametersBuilder
 from app.constraint.schema.lowering.builder import SchemaBuilder
 from app.constraint.schema.lowering.literals import LiteralsBuilder
@@ -102,9 +102,14 @@ def compile_program(
             if not may_be_relaxed(spec):
                 raise
             failed = error
-        spec, relaxations = relaxed(spec, limits, lambda part: _compile(part, limits), failed)
-        program = _compile(spec, limits, pointers=pointers)
-        return replace(program, relaxed=relaxations + program.relaxed)
+        compiled: dict[str, Program] = {}
+
+        def alone(part: JsonSchema | Arguments) -> None:
+            compiled[part.cache_key()] = _compile(part, limits, pointers=pointers)
+
+        spec, relaxations = relaxed(spec, limits, alone, failed)
+        program = compiled.get(spec.cache_key()) or _compile(spec, limits, pointers=pointers)
+        return replace(program, relaxed=relaxations + as_sent(program.relaxed, relaxations))
     except UnsatisfiableSchema as error:
         raise explained(error, spec, limits) from None
     except RecursionError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
@@ -71,6 +71,16 @@ def relaxed(
     return _mapped(spec, of), tuple(found)
 
 
+def as_sent(notes: Sequence[Relaxation], edits: Sequence[Relaxation]) -> tuple[Relaxation, ...]:
+    """``notes`` about schemas that were relaxed by ``edits``, with pointers into those sent."""
+
+    def pointer(note: Relaxation) -> str:
+        made = [(each.place, each.keyword) for each in edits if each.subject == note.subject]
+        return renamed(note.pointer, made)
+
+    return tuple([replace(note, pointer=pointer(note)) for note in notes])
+
+
 def may_be_relaxed(spec: ConstraintSpec) -> bool:
     """Whether some schema of ``spec`` may be."""
     return any(schema.relax for schema in _schemas(spec))
@@ -82,7 +92,8 @@ def explained(
     """``error`` with the place and the keywords that are at fault, where they are found."""
     if error.pointer is None:
         for schema in _schemas(spec):
-            if schema.subject == error.subject:
+            # one that may be relaxed was searched before
+            if schema.subject == error.subject and not schema.relax:
                 clash = contradiction_in(schema.schema, limits, close=schema.close_objects)
                 if clash is not None:
                     return clash.error.about(schema.subject)
@@ -141,10 +152,10 @@ def _relaxed_leaf(
         else:
             first = at_fault(schema, refused) if _may_be_relaxed(refused, bool(edits)) else None
             ways = [[edit] for edit in _upward(first)] if first is not None else []
-            if hurried and ways:
-                ways = [[_ALL]]
-            elif isinstance(refused, ConstraintTooComplex) and ways:
+            if isinstance(refused, ConstraintTooComplex) and ways and not hurried:
                 ways.insert(0, costly(schema, ways[0][0][0], limits, close=spec.close_objects))
+        if hurried and ways:
+            ways = [[_ALL]]
         more = next(filter(None, (_widened(schema, way, limits) for way in ways)), None)
         if more is None:
             raise refused if refused.subject else refused.about(spec.subject)

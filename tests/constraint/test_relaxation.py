@@ -413,3 +413,20 @@ def test_edits_leave_the_schema_as_it_is() -> None:
     schema = {"properties": {"a": {"pattern": REPEATED}}}
     assert edited(schema, ("/properties/a", "pattern")) == {"properties": {"a": {}}}
     assert schema == {"properties": {"a": {"pattern": REPEATED}}}
+
+
+def test_contradictions_beyond_a_number_or_a_time_relax_all_of_it() -> None:
+    properties = {f"p{n}": {"type": "string", "enum": [n]} for n in range(55)}
+    schema = {"type": "object", "properties": properties, "required": [*properties]}
+    found = relaxations(schema)
+    assert len(found) <= 49
+    assert found[-1] == ("", "")
+
+
+def test_a_note_on_what_is_left_points_into_the_schema_that_was_sent() -> None:
+    repeats = {"type": ["array", "string"], "not": {"type": "array", "uniqueItems": True}}
+    schema = {"oneOf": [{"type": "array", "unevaluatedItems": False}, repeats]}
+    notes = [
+        each for each in compile_program(JsonSchema(schema, relax=True)).relaxed if each.inexact
+    ]
+    assert [note.pointer for note in notes] == ["/oneOf/1/not/uniqueItems"]
