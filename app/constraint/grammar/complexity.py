@@ -18,7 +18,7 @@ _FIRST_BYTES = 4
 _GROWTH = 8
 """Where there are more after the first bytes, so many times as many."""
 _MOST_WORK = 300_000
-"""Steps of work for the whole of it."""
+"""Steps of work for one grammar."""
 
 Below = tuple[Sequence[Expression], Sequence[Expression]]
 """What following an expression calls itself for, and what it goes on with in the same call."""

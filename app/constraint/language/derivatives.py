@@ -162,8 +162,9 @@ class Derivatives(Rows):
         while shortened:
             part = heapq.heappop(shortened)
             for whole in wholes.get(part, ()):
-                is_rule, before = pool.kinds[whole] == Kind.RULE, self.length(whole)
-                length = self.length(part) if is_rule else self._length(whole)
+                takes_least = pool.kinds[whole] in (Kind.RULE, Kind.UNION)
+                before = self.length(whole)
+                length = self.length(part) if takes_least else self._length(whole)
                 if length < before:
                     self._set_length(whole, length)
                     heapq.heappush(shortened, whole)

@@ -6,6 +6,8 @@ import math
 from typing import NamedTuple
 
 POINT = 1 << ord(".")
+AFTER_POINT = -1
+IN_FRACTION = -2
 
 
 class Remainder(NamedTuple):
@@ -80,7 +82,3 @@ class Remainder(NamedTuple):
         step = self.step // common
         count = -begun // common * pow(scale // common, -1, step) % step
         return count if count < 10**size else None
-
-
-AFTER_POINT = -1
-IN_FRACTION = -2

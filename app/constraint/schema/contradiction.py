@@ -77,12 +77,11 @@ class _Search:
         self._trials = Trials(limits, close=close)
         self._whole = Document(schema, limits)
         self._positive = positive_places(self._whole)
-        self._reduced: set[str] = set()
 
     def run(self) -> Contradiction | None:
         if not isinstance(self._core, dict) or not self._is_empty():
             return None
-        self._reduce("")
+        self._reduce()
         node = self._deepest()
         named = list(self._named(node, {node.pointer}))
         edits = [edit for edit in named if edit[1] != "type"]
@@ -95,17 +94,17 @@ class _Search:
         """Whether surely nothing satisfies what is left of the schema, at ``pointer``."""
         return self._trials.of(self._core, pointer) == "empty"
 
-    def _reduce(self, pointer: str) -> None:
-        """Take out of the subschema at ``pointer``, and of those it uses, what is not needed.
+    def _reduce(self) -> None:
+        """Take out of the schema what it is empty without.
 
         Only what makes the language larger: so what is empty in the end was so all along.
         """
-        waiting = [pointer]
+        waiting, reduced = [""], set[str]()
         while waiting:
             here = waiting.pop()
-            if here in self._reduced or here not in self._positive:
+            if here in reduced or here not in self._positive:
                 continue
-            self._reduced.add(here)
+            reduced.add(here)
             document = Document(self._core, self._limits)
             node = document.find(here)
             if node is None or not isinstance(node.schema, dict):

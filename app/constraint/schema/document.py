@@ -67,6 +67,10 @@ class Node:
         """The pointer to a keyword of this subschema."""
         return f"{self.pointer}/{escape_token(keyword)}"
 
+    def inexact(self, keyword: str, reason: str) -> Relaxation:
+        """The note that a keyword is enforced in one of the ways in which validators read it."""
+        return Relaxation(self.pointer_to(keyword), keyword, reason, self.pointer, inexact=True)
+
     def made(self, aspect: str, schema: Any) -> Node:
         """Something else made of this node; errors about its keywords point to this node.
 
@@ -151,9 +155,9 @@ class Document:
     def __init__(self, schema: Any, limits: Limits) -> None:
         self._keys, inner, self._metaschemas, self.num_values = _checked_keys(schema, limits)
         self._dialect = _dialect(schema)
-        self._has_drafts = "$schema" in inner and not inner.isdisjoint(_IDENTIFIERS)
+        named = "$schema" in inner and not inner.isdisjoint(_IDENTIFIERS)
+        self._has_drafts = named or bool(self._metaschemas)
         """Whether resources inside may name a draft of their own."""
-        self._has_drafts |= bool(self._metaschemas)
         plain = not self._has_drafts and not self._dialect.foreign
         self.root = Node("", schema if plain else _without(self._dialect.foreign, schema))
         self.read_as: dict[Relaxation, None] = {}
@@ -180,9 +184,7 @@ class Document:
     def read_as_later(self, node: Node, keyword: str) -> None:
         """Note that the negation of a keyword is enforced that the draft does not know."""
         reason = "the draft that $schema names does not know it; it is read as in later drafts"
-        self.read_as[
-            Relaxation(node.pointer_to(keyword), keyword, reason, node.pointer, inexact=True)
-        ] = None
+        self.read_as[node.inexact(keyword, reason)] = None
 
     @property
     def says_unknown(self) -> bool:

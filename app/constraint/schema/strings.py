@@ -31,7 +31,6 @@ from app.constraint.schema.keywords import (
 )
 from app.constraint.schema.string_grammars import StringGrammars
 from app.core.errors import ConstraintTooComplex, InvalidSchema, UnsupportedSchema
-from app.core.relaxation import Relaxation
 from app.core.verbatim import Hole, Source
 
 _TELLING_WORK = 200_000
@@ -367,16 +366,14 @@ class Strings:
             known = [name for name in formats if strict_format(name)]
             if known and not any(_is_told_from(name, other) for name in known):
                 reason = (
-                    f"what has another format is told from {other!r} as the RFC has it; "
-                    "some validators take more texts for one"
+                    f"texts that the RFC does not count as {other!r} are admitted; some validators "
+                    f"accept more texts as {other!r}"
                 )
-                note = Relaxation(
-                    f"{node.pointer}/format", "format", reason, node.pointer, inexact=True
-                )
-                self._pool.inexact[note] = None
+                self._pool.inexact[node.inexact("format", reason)] = None
 
     def _other_format(self, node: Node, name: str, *, beside: bool) -> syntax.Node:
-        """What has not the format ``name``; ``beside``: where it has another one."""
+        """The pattern of the format ``name`` to exclude: the RFC's own ``beside`` another format,
+        else all that any validator accepts."""
         tree = strict_format(name) if beside and loose_format(name) else None
         return tree or self._loose_format(node, name)
 
@@ -390,8 +387,8 @@ class Strings:
 
 @cache
 def _is_told_from(name: str, other: str) -> bool:
-    """Whether every validator takes a text of one format that our patterns have not for the other
-    one to be none of that. Costs some 10 ms once."""
+    """Whether each text of the format ``name`` that our pattern of ``other`` does not match is
+    refused as ``other`` by every validator. Costs some 10 ms once."""
     strict, loose, excluded = strict_format(name), loose_format(other), strict_format(other)
     assert strict is not None
     assert loose is not None

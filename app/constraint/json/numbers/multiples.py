@@ -17,7 +17,7 @@ from app.constraint.cached_method import cached_method
 from app.constraint.json.numbers.decimals import Decimals, ends_on_grid
 from app.constraint.json.numbers.ranges import Interval, natural, signed
 from app.constraint.language.expressions import ByteSet, Expression, ExpressionPool
-from app.constraint.language.remainders import Remainder
+from app.constraint.language.remainders import IN_FRACTION, Remainder
 from app.constraint.limits import Limits
 
 EXACT_DIGITS = 15
@@ -150,7 +150,9 @@ class Remainders:
     def _rest(self, least: int, most: int, remainder: int) -> Expression:
         """So many digits more, places included."""
         places, step = self.grid.places, self.grid.step
-        bounds = (least - places, most - places, places) if most >= places else (-2, 0, most)
+        bounds = (
+            (least - places, most - places, places) if most >= places else (IN_FRACTION, 0, most)
+        )
         return self.pool.remainder(Remainder(step, self.divisible, remainder % step, *bounds))
 
     def _tail(self, left: int, remainder: int, low: str | None, high: str | None) -> Expression:

@@ -41,7 +41,6 @@ from app.constraint.schema.strings import Strings
 from app.constraint.schema.values import identity
 from app.core.choices import MOST_BYTES, MOST_WAYS
 from app.core.errors import ConstraintTooComplex, InvalidSchema, UnsupportedSchema
-from app.core.relaxation import Relaxation
 
 _DEEPEST = 24
 """Goals inside goals built on one stack; deeper ones become rules and are built after."""
@@ -120,7 +119,7 @@ class SchemaBuilder:
                 self._pool.define_rule(rule, self._any_of(unit))
         except LevelsNeeded as needed:
             if not self._text.apart:
-                reason = "a grammar does not tell items apart that have no list"
+                reason = "inside a grammar, items that must differ need a list of values (enum)"
                 raise UnsupportedSchema(needed.keyword, needed.pointer, reason) from None
             for expression in self._known.values():  # nothing refers to these any more
                 if self._pool.is_undefined(expression):
@@ -135,7 +134,7 @@ class SchemaBuilder:
     def _root(self) -> Expression:
         start = self._document.find(self._start)
         if start is None:
-            raise InvalidSchema("there is nothing", pointer=self._start)
+            raise InvalidSchema("no subschema is there", pointer=self._start)
         return self._value((start,), 0)
 
     def _with_levels(self) -> SchemaBuilder:
@@ -215,10 +214,8 @@ class SchemaBuilder:
                 "uniqueItems", pointer, "an array that must repeat an item cannot be written"
             )
         for node in repeats:
-            reason = "arrays that repeat an item are not written where another subschema is negated"
-            pointer = node.pointer_to("uniqueItems")
-            note = Relaxation(pointer, "uniqueItems", reason, node.pointer, inexact=True)
-            self._pool.inexact[note] = None
+            reason = "its negation admits arrays that repeat an item; such arrays are not generated"
+            self._pool.inexact[node.inexact("uniqueItems", reason)] = None
         return built
 
     def _any_branch(self, unit: _Unit) -> Expression:
