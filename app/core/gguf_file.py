@@ -36,7 +36,12 @@ _SPELLED_ENDS = frozenset(
 names one end of sequence, and chat models have several."""
 _SCALARS = dict(zip((0, 1, 2, 3, 4, 5, 6, 7, 10, 11, 12), "BbHhIif?Qqd", strict=True))
 """``struct``'s letters by the number of a value's type; 8 are strings, 9 arrays."""
-_BROKEN = (OSError, ValueError, KeyError, OverflowError, IndexError, MemoryError, struct.error)
+_MOST_AXES = 4
+"""ggml's ``GGML_MAX_DIMS``."""
+_BROKEN = (
+    OSError, ArithmeticError, LookupError, MemoryError, RecursionError, TypeError, ValueError,
+    struct.error,
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +53,6 @@ class GgufTensor:
     data: NDArray[np.uint8]
     """[bytes], mapped from the file: nothing is read until it is used."""
 
-    @property
     def rows(self) -> NDArray[np.uint8]:
         """[..., bytes of a row], copied."""
         return np.array(self.data).reshape(*self.shape[:-1], -1)
@@ -150,6 +154,8 @@ def _read(path: str) -> tuple[dict[str, Any], dict[str, GgufTensor]]:
     infos = []
     for _ in range(tensor_count):
         name, axes = cursor.string(), cursor.number("I")
+        if axes > _MOST_AXES:
+            raise ValueError(f"{name} has {axes} axes; the limit is {_MOST_AXES}")
         shape = tuple(reversed([cursor.number("Q") for _ in range(axes)]))
         infos.append((name, shape, cursor.number("I"), cursor.number("Q")))
     alignment = metadata.get("general.alignment", 32)
@@ -184,6 +190,8 @@ class _Cursor:
         (length,) = struct.unpack_from("<Q", self._blob, self.at)
         begin = self.at + 8
         self.at = begin + length
+        if self.at > len(self._blob):
+            raise ValueError("a text goes beyond its end")
         return self._blob[begin : self.at].decode()
 
     def value(self, kind: int) -> Any:

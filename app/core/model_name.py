@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from pathlib import Path, PurePath
 
-PART = re.compile(r"-(\d{5})-of-(\d{5})\.gguf$")
+PART = re.compile(r"-(\d{5})-of-(?!0{5})(\d{5})\.gguf$")
 """How a file's name ends that is one of several parts: its number and their count."""
 _ON_HUB = re.compile(
     r"(?:(?:https?://)?(?:hf\.co|huggingface\.co)/)?([\w.-]+/[\w.-]+)(?::([\w./-]+))?"
@@ -41,6 +41,4 @@ def gguf_stem(model: str) -> str:
     among parts; of a name on the Hub that names no file, this name."""
     if not model.endswith(".gguf"):
         return model
-    return PurePath(PART.sub("", PurePath(model.rpartition(":")[2]).name)).name.removesuffix(
-        ".gguf"
-    )
+    return PART.sub("", PurePath(model.rpartition(":")[2]).name).removesuffix(".gguf")

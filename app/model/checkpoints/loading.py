@@ -98,7 +98,8 @@ def load_whole(
     With a ``group`` it is this rank's share of the model. On a GPU stored weights are read for it
     alone; weights that are made up are made whole first.
     """
-    whole = read_config(config.model)
+    file = open_gguf(config.model) if is_gguf(config.model) else None
+    whole = read_config(config.model) if file is None else configuration(file)
     settings = language_config(whole)
     check_config(settings)
     images = config.images and group is None
@@ -108,9 +109,8 @@ def load_whole(
             model = _with_random_weights(
                 auto_class(settings, images=images), settings, dtype, device
             )
-        elif is_gguf(config.model):
+        elif file is not None:
             with _telling(progress):
-                file = open_gguf(config.model)
                 model = load_gguf(
                     file, settings, dtype, as_stored=not config.dequantize, progress=progress
                 )

@@ -97,7 +97,10 @@ def configuration(file: GgufFile) -> PretrainedConfig:
         )
     kind, build = ARCHITECTURES[file.architecture]
     keys = _Keys(file)
-    values = {"model_type": kind} | _common(keys) | build(keys)
+    try:
+        values = {"model_type": kind} | _common(keys) | build(keys)
+    except (ArithmeticError, TypeError, ValueError) as error:
+        raise UnsupportedModel(f"cannot read the metadata of {file.path}: {error}") from error
     keys.finish()
     config: PretrainedConfig = AutoConfig.for_model(**values)
     return config
@@ -114,12 +117,15 @@ def _common(keys: _Keys) -> _Values:
     embedding = file.tensors.get("token_embd.weight")
     if embedding is None:
         raise UnsupportedModel(f"{file.path} has no tensor token_embd.weight")
+    blocks = keys.take("block_count")
+    if blocks > len(file.tensors):
+        raise ValueError(f"{blocks} blocks, and {len(file.tensors)} tensors")
     keys.expect("vocab_size", embedding.shape[0])
     keys.expect("attention.causal", True)
     return {
         "vocab_size": embedding.shape[0],
         "hidden_size": keys.take("embedding_length"),
-        "num_hidden_layers": keys.take("block_count") - keys.take("nextn_predict_layers", 0),
+        "num_hidden_layers": blocks - keys.take("nextn_predict_layers", 0),
         "max_position_embeddings": keys.take("context_length"),
         "tie_word_embeddings": "output.weight" not in file.tensors,
         "pad_token_id": None,
@@ -293,7 +299,7 @@ def _phi3(keys: _Keys) -> _Values:
             "attention_factor": factor,
         }
         for name in ("long", "short"):
-            factors = tensors[f"rope_factors_{name}.weight"].rows.view("<f4")
+            factors = tensors[f"rope_factors_{name}.weight"].rows().view("<f4")
             values["rope_parameters"][f"{name}_factor"] = factors.tolist()
     return values | {"sliding_window": keys.take("attention.sliding_window", 0) or None}
 

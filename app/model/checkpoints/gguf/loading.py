@@ -71,7 +71,7 @@ def load_gguf(
     reader.log()
     made = assemble(config, stored, dtype, plain=plain)
     if _ROPE_FACTORS in file.tensors:
-        _scale_positions(made, torch.from_numpy(file.tensors[_ROPE_FACTORS].rows.view("<f4")))
+        _scale_positions(made, torch.from_numpy(file.tensors[_ROPE_FACTORS].rows().view("<f4")))
     return made
 
 
@@ -127,7 +127,8 @@ class _Reader:
 
     def _stored(self, name: str) -> QuantizedWeight:
         tensor, undo = self._file.tensors[name], self._undoing(name)
-        rows = tensor.rows.reshape(-1, tensor.rows.shape[-1])
+        rows = tensor.rows()
+        rows = rows.reshape(-1, rows.shape[-1])
         weight = read(rows, tensor.kind)
         if weight is None:
             weight, error = self._unpacked(name, lambda: rounded(rows, tensor.kind))
@@ -150,7 +151,7 @@ class _Reader:
 
     def _floats(self, name: str) -> Tensor:
         tensor = self._file.tensors[name]
-        rows = tensor.rows
+        rows = tensor.rows()
         if tensor.kind in FLOATS:
             return torch.from_numpy(rows).view(_DTYPES[tensor.kind]).view(tensor.shape)
         flat = rows.reshape(-1, rows.shape[-1])
@@ -206,7 +207,7 @@ def _require_all_used(file: GgufFile, used: set[str], config: PretrainedConfig) 
                 f"{file.path} has a tensor {name}, which {file.architecture} does not have here"
             )
     if more:
-        _log.info("%d layers that guess further tokens are left out", more)
+        _log.info("%d layers of multi-token prediction are left out", more)
 
 
 def _scale_positions(model: Any, factors: Tensor) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -179,6 +180,8 @@ def test_ends_of_an_answer_come_from_the_metadata_and_from_names(tmp_path: Path)
         ({"llama.rope.dimension_count": 32}, "rotates 32 of 64 numbers of a head"),
         ({"llama.attention.head_count_kv": [2, 1]}, "layers whose llama.attention.head_count_kv"),
         ({"split.count": 3}, "one of 3 parts"),
+        ({"llama.block_count": 1_000_000}, "1000000 blocks, and 21 tensors"),
+        ({"llama.attention.head_count": 0}, "cannot read the metadata"),
     ],
 )
 def test_what_a_file_says_and_nobody_understands_is_refused(
@@ -228,6 +231,31 @@ def test_what_is_no_gguf_file_is_refused(tmp_path: Path) -> None:
         loaded(str(tmp_path / "m.gguf"))
     with pytest.raises(UnsupportedModel, match="cannot read"):
         read_config(str(tmp_path / "none.gguf"))
+
+
+def text(value: bytes) -> bytes:
+    return struct.pack("<Q", len(value)) + value
+
+
+ALIGNMENT = text(b"general.alignment")
+NAME = text(b"general.name")
+BROKEN = {
+    "aligned to nothing": (1, 0, ALIGNMENT + struct.pack("<II", 4, 0)),
+    "aligned to a text": (1, 0, ALIGNMENT + struct.pack("<I", 8) + text(b"wide")),
+    "a list in lists": (1, 0, NAME + struct.pack("<I", 9) + struct.pack("<IQ", 9, 1) * 5_000),
+    "a text without an end": (1, 0, NAME + struct.pack("<IQ", 8, 1 << 40)),
+    "a tensor of many axes": (0, 1, text(b"output.weight") + struct.pack("<I", 1 << 30)),
+}
+
+
+@pytest.mark.parametrize(("keys", "tensors", "content"), BROKEN.values(), ids=BROKEN)
+def test_a_header_that_cannot_be_is_refused(
+    tmp_path: Path, keys: int, tensors: int, content: bytes
+) -> None:
+    path = tmp_path / "m.gguf"
+    path.write_bytes(b"GGUF" + struct.pack("<IQQ", 3, tensors, keys) + content)
+    with pytest.raises(UnsupportedModel, match="cannot read"):
+        read_config(str(path))
 
 
 def test_a_file_in_parts_is_read_from_any_of_them(tmp_path: Path) -> None:
