@@ -26,7 +26,7 @@ _COMMA = ord(",")
 
 @dataclass(frozen=True, slots=True)
 class ClosedValue:
-    """A value that was ended as ``max_tokens`` left no room for more of it."""
+    """A value that ``max_tokens`` cut short."""
 
     choice: int
     function: str | None

@@ -14,7 +14,7 @@ from app.answer.formats.reasoning import ReasoningFormat
 from app.answer.formats.spelled import SpelledCalls
 from app.answer.images import ImageSource, as_templates_take_it, results_first
 from app.answer.reasoning import AS_IT_IS, INSTRUCTION, ReasoningUse
-from app.answer.told import Told, told_schema
+from app.answer.told import Told, kept_schema
 from app.answer.tools import FunctionTool
 from app.core.errors import InvalidRequest
 from app.core.text import RenderedPrompt, Tokenizer
@@ -365,14 +365,14 @@ def _with_calls(message: Mapping[str, Any], format: SpelledCalls) -> dict[str, A
 def _instructions(
     tools: Sequence[FunctionTool], format: SpelledCalls, *, reads_schemas: bool
 ) -> str:
-    """Without what the mask sees to, as weak models then call more of them right (decision 69);
-    models that were not taught to read schemas know the whole ones of their training."""
+    """The text that lists ``tools``. If the model reads schemas, keywords that masks enforce are
+    left out: weak models then make more correct calls (decision 69)."""
     functions = [_shown(tool)["function"] for tool in tools]
     separators = None
     if reads_schemas:
         separators = (",", ":")
         for each in functions:
-            each["parameters"] = json.loads(told_schema(each["parameters"]) or "{}")
+            each["parameters"] = kept_schema(each["parameters"])
     lines = [json.dumps(each, ensure_ascii=False, separators=separators) for each in functions]
     form = format.spelled([{"name": "NAME", "arguments": "{ARGUMENTS}"}])
     return _INSTRUCTIONS.format(functions="\n".join(lines), form=form)

@@ -54,18 +54,26 @@ class Told:
 
 
 def told_schema(schema: Any, name: str | None = None, description: str | None = None) -> str:
-    """``schema`` as the prompt tells it; "" where it says nothing.
+    """``kept_schema`` as JSON; "" where it says nothing."""
+    kept = kept_schema(schema, name, description)
+    return json.dumps(kept, ensure_ascii=False, separators=(",", ":")) if kept else ""
+
+
+def kept_schema(
+    schema: Any, name: str | None = None, description: str | None = None
+) -> dict[str, Any]:
+    """``schema`` without what the prompt leaves out; empty where it says nothing.
 
     ``name`` and ``description`` are those of the response format. Cost: O(schema).
     """
     kept = _compact(schema, name, 0)
     if not isinstance(kept, dict) or not kept:
-        return ""
+        return {}
     if description and "description" not in kept:
         kept = {"description": description, **kept}
     if name and "title" not in kept:
         kept = {"title": name, **kept}
-    return json.dumps(_pruned(kept), ensure_ascii=False, separators=(",", ":"))
+    return _pruned(kept)
 
 
 def _compact(schema: Any, key: str | None, depth: int) -> Any:

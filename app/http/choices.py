@@ -126,7 +126,7 @@ class ChunkRenderer(Renderer):
 
     def _last(self, choice: Mapping[str, Any]) -> bytes:
         """The chunk that ends a choice; held back where the last one will have warnings."""
-        if not warnings_of(self._generation):
+        if self._generation.relaxed is None and not self._generation.closed:
             return self._event(choice)
         self._held.append(choice)
         return b""

@@ -1,5 +1,5 @@
-"""What is told of answers beside them: the keywords that they were not held to, and values that
-``max_tokens`` ended."""
+"""Warnings beside an answer: keywords that were not enforced, and values that ``max_tokens`` cut
+short."""
 
 from __future__ import annotations
 

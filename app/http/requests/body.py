@@ -39,8 +39,8 @@ async def read_body(
     Raises ``BodyTooLarge`` as soon as the limit is passed, ``InvalidRequest`` for what is no such
     object.
     """
-    # What any web page may send without a preflight is a form (Fetch standard, CORS): else a server
-    # on somebody's own machine would answer every page that they visit.
+    # Forms, which any web page may send without a preflight (Fetch standard, CORS), are refused:
+    # otherwise a server on a user's machine would answer every page that they visit.
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if "origin" in request.headers and media_type != "application/json":
         raise InvalidRequest("a page has to send its request with content-type: application/json")
