@@ -2,7 +2,7 @@
 
     python3 tools/stages.py set-up run      # what the server needs
     python3 tools/stages.py set-up test     # what the tests need, too
-    .venv/bin/python tools/stages.py test [--workers N] [options and paths of pytest ...]
+    .venv/bin/python tools/stages.py test   # or test-all, wide; then options and paths of pytest
 
 Needs the standard library alone, as it runs before anything is installed. What a command prints is
 shown where it fails. The times of the last run are kept in ``.cache/stages.json``; they tell how

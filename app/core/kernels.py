@@ -21,15 +21,17 @@ _PASS = "numba:run_pass"
 """What numba tells of every pass over a function that it compiles, and of none that it has kept."""
 
 
+_APP = Path(__file__).parents[1]
 _LOCATOR: Any = caching._SourceFileBackedLocatorMixin
 _own_stamp = _LOCATOR.get_source_stamp
 
 
 @functools.cache
 def _sources(folder: Path) -> str:
-    """A digest of the folder's files, and of those beside it that have loops, too."""
+    """A digest of the folder's files, and in ``app`` of those beside it that have loops, too."""
     digest = hashlib.sha256()
-    for path in sorted(folder.parent.rglob("*.py")):
+    ours = _APP in folder.parent.parents
+    for path in sorted(folder.parent.rglob("*.py") if ours else folder.glob("*.py")):
         text = path.read_bytes()
         if path.parent == folder or b"\n@kernel(" in text or b"\n@compiled(" in text:
             digest.update(text)

@@ -47,7 +47,7 @@ def smollm2_file(progress: Progress = SILENCE) -> str:
     for folder in (Path(sys.prefix, "share", "leapjson"), cache):
         if _is_whole(folder / FILE):
             return str(folder / FILE)
-    with progress.stage(f"fetching {NAME}, 93 MB, this once"):
+    with progress.stage(f"downloading {NAME}, 93 MB, at the first start"):
         return str(fetch(cache))
 
 
