@@ -68,6 +68,11 @@ TOGETHER = ("tests/e2e/test_s", "tests/telemetry/")
 """Beginnings of files that share the server of a session."""
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    if "wide" in config.option.markexpr:
+        os.environ["LEAPJSON_TEST_ALL"] = "1"  # before the tests are imported: see ``wide.many``
+
+
 def is_here(name: str) -> bool:
     """Whether a program, one of ``LIBRARIES``, or what demo-vision is drawn with can be used."""
     if name == "fonts":

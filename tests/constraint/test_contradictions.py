@@ -15,6 +15,7 @@ from app.constraint.schema.trials import Trials
 from app.core.errors import UnsatisfiableSchema
 from app.core.specs import JsonSchema
 from tests.conformance.random_schemas import random_schema
+from tests.wide import many
 
 CLASHES: list[tuple[dict[str, Any], set[str]]] = [
     ({"type": "string", "minLength": 5, "maxLength": 3}, {"minLength", "maxLength"}),
@@ -106,7 +107,7 @@ def random_leaf(rng: random.Random) -> Any:
 
 def test_what_is_named_is_empty_by_itself_and_can_be_relaxed() -> None:
     found = 0
-    for seed in range(400):
+    for seed in range(many(400)):
         rng = random.Random(seed)
         schema = {"allOf": [random_schema(rng), random_schema(rng)]}
         clash = contradiction_in(schema, Limits(), close=False)
@@ -117,7 +118,7 @@ def test_what_is_named_is_empty_by_itself_and_can_be_relaxed() -> None:
         assert trials.of(schema, clash.pointer) == "empty", schema
         if clash.edits:
             assert compile_program(JsonSchema(schema, relax=True)).relaxed, schema
-    assert found > 40
+    assert found > many(40)
 
 
 def test_a_schema_that_something_satisfies_has_no_contradiction() -> None:

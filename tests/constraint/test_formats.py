@@ -19,6 +19,7 @@ from app.constraint.formats.strict import known_formats
 from app.core.errors import UnsupportedSchema
 from app.core.specs import JsonSchema
 from tests.constraint.walks import Walker
+from tests.wide import many
 from tools import datasets
 
 ORACLES: dict[str, Callable[[str], object]] = {
@@ -217,7 +218,7 @@ NEARLY = st.one_of(
 
 
 @given(st.sampled_from(CHECKED), NEARLY)
-@settings(max_examples=500)
+@settings(max_examples=many(500))
 def test_what_jsonschema_takes_is_not_outside_and_what_it_refuses_is_not_inside(
     name: str, text: str
 ) -> None:

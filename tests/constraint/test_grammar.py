@@ -27,6 +27,7 @@ from app.core.errors import (
 from app.core.specs import Grammar
 from tests.constraint.walks import Walker
 from tests.fakes import ByteVocabulary
+from tests.wide import many
 
 LETTERS = "ab"
 LONGEST = 5
@@ -111,7 +112,7 @@ def languages(bodies: dict[str, Tree]) -> dict[str, Language]:
         known = grown
 
 
-@settings(max_examples=400)
+@settings(max_examples=many(400))
 @given(st.tuples(trees(), trees(), trees()))
 def test_a_gbnf_grammar_has_the_texts_that_its_rules_derive(
     bodies: tuple[Tree, Tree, Tree],

@@ -24,6 +24,7 @@ from app.text import Vocabulary
 from tests.constraint.test_distinct import Choosing, check_all_masks, compare, follow, leap
 from tests.constraint.test_masks import random_walk
 from tests.constraint.walks import Walker
+from tests.wide import many
 
 PIECES = [
     b'{"', b'": ', b'": "', b', "', b'", "', b'"a"', b'"a": ', b'"a": 1', b', "a": 1', b'": 1, "',
@@ -177,7 +178,7 @@ def test_every_walk_ends_valid_within_its_budget_with_no_name_twice(
 
 def test_random_maps_hold_what_is_valid_and_no_name_twice() -> None:
     accepted = rejected = 0
-    for seed in range(150):
+    for seed in range(many(150)):
         rng = random.Random(seed)
         schema = random_map(rng)
         walker = Walker.of(JsonSchema(schema))
@@ -195,8 +196,8 @@ def test_random_maps_hold_what_is_valid_and_no_name_twice() -> None:
                 twice = json.dumps(value)[:-1] + ", " + json.dumps({name: value[name]})[1:]
                 assert not walker.accepts(twice), (schema, twice)
             rejected += not valid
-    assert accepted > 200
-    assert rejected > 200
+    assert accepted > many(200)
+    assert rejected > many(200)
 
 
 def random_map(rng: random.Random, depth: int = 0) -> dict[str, Any]:
@@ -394,7 +395,7 @@ def test_a_map_among_thousands_of_members_is_followed_to_its_end(
     required: bool, compiler: Compiler
 ) -> None:
     # Each mask under so small a budget asks for a completion, which has all required names.
-    names = [f"n{number}" for number in range(200 if required else 2_000)]
+    names = [f"n{number}" for number in range(80 if required else 2_000)]
     inner = mapping(
         properties={name: {"type": "boolean"} for name in names},
         required=names if required else [],

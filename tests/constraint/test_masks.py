@@ -17,6 +17,7 @@ from app.core.constraint import ConstraintSpec, Mask
 from app.core.errors import ConstraintTooComplex, DrawAgain, RejectedToken, WorkPending
 from app.core.json_scan import JsonScan, Place
 from app.text import Vocabulary
+from tests.wide import many
 from tools import datasets
 
 PERSON: dict[str, Any] = {
@@ -213,7 +214,7 @@ def test_masks_equal_brute_force_on_real_vocabularies(name: str) -> None:
         if rng.random() < 0.12:
             assert tokens_of(state.mask()) == brute_force(state, vocabulary)
 
-    for seed in range(4):
+    for seed in range(many(4)):
         random_walk(constraint.start(), vocabulary, random.Random(seed), 60, check)
 
 

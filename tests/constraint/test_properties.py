@@ -17,10 +17,11 @@ from app.constraint import JsonSchema
 from tests.conformance import agreement
 from tests.conformance.random_schemas import object_schema, object_value, random_schema
 from tests.constraint.walks import Walker
+from tests.wide import many
 
 
 @given(st.randoms(use_true_random=False))
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=many(150), deadline=None, suppress_health_check=list(HealthCheck))
 def test_a_value_is_in_the_language_exactly_where_it_is_valid(rng: random.Random) -> None:
     found = agreement.check(random_schema(rng, depth=2), rng, Counter())
     assert found is None, str(found)
@@ -29,13 +30,13 @@ def test_a_value_is_in_the_language_exactly_where_it_is_valid(rng: random.Random
 def test_counted_objects_have_the_members_that_are_valid_whatever_their_names() -> None:
     """The kind that rejected ``{"a": {}, "b": {}}`` below; ``--objects`` does it at length."""
     counts = Counter[str]()
-    for seed in range(150):
+    for seed in range(many(150)):
         rng = random.Random(seed)
         schema = object_schema(rng)
         found = agreement.check(schema, rng, counts, any_value=object_value)
         assert found is None, str(agreement.smallest(found))
-    assert counts["valid: right"] > 300
-    assert counts["invalid: right"] > 300
+    assert counts["valid: right"] > many(300)
+    assert counts["invalid: right"] > many(300)
 
 
 @pytest.mark.parametrize(
@@ -66,14 +67,14 @@ def test_members_with_open_names_count_beside_declared_ones(schema: Any, value: 
 
 def test_few_random_schemas_are_refused() -> None:
     counts = Counter[str]()
-    for seed in range(300):
+    for seed in range(many(300)):
         rng = random.Random(seed)
         found = agreement.check(random_schema(rng, depth=2), rng, counts)
         assert found is None, str(agreement.smallest(found))
     refused = sum(count for name, count in counts.items() if name.startswith("refused"))
-    assert refused < 60, counts
-    assert counts["valid: right"] > 1000
-    assert counts["invalid: right"] > 1000
+    assert refused < many(60), counts
+    assert counts["valid: right"] > many(1000)
+    assert counts["invalid: right"] > many(1000)
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from app.core.errors import (
 )
 from app.core.specs import Choice, JsonSchema, Regex
 from tests.constraint.walks import Walker
+from tests.wide import many
 
 PIECES = st.sampled_from(
     ["a", "b", ".", "[ab]", "[^a]", r"\d", r"\w", "^", "$", "(?:)", r"\.", r'"', r"\\"]
@@ -34,7 +35,7 @@ TEXTS = st.text(alphabet='ab1_."\\', max_size=5)
 
 
 @given(PATTERNS, st.lists(TEXTS, max_size=12))
-@settings(max_examples=300)
+@settings(max_examples=many(300))
 def test_patterns_agree_with_re_search_on_random_texts(pattern: str, texts: list[str]) -> None:
     walker = (
         Walker.of(JsonSchema({"type": "string", "pattern": pattern})) if _some(pattern) else None
@@ -75,7 +76,7 @@ def beside_looks(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
     st.recursive(PATTERNS | BESIDE, beside_looks, max_leaves=6),
     st.lists(TEXTS, max_size=12),
 )
-@settings(max_examples=400)
+@settings(max_examples=many(400))
 def test_look_around_agrees_with_re_search(pattern: str, texts: list[str]) -> None:
     try:
         walker = Walker.of(JsonSchema({"type": ["string", "null"], "pattern": pattern}))
@@ -86,7 +87,7 @@ def test_look_around_agrees_with_re_search(pattern: str, texts: list[str]) -> No
 
 
 @given(PATTERNS, st.integers(0, 3), st.integers(0, 3), st.lists(TEXTS, max_size=12))
-@settings(max_examples=150)
+@settings(max_examples=many(150))
 def test_lengths_beside_a_pattern_hold_both(
     pattern: str, low: int, more: int, texts: list[str]
 ) -> None:
@@ -98,7 +99,7 @@ def test_lengths_beside_a_pattern_hold_both(
 
 
 @given(PATTERNS, st.lists(TEXTS, max_size=12))
-@settings(max_examples=150)
+@settings(max_examples=many(150))
 def test_a_regex_constraint_matches_the_whole_raw_text(pattern: str, texts: list[str]) -> None:
     if _some(pattern):
         walker = Walker.of(Regex(pattern))

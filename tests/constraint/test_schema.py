@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from app.core.errors import ConstraintError, UnsatisfiableSchema
 from app.core.specs import JsonSchema
 from tests.constraint.walks import Walker
+from tests.wide import many
 
 NAMES = st.sampled_from(["a", "b", "é"])
 VALUES = st.recursive(
@@ -61,7 +62,7 @@ def some_of(keywords: dict[str, st.SearchStrategy[Any]]) -> st.SearchStrategy[di
 
 
 @given(schemas(), st.lists(VALUES, max_size=8), st.booleans(), st.integers(0, 10**6))
-@settings(max_examples=400)
+@settings(max_examples=many(400))
 def test_random_schemas_agree_with_the_jsonschema_library(
     schema: Any, values: list[Any], close: bool, seed: int
 ) -> None:

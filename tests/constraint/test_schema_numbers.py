@@ -23,6 +23,7 @@ from app.constraint.schema.numeric import admit_number, build_numbers
 from app.core.errors import ConstraintError, UnsupportedSchema
 from app.core.specs import JsonSchema
 from tests.constraint.walks import Walker
+from tests.wide import many
 from tools import datasets
 
 LIMITS = Limits()
@@ -197,7 +198,7 @@ def test_multiples_of_decimals_are_exact_both_ways(
     st.decimals(-60, 60, places=1).map(float),
     st.decimals(-60, 60, places=3),
 )
-@settings(max_examples=300)
+@settings(max_examples=many(300))
 def test_negated_facts_are_exact_on_decimals_of_a_few_places(
     factor: float, fractions_only: bool, listed: list[float], low: float, value: Decimal
 ) -> None:
@@ -375,7 +376,7 @@ def test_the_number_of_digits_without_a_bound_is_configurable() -> None:
 @given(
     st.floats(allow_nan=False, allow_infinity=False), st.sampled_from([None, 0, 1, -1, 1e-4, 5e16])
 )
-@settings(max_examples=300)
+@settings(max_examples=many(300))
 def test_bounded_numbers_with_exponents_are_in_range(value: float, bound: float | None) -> None:
     text = json.dumps(value)
     for facts in (

@@ -16,6 +16,7 @@ from app.constraint.schema.keywords import NOT_ENUM, NOT_FORMAT, NOT_PATTERN
 from app.constraint.schema.strings import Strings
 from app.core.errors import InvalidSchema, UnsupportedSchema
 from tests.constraint.walks import Walker
+from tests.wide import many
 
 TEXTS = st.text(alphabet='ab1_é."\\\n', max_size=5)
 PATTERNS = st.sampled_from(
@@ -67,7 +68,7 @@ def spelled(text: str) -> str:
     st.none() | st.integers(2, 4),
     st.lists(TEXTS, max_size=10),
 )
-@settings(max_examples=200)
+@settings(max_examples=many(200))
 def test_patterns_negated_patterns_values_and_lengths_hold_together(
     pattern: str | None,
     unwanted: str,
