@@ -6,6 +6,7 @@ import json
 import random
 from typing import Annotated, Any
 
+import numpy as np
 import pytest
 from openai.lib._parsing._completions import type_to_response_format_param
 from pydantic import BaseModel, Field
@@ -13,6 +14,7 @@ from pydantic import BaseModel, Field
 from app.constraint.automaton.vocabulary_index import VocabularyIndex
 from app.constraint.constraint import CompiledConstraint
 from app.constraint.pieces.document import Document
+from app.constraint.pieces.positions import suffix_order
 from app.constraint.program import compile_program
 from app.core.composite import Composite, NotStarting
 from app.core.errors import (
@@ -170,10 +172,21 @@ def test_a_pattern_with_too_many_states_is_refused() -> None:
     assert bound(verbatim(maxLength=5000), "abc")
 
 
-def test_a_narrow_window_over_a_long_document_is_refused_when_it_is_bound() -> None:
+def test_a_narrow_window_over_a_long_document_is_exact() -> None:
     text = "word " * 2000 + "x" * 20_000
-    with pytest.raises(ConstraintTooComplex, match="those of the document"):
+    constraint = bound(words(minLength=8_999, maxLength=9_003), text)
+    assert len(json.loads(constraint.start().shortest_completion())) == 8_999
+    with pytest.raises(UnsatisfiableSchema, match="at least 9000 characters"):
         bound(words(minLength=9_000, maxLength=9_001), text)
+
+
+@pytest.mark.parametrize("letters", ["a", "ab", "abc é\n"])
+def test_positions_are_sorted_by_what_stands_there(letters: str) -> None:
+    rng = random.Random(letters)
+    for size in (1, 2, 9, 40, 300):
+        data = "".join(rng.choice(letters) for _ in range(size)).encode() + b"\xff"
+        expected = sorted(range(len(data)), key=lambda at: data[at:])
+        assert suffix_order(np.frombuffer(data, np.uint8)).tolist() == expected
 
 
 def test_a_value_that_calls_begin_with_is_refused_and_others_are_enforced() -> None:

@@ -34,7 +34,7 @@ class Ways:
 
 
 class PieceAutomaton(Automaton):
-    """Follows pieces by the kernels of ``steps``, many bytes at once.
+    """Follows pieces by the kernels of ``positions``, many bytes at once.
 
     A state inside a piece is never expanded, which raises ``PieceMet``: so what is told of states
     does not depend on what was walked before.

@@ -12,7 +12,7 @@ from app.constraint.language.expressions import INFINITE, Expression, Expression
 from app.constraint.language.rows import UNBOUNDED, Row
 from app.constraint.pieces.document import Document
 from app.constraint.pieces.leaf import MOST_PAIRS, Pieces
-from app.constraint.pieces.steps import Leaf
+from app.constraint.pieces.positions import Leaf
 from app.constraint.program import Program
 from app.core.errors import UnsatisfiableSchema
 from app.core.verbatim import Hole, Source
@@ -66,11 +66,11 @@ class BoundDerivatives(Derivatives):
         return (self.piece(self.hole_of(expression), after) if stop > at else expression), stop
 
     def branches(self, expression: Expression) -> bool:
-        """Whether surely several bytes may follow a piece: it may end or go on."""
+        """Whether surely several bytes may follow a piece."""
         filled = self.filled(expression)
         assert filled is not None
         pieces, leaf = filled
-        return pieces.is_end(leaf) and pieces.goes_on(leaf)
+        return pieces.branches(leaf)
 
     def is_alive(self, expression: Expression) -> bool:
         kind = self.pool.kinds[expression]

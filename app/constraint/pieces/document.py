@@ -1,4 +1,8 @@
-"""The texts that a request's values have to stand in, and the automaton of their pieces."""
+"""The texts that a request's values have to stand in, as the strings of JSON spell them.
+
+A piece is then a run of bytes of the text, and a position tells whether a piece may begin or end
+there. Characters that no string may hold, and borders between texts, are separators.
+"""
 
 from __future__ import annotations
 
@@ -10,26 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.constraint.language.nodes import ByteSet
-from app.constraint.pieces.steps import CHARS, COST, FAR_BYTES, Places
-from app.constraint.pieces.suffixes import (
-    MARK,
-    ROOT,
-    SEPARATOR,
-    Int32s,
-    UInt8s,
-    accepting,
-    build,
-    by_length,
-    occurrences,
-    pack,
-    packed_nodes,
-    to_the_end,
-    without_dead_ends,
-)
-from app.constraint.pieces.ways import locate
+from app.constraint.pieces.positions import BREAK, Int32s, UInt8s, locate, suffix_order
 from app.constraint.pieces.words import word_borders
-from app.core.errors import ConstraintTooComplex, InvalidRequest
+from app.core.errors import InvalidRequest
 from app.core.verbatim import Found
+
+_SPELLED = [json.dumps(chr(byte), ensure_ascii=False)[1:-1].encode() for byte in range(0x80)]
+_COST = np.array([*map(len, _SPELLED), *([1] * 0x80)])
+"""Bytes of JSON that spell a byte."""
 
 _MOST_WALKS = 16
 
@@ -60,75 +52,100 @@ class KeptWalks:
 class Document:
     """The pieces of some texts, none of which goes across two of them. Immutable.
 
-    Cost: at 100,000 characters some 20 ms, of which the interpreter is held for two, and 45 bytes
-    a character; ``words`` twice as long. Raises ``InvalidRequest`` for half of a surrogate pair.
+    Cost: at 100,000 characters 12 to 40 ms, mostly sorting without the interpreter's lock, and at
+    most 27 bytes for each byte of them. Raises ``InvalidRequest`` for half of a surrogate pair.
     """
 
     def __init__(self, texts: Sequence[str], *, words: bool = False, missing: ByteSet = 0) -> None:
         """``words``: pieces begin and end where a word or a mark does. ``missing``: bytes that the
         tokenizer cannot spell; no piece has a character that needs one."""
-        self.words = words
-        whole, ends = _marked(texts) if words else _joined(texts)
-        data = _cut(whole, missing) if missing else whole
-        length, link, first, byte, target, following, prefix, states = build(data)
-        start, byte, target = pack(first, byte, target, following, states, words)
-        order = by_length(length, states)
-        accept = accepting(link, prefix, ends, states)
-        chars, behind, stop = _counted(whole, data, ends)
-        self.order = order
-        """States from the longest to the shortest."""
-        self.earliest, roomiest = occurrences(order, link, prefix, behind)
-        near = far = np.zeros(0, np.int32)
+        raw = np.frombuffer(bytes([BREAK]).join(map(_encoded, texts)), np.uint8)
+        spelled = [json.dumps(text, ensure_ascii=False)[1:-1].encode() for text in texts]
+        self.data: UInt8s = np.frombuffer(
+            bytes([BREAK]).join(spelled) + bytes([BREAK]), np.uint8
+        ).copy()
+        """The texts, with a separator behind each."""
+        stops = np.cumsum(_COST[raw], dtype=np.int32)
+        self.fed = np.full(len(self.data), BREAK, np.uint8)
+        """The byte of the text that is spelled when this byte is, a separator where none is."""
+        self.fed[stops - 1] = raw
+        begins = np.flatnonzero((raw & 0xC0) != 0x80)
+        borders = np.append(stops[begins] - _COST[raw[begins]], len(self.data) - 1)
+        if missing and len(begins):
+            ascii_lost = [any(missing >> byte & 1 for byte in text) for text in _SPELLED]
+            lost = np.array(
+                ascii_lost + [missing >> byte & 1 for byte in range(0x80, 0x100)], np.bool_
+            )
+            of_character = np.logical_or.reduceat(lost[raw], begins)
+            self.data[:-1][np.repeat(of_character, np.diff(borders))] = BREAK
+        self.chars = np.zeros(len(self.data) + 1, np.int32)
+        """By position: characters (and separators) that begin before it."""
+        self.chars[borders + 1] = 1
+        np.cumsum(self.chars, out=self.chars)
+        sizes = np.array([len(text) + 1 for text in texts], np.int32)
+        self._firsts = np.cumsum(sizes) - sizes
+        """The number of the character with which each text begins."""
+        first = last = np.arange(len(borders))
         if words:
-            near, far = to_the_end(order, start, byte, target, accept, COST)
-            byte, target = without_dead_ends(start, byte, target, near)
-        text = np.zeros((len(data) + 1, 2), np.int32)
-        text[:, 0] = chars
-        np.cumsum(COST[data], out=text[1:, 1])
-        root = ROOT
-        if words:  # behind the root's mark, if there is any word
-            ways = range(int(start[ROOT]), int(start[ROOT + 1]))
-            root = next((int(target[way]) for way in ways if byte[way] == MARK), ROOT)
-        gaps = np.diff(chars[np.flatnonzero(ends)], prepend=0)
-        self.widest = int(gaps.max(initial=1)) if words else 1
-        """Characters between two ends at most."""
-        self.data = data
-        self._borders = np.append(np.flatnonzero(whole == SEPARATOR), len(whole))
-        """Where texts end."""
-        if states >= 1 << 24:
-            raise ConstraintTooComplex(f"x-verbatim over a text of {len(data)} bytes")
-        shifted = byte.astype(np.uint32) << np.uint32(24)
-        edges: NDArray[np.uint32] = np.bitwise_or(shifted, target.astype(np.uint32))
-        self.places = Places(
-            packed_nodes(start, near, far, roomiest, behind, data), edges, text, stop,
-            np.zeros((0, 256), np.int16), np.zeros((0, 0), np.uint16), root,
-        )  # fmt: skip
+            found = [word_borders(text) for text in texts]
+            first = np.concatenate([first[:0], *map(np.add, [w[0] for w in found], self._firsts)])
+            last = np.concatenate([last[:0], *map(np.add, [w[1] for w in found], self._firsts)])
+        starts, ends = borders[first], borders[last]
+        starts = starts[self.data[starts] != BREAK]
+        is_start = np.zeros(len(self.data), np.bool_)
+        is_start[starts] = True
+        order = suffix_order(self.data)
+        self.starts = order[is_start[order]]
+        """Where pieces begin, sorted by the bytes that stand there."""
+        self.words = words
+        self.is_end: NDArray[np.bool_] = np.zeros(len(self.data), np.bool_)
+        """By position: whether pieces end there."""
+        self.is_end[ends] = True
+        upto = np.zeros(len(borders) + 1, np.int32)
+        upto[self.chars[ends] + 1] = 1
+        self._ends = np.append(-1, ends).astype(np.int32)
+        self._upto = np.cumsum(upto, dtype=np.int32)
+        """By a number of characters: how many ends have fewer before them."""
+        self.stop: Int32s = np.append(ends, len(self.data)).astype(np.int32)[self._upto]
+        """By a number of characters: the first end that has so many before it."""
+        breaks = np.flatnonzero(self.data == BREAK)
+        self._room = self.chars[breaks[np.searchsorted(breaks, self.starts)]]
+        """For each of ``starts``: characters up to the next separator."""
         self.walks = KeptWalks()
-        """Of pieces that nothing else holds of: the document's and the vocabulary's alone."""
+        """Of pieces that no pattern holds of: the document's and the vocabulary's alone."""
 
-    @property
-    def states(self) -> int:
-        return len(self.places.nodes) - 1
+    def last(self, low: int, high: int) -> Int32s:
+        """By position: where a piece that begins there ends at the latest, if it is not empty and
+        has ``low`` to ``high`` characters; -1 where there is none."""
+        begun = self.chars[self.starts]
+        most = np.minimum(self._room, begun.astype(np.int64) + high)
+        latest = self._ends[self._upto[most + 1]]
+        fits = (latest > self.starts) & (self.chars[latest] - begun >= low)
+        last = np.full(len(self.data), -1, np.int32)
+        last[self.starts] = np.where(fits, latest, -1)
+        return last
 
     @property
     def nbytes(self) -> int:
         """Memory in bytes. Any thread may ask."""
-        arrays = [each for each in self.places if isinstance(each, np.ndarray)]
-        own = self.order.nbytes + self.earliest.nbytes + self.data.nbytes
-        return own + self.walks.nbytes + sum(each.nbytes for each in arrays)
+        arrays = (
+            self.data, self.fed, self.chars, self.starts, self.is_end,
+            self._ends, self._upto, self.stop, self._room,
+        )  # fmt: skip
+        return self.walks.nbytes + sum(each.nbytes for each in arrays)
 
     def find(self, value: str) -> Found | None:
         """Where ``value`` stands first; an empty one, or half of a character, stands nowhere."""
-        raw = np.frombuffer(value.encode(errors="replace"), np.uint8)
-        places = self.places
-        place = locate(places.nodes, places.edges, places.root, raw) if len(raw) else -1
-        if place < 0 or places.nodes[place, FAR_BYTES]:
+        text = json.dumps(value, ensure_ascii=False)[1:-1].encode(errors="surrogatepass")
+        first, end = locate(self.data, self.starts, np.frombuffer(text, np.uint8))
+        begins = self.starts[first : end if text else first]
+        begins = begins[self.is_end[begins + len(text)]]
+        if not len(begins):
             return None
-        end = int(self.earliest[place])
-        text = int(np.searchsorted(self._borders, end))
-        begin = int(self._borders[text - 1]) + 1 if text else 0
-        stop = int(places.text[end, CHARS] - places.text[begin, CHARS])
-        return Found(text, stop - len(value), stop)
+        begin = int(self.chars[begins.min()])
+        number = int(np.searchsorted(self._firsts, begin, side="right")) - 1
+        begin -= int(self._firsts[number])
+        return Found(number, begin, begin + len(value))
 
 
 def _encoded(text: str) -> bytes:
@@ -139,61 +156,3 @@ def _encoded(text: str) -> bytes:
             "a text of the prompt that values have to stand in holds half of a surrogate pair",
             role="prompt",
         ) from error
-
-
-def _joined(texts: Sequence[str]) -> tuple[UInt8s, NDArray[np.bool_]]:
-    """The bytes of all texts, and the positions between their characters."""
-    data = np.frombuffer(bytes([SEPARATOR]).join(map(_encoded, texts)), np.uint8).copy()
-    ends = np.ones(len(data) + 1, np.bool_)
-    ends[:-1] = (data & 0xC0) != 0x80
-    return data, ends
-
-
-def _marked(texts: Sequence[str]) -> tuple[UInt8s, NDArray[np.bool_]]:
-    """The bytes of all texts with a mark before each word, and the positions where words end."""
-    parts: list[UInt8s] = []
-    good: list[NDArray[np.bool_]] = []
-    for number, text in enumerate(texts):
-        raw = np.frombuffer(_encoded(text), np.uint8)
-        first, last = word_borders(text)
-        borders = np.append(np.flatnonzero((raw & 0xC0) != 0x80), len(raw))
-        begins, ends = borders[first], borders[last]
-        marked = np.insert(raw, begins, MARK)
-        is_end = np.zeros(len(marked) + 1, np.bool_)
-        is_end[ends + np.searchsorted(begins, ends, side="left")] = True
-        if number:
-            parts.append(np.array([SEPARATOR], np.uint8))
-        parts.append(marked)
-        good.append(is_end)
-    data = np.concatenate(parts) if parts else np.zeros(0, np.uint8)
-    return data, np.concatenate(good) if good else np.zeros(1, np.bool_)
-
-
-def _cut(data: UInt8s, missing: ByteSet) -> UInt8s:
-    """``data`` with separators in the place of characters that strings of JSON cannot hold."""
-    spelled = [json.dumps(chr(b), ensure_ascii=False)[1:-1].encode() for b in range(0x80)]
-    spelled += [bytes([byte]) for byte in range(0x80, SEPARATOR)] + [b"", b""]
-    lost = np.array([any(missing >> byte & 1 for byte in text) for text in spelled])
-    starts = np.flatnonzero((data & 0xC0) != 0x80)
-    if not len(starts):
-        return data
-    sizes = np.diff(starts, append=len(data))
-    return np.where(
-        np.repeat(np.logical_or.reduceat(lost[data], starts), sizes), np.uint8(SEPARATOR), data
-    )
-
-
-def _counted(whole: UInt8s, data: UInt8s, ends: NDArray[np.bool_]) -> tuple[Int32s, Int32s, Int32s]:
-    """``chars``, ``behind`` and ``stop`` of ``Places``; ``data`` are the ``whole`` texts, cut."""
-    begins = ((whole & 0xC0) != 0x80) & (whole < SEPARATOR)
-    chars = np.zeros(len(data) + 1, np.int32)
-    np.cumsum(begins, out=chars[1:])
-    positions = np.flatnonzero(ends).astype(np.int32)
-    borders = np.append(np.flatnonzero(data == SEPARATOR), len(data))
-    text_of = np.searchsorted(borders, np.arange(len(data) + 1))
-    last = np.searchsorted(positions, borders, side="right") - 1
-    most = np.where(last >= 0, chars[positions[last]] if len(positions) else 0, 0)
-    behind = np.maximum(most[text_of] - chars, 0).astype(np.int32)
-    wanted = np.searchsorted(chars[positions], np.arange(chars[-1] + 1))
-    stop = np.append(positions, len(data))[wanted].astype(np.int32)
-    return chars, behind, stop

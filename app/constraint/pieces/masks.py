@@ -1,7 +1,7 @@
 """Masks where values are pieces of documents: walks over trie and document together.
 
 A state inside a piece, and whatever tokens reach of a piece from before it, is walked by the
-kernels of ``steps``; none of its states is ever expanded into a row. Tokens that stay within a
+kernels of ``positions``; none of its states is ever expanded into a row. Tokens that stay within a
 piece are told apart by what they still owe: near the end of a budget that is counted as a token a
 byte, which is never too few.
 """

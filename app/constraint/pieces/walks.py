@@ -11,9 +11,7 @@ from app.constraint.automaton.trie import DEAD, Int32s, Trie, walk
 from app.constraint.automaton.vocabulary_index import VocabularyIndex
 from app.constraint.automaton.walks import Walks, with_room
 from app.constraint.pieces.automaton import Inside, PieceAutomaton, Ways
-from app.constraint.pieces.leaf import UNBOUNDED
-from app.constraint.pieces.steps import Leaf
-from app.constraint.pieces.ways import walk as walk_piece
+from app.constraint.pieces.positions import walk as walk_piece
 
 _ONCE = 1
 """Pieces are spelled as ``VocabularyIndex.strings[1]`` has it."""
@@ -58,7 +56,6 @@ class PieceWalks(Walks):
         self.inside = automaton.inside
         self._index = index
         self._bound = automaton.bound
-        self._leaves = np.zeros((index.longest + 2, 5), np.int32)
         self._ending = index.ending_of_tokens(_ONCE)
         self._endings: dict[State, Int32s] = {}
         """By what follows a piece: the state after each ending of a token, or ``DEAD``."""
@@ -138,7 +135,7 @@ class PieceWalks(Walks):
         filled = self._bound.filled(inside.piece)
         assert filled is not None
         pieces, leaf = filled
-        key = (node, end, self._cut(leaf)) if trie is self._index.trie else None
+        key = (node, end, leaf, pieces.bounds) if trie is self._index.trie else None
         if key is not None:
             kept = pieces.walks.get(key)
             if kept is not None:
@@ -146,7 +143,8 @@ class PieceWalks(Walks):
         found = np.empty((end - node, 2), np.int32)
         quotes = np.empty(end - node, np.int32)
         count, ends, visited = walk_piece(
-            *pieces.places, leaf, *trie.arrays, node, end, self._leaves, found, quotes, enough,
+            *pieces.places, leaf, pieces.is_end(leaf), *trie.arrays, node, end,
+            self._index.longest, found, quotes, enough,
         )  # fmt: skip
         found, quotes = found[:count].copy(), quotes[:ends].copy()
         if key is not None and visited >= _MANY_NODES and enough > len(found):
@@ -161,11 +159,6 @@ class PieceWalks(Walks):
         assert filled is not None
         pieces, leaf = filled
         return pieces.is_between(leaf)
-
-    def _cut(self, leaf: Leaf) -> Leaf:
-        """The leaf as far as a token can tell: no bound that is farther away than one reaches."""
-        place, escape, low, high, match = leaf
-        return place, escape, low, UNBOUNDED if high > self._index.longest else high, match
 
     def _endings_of(self, trie: Trie, quotes: Int32s, tail: State, reached: Reached) -> None:
         """Tokens below ``quotes``: a piece's end, and then something that ``tail`` admits."""

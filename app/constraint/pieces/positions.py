@@ -1,0 +1,292 @@
+"""The compiled loops over a document: where a text stands in it, and what may follow.
+
+Positions where pieces may begin are sorted by what stands there (a suffix array: Manber and Myers,
+1990), so those of one text are neighbours. A position is alive where some end of its piece lies
+ahead: up to ``last`` of where it begins, or beside a pattern where ``far`` tells of one. Kernels
+take the fields of ``Places`` one by one: a tuple of arrays takes microseconds to hand on.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from app.core.kernels import kernel
+
+Int32s = NDArray[np.int32]
+UInt8s = NDArray[np.uint8]
+
+BREAK = 0xFF
+"""Stands between two texts, and where a text has what no piece may. No byte of UTF-8."""
+DEAD_END = 65_535
+"""Bytes to the next end where there is none; an end that is as far counts as none."""
+NONE = -1
+"""State of the pattern where there is no pattern."""
+
+Leaf = tuple[int, int, int, int]
+"""The text so far: the first and the end of the ``starts`` where it stands, its bytes, and the
+state of the pattern."""
+
+
+class Places(NamedTuple):
+    """A document with the bounds and the pattern of one hole, for the kernels."""
+
+    data: UInt8s
+    fed: UInt8s
+    chars: Int32s
+    stop: Int32s
+    starts: Int32s
+    words: bool
+    """These as in ``Document``."""
+    last: Int32s
+    """See ``Document.last``; empty beside a pattern, which has the bounds in it."""
+    rows: NDArray[np.int16]
+    """[P, 256]: next states of the pattern; no rows where there is none."""
+    far: NDArray[np.uint16]
+    """[positions, P]: bytes to the next common end of piece and pattern, or ``DEAD_END``."""
+    low: int
+    """Characters at least."""
+
+
+def suffix_order(data: UInt8s) -> Int32s:
+    """All positions of ``data``, sorted by the bytes from there on. O(n log n) for each doubling of
+    the longest text that stands twice, and that only for what does."""
+    size, length = 8, len(data)
+    padded = np.append(data, np.zeros(size, np.uint8))
+    key = np.zeros(length, np.uint64)
+    for at in range(size):
+        key = key << np.uint64(8) | padded[at : at + length]
+    order = np.argsort(key).astype(np.int32)
+    places, rank = np.arange(length), np.zeros(length + 1, np.uint64)
+    sorted_key = key[order]
+    while True:
+        begins = np.append(True, sorted_key[1:] != sorted_key[:-1])
+        first = places[begins][np.cumsum(begins) - 1]
+        rank[order[places]] = first + 1
+        alike = ~(begins & np.append(begins[1:], True))
+        places = places[alike]
+        if not len(places):
+            return order
+        members = order[places]
+        key = rank[members] << np.uint64(32) | rank[np.minimum(members + size, length)]
+        sorting = np.argsort(key)
+        order[places], sorted_key = members[sorting], key[sorting]
+        size *= 2
+
+
+@kernel()
+def to_ends(
+    data: UInt8s,
+    fed: UInt8s,
+    is_end: NDArray[np.bool_],
+    rows: NDArray[np.int16],
+    finals: UInt8s,
+) -> NDArray[np.uint16]:
+    """``Places.far``."""
+    far = np.full((len(data), len(finals)), DEAD_END, np.uint16)
+    for at in range(len(data) - 1, -1, -1):
+        for state in range(len(finals)):
+            if is_end[at] and finals[state]:
+                far[at, state] = 0
+            elif data[at] != BREAK:
+                after = state if fed[at] == BREAK else rows[state, fed[at]]
+                if after >= 0:
+                    far[at, state] = min(DEAD_END, far[at + 1, after] + 1)
+    return far
+
+
+@kernel(forceinline=True)
+def matched(rows: NDArray[np.int16], fed: UInt8s, match: int, at: int) -> int:
+    """The pattern's state after the byte at ``at``; ``NONE`` without a pattern, -2 if it fails."""
+    if match < 0 or fed[at] == BREAK:
+        return match
+    there = int(rows[match, fed[at]])
+    return there if there >= 0 else -2
+
+
+@kernel(forceinline=True)
+def alive(last: Int32s, far: NDArray[np.uint16], begin: int, at: int, match: int) -> bool:
+    """Whether a piece that begins at ``begin`` may end at ``at`` or further on."""
+    if match >= 0:
+        return bool(far[at, match] < DEAD_END)
+    return bool(match == -1 and at <= last[begin])
+
+
+@kernel(forceinline=True)
+def reach(data: UInt8s, starts: Int32s, first: int, end: int, size: int, byte: int) -> int:
+    """The first of ``starts[first:end]`` where the next byte is ``byte`` or more."""
+    if first >= end or data[starts[first] + size] >= byte:
+        return first
+    step = 1
+    while first + step < end and data[starts[first + step] + size] < byte:
+        first += step
+        step *= 2
+    end = min(first + step, end)
+    while first + 1 < end:
+        middle = (first + end) >> 1
+        if data[starts[middle] + size] < byte:
+            first = middle
+        else:
+            end = middle
+    return end
+
+
+@kernel()
+def least_owed(
+    data: UInt8s,
+    fed: UInt8s,
+    chars: Int32s,
+    stop: Int32s,
+    starts: Int32s,
+    words: bool,
+    last: Int32s,
+    rows: NDArray[np.int16],
+    far: NDArray[np.uint16],
+    low: int,
+    leaf: Leaf,
+) -> tuple[int, int]:
+    """Bytes to an end from where the text stands, and where it stands so; -1 where it is dead.
+
+    Of places that go on with the same byte one is looked at, so that more may be told than the
+    nearest end takes; it is exact whether the piece may end.
+    """
+    first, end, size, match = leaf
+    best, place = 1 << 30, -1
+    while first < end:
+        begin = starts[first]
+        at = begin + size
+        first += 1
+        if not alive(last, far, begin, at, match):
+            continue
+        left = int(far[at, match]) if match >= 0 else stop[max(chars[at], chars[begin] + low)] - at
+        if left < best:
+            best, place = left, at
+        if best == 0:
+            break
+        # Whether a word ends here depends on the character that follows, where one may end at all.
+        too_short = chars[at] < chars[begin] + max(low, 1)
+        if not words or data[at] < 0x80 or chars[at] == chars[at + 1] or too_short:
+            first = reach(data, starts, first, end, size, data[at] + 1)
+    return (best, place) if place >= 0 else (-1, -1)
+
+
+@kernel(forceinline=True)
+def after(
+    data: UInt8s, fed: UInt8s, starts: Int32s, rows: NDArray[np.int16], leaf: Leaf, byte: int
+) -> Leaf:
+    """The leaf after ``byte``, where the text stands in the document; all of it may be dead."""
+    first, end, size, match = leaf
+    first = reach(data, starts, first, end, size, byte)
+    stops = reach(data, starts, first, end, size, byte + 1) if byte != BREAK else first
+    if first < stops:
+        match = matched(rows, fed, match, starts[first] + size)
+    return first, stops, size + 1, match
+
+
+@kernel()
+def locate(data: UInt8s, starts: Int32s, text: UInt8s) -> tuple[int, int]:
+    """The first and the end of the ``starts`` where ``text`` stands."""
+    first, end = 0, len(starts)
+    for size in range(len(text)):
+        first = reach(data, starts, first, end, size, int(text[size]))
+        end = reach(data, starts, first, end, size, int(text[size]) + 1)
+    return first, end
+
+
+@kernel()
+def follow(
+    data: UInt8s,
+    fed: UInt8s,
+    chars: Int32s,
+    stop: Int32s,
+    starts: Int32s,
+    words: bool,
+    last: Int32s,
+    rows: NDArray[np.int16],
+    far: NDArray[np.uint16],
+    low: int,
+    leaf: Leaf,
+    text: UInt8s,
+    at: int,
+) -> tuple[Leaf, int]:
+    """As far along ``text`` from ``at`` as the piece goes: the leaf, and where in the text."""
+    while at < len(text):
+        there = after(data, fed, starts, rows, leaf, int(text[at]))
+        is_alive = False
+        for number in range(there[0], there[1]):
+            begin = starts[number]
+            if alive(last, far, begin, begin + there[2], there[3]):
+                is_alive = True
+                break
+        if not is_alive:
+            break
+        leaf = there
+        at += 1
+    return leaf, at
+
+
+@kernel()
+def walk(
+    data: UInt8s,
+    fed: UInt8s,
+    chars: Int32s,
+    stop: Int32s,
+    starts: Int32s,
+    words: bool,
+    last: Int32s,
+    rows: NDArray[np.int16],
+    far: NDArray[np.uint16],
+    low: int,
+    leaf: Leaf,
+    may_end: bool,
+    trie_byte: UInt8s,
+    depth: Int32s,
+    skip: Int32s,
+    token: Int32s,
+    node: int,
+    end: int,
+    levels: int,
+    found: Int32s,
+    quotes: Int32s,
+    enough: int,
+) -> tuple[int, int, int]:
+    """Along the nodes of a trie from ``node`` to ``end``, siblings that follow the text.
+
+    ``may_end``: whether the piece may end before the first of them. ``found`` [N, 2] gets the
+    tokens that stay within the piece, and the bytes that are then owed to its end; ``quotes`` the
+    nodes of quotes that end the piece. ``levels``: bytes of the longest string of the trie. Stops
+    where ``enough`` are found. Returns (found, quotes, nodes looked at).
+    """
+    stack = np.zeros((levels + 2, 4), np.int32)  # first and end in ``starts``, match, owed
+    stack[0, 0], stack[0, 1], size, stack[0, 2] = leaf
+    stack[0, 3] = 0 if may_end else 1
+    base = depth[node] if node < end else 0
+    count, ends, visited = 0, 0, 0
+    while node < end and count + ends < enough:
+        visited += 1
+        level = depth[node] - base
+        byte = int(trie_byte[node])
+        if byte == 0x22 and stack[level, 3] == 0:
+            quotes[ends] = node
+            ends += 1
+            node = skip[node]
+            continue
+        here = (int(stack[level, 0]), int(stack[level, 1]), size + level, int(stack[level, 2]))
+        there = after(data, fed, starts, rows, here, byte)
+        stack[level, 0] = there[1]
+        owed = -1
+        if there[0] < there[1]:
+            owed, _ = least_owed(data, fed, chars, stop, starts, words, last, rows, far, low, there)
+        if owed < 0:
+            node = skip[node]
+            continue
+        if token[node] >= 0:
+            found[count, 0], found[count, 1] = token[node], owed
+            count += 1
+        level += 1
+        stack[level, 0], stack[level, 1] = there[0], there[1]
+        stack[level, 2], stack[level, 3] = there[3], owed
+        node += 1
+    return count, ends, visited
