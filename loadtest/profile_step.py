@@ -43,7 +43,7 @@ from app.constraint import Compiler
 from app.core.cache import CacheGroup, StateSlots
 from app.core.events import RequestStats, StepStats
 from app.core.images import Looker
-from app.core.request import EngineRequest, SamplingParams
+from app.core.request import EngineRequest, GenerationOptions, SamplingParams
 from app.core.specs import JsonSchema
 from app.core.step import Draw, PendingDraws, Runner, StepPlan, StepResult
 from app.core.text import RenderedPrompt
@@ -344,11 +344,11 @@ class Bench:
             # Prompts differ from their first token on: prefixes are not what is measured.
             prompt=[number + 300, *self._prompt],
             max_tokens=1400,
-            sampling=self._sampling,
+            options=GenerationOptions(
+                sampling=self._sampling, ignore_eos=mode == "free", leap=mode == "constrained"
+            ),
             seed=seed + number,
             constraint=None if mode == "free" else self._sheets,
-            ignore_eos=mode == "free",
-            leap=mode == "constrained",
         )
         ticket = admission.enter()
         ticket.take(1)

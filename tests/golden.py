@@ -305,6 +305,10 @@ class _Log(logging.Handler):
                      if k not in usual and "seconds" not in k}  # fmt: skip
 
 
+def _hex_of(counter: Iterator[int]) -> Any:
+    return lambda size=16: f"{next(counter):0{2 * size}x}"
+
+
 async def _answers() -> list[dict[str, Any]]:
     log, found = _Log(), []
     logging.getLogger("leapjson.access").addHandler(log)
@@ -316,8 +320,8 @@ async def _answers() -> list[dict[str, Any]]:
                 if server != "plain" and number % 5 and b"seed" in (body or b"")[:150]:
                     continue
                 counter = itertools.count(number * 1000)
-                secrets.token_hex = lambda n=16, c=counter: f"{next(c):0{2 * n}x}"  # type: ignore[misc]
-                secrets.randbits = lambda n, c=counter: next(c)
+                secrets.token_hex = _hex_of(counter)
+                secrets.randbits = lambda k: next(counter)  # noqa: B023
                 log.line = None
                 if server == "keys" and number % 3:
                     headers = {"authorization": "Bearer one", **headers}

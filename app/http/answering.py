@@ -108,7 +108,10 @@ async def _respond(
         generation = await service.open(call.request, timeline, ticket)
         try:
             output = _output(service, generation, call, ticket, config.ping_seconds)
-            headers = {**relaxed_headers(generation), **_headers(generation, call.request)}
+            headers = {
+                **relaxed_headers(generation),
+                **_headers(generation, call.request.options.max_tokens),
+            }
             if call.stream:
                 await generation.begun(within=config.head_seconds)
                 return EventStream(output, generation.close, headers)
@@ -122,13 +125,13 @@ async def _respond(
         raise error.named(call.names) from None
 
 
-def _headers(generation: Generation, request: GenerationRequest) -> dict[str, str]:
-    """Whether the prompt tells the schema, where it was to tell it; and the ``max_tokens`` that
-    the context left, where more was asked for."""
+def _headers(generation: Generation, asked: int | None) -> dict[str, str]:
+    """Whether the prompt has the schema, where it was to have it; and the ``max_tokens`` that the
+    context left, where more were ``asked`` for."""
     headers, told = {}, generation.told_schema
     if told is not None:
         headers[TOLD] = "told" if told else "left out: too long"
-    if request.max_tokens is not None and generation.max_tokens < request.max_tokens:
+    if asked is not None and generation.max_tokens < asked:
         headers[CLIPPED] = str(generation.max_tokens)
     return headers
 

@@ -155,8 +155,6 @@ def assemble(
             chat_format=backend.chat_format,
             default_max_tokens=settings.default_max_tokens,
             clip_max_tokens=settings.clip_max_tokens,
-            leap=settings.leap,
-            draft=settings.draft,
             exact_choices=settings.choices == "exact",
             tenants_share=settings.share_between_keys or not api_config.api_keys,
         ),
