@@ -2,7 +2,7 @@
 
 application  the FastAPI application, put together
 connection   bounds of a client's connection, below HTTP
-middleware   what stands around every route: headers, keys, who asks
+edge         around every route: id, log, CORS, keys, admission; ``keys`` has keys and tenants
 endpoint     a request from its first byte to its last; ``answering`` where it generates
 requests     what the requests of several APIs have in common
 chat, completions, responses   an API each: request, renderer and route

@@ -18,7 +18,6 @@ from app.core.errors import LeapjsonError, RequestError, Role
 from app.http.config import ApiConfig
 from app.http.endpoint import Api, Endpoint, Resume
 from app.http.errors import envelope
-from app.http.middleware.stack import CLIPPED, TOLD
 from app.http.relaxed import relaxed_headers
 from app.http.sse import EventStream
 from app.serving.admission import Ticket
@@ -28,6 +27,9 @@ from app.serving.service import GenerationService
 from app.serving.timeline import Timeline
 
 logger = logging.getLogger(__name__)
+
+TOLD = "x-leapjson-schema-in-prompt"
+CLIPPED = "x-leapjson-max-tokens"
 
 _UNHURRIED = 32
 """Chunks that are collected before a whole answer goes on: it need not wake for each step."""

@@ -9,7 +9,6 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from app.http.disconnect import ClientLeft, while_connected
-from app.http.middleware.stack import body_channel
 
 
 class EventStream(Response):
@@ -37,7 +36,9 @@ class EventStream(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             with contextlib.suppress(ClientLeft):
-                await while_connected(receive, self._write(send, body_channel(scope, send)))
+                # Past the layers that look at the head alone: see ``app.http.edge``.
+                body: Send = scope.get("state", {}).get("send_body", send)
+                await while_connected(receive, self._write(send, body))
         finally:
             self._close()
 

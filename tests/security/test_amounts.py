@@ -19,7 +19,7 @@ from app.answer.reader import AnswerReader
 from app.answer.tools import FunctionTool, ToolUse
 from app.core.events import AnswerUsage
 from app.engine import EngineConfig
-from app.http.middleware.auth import ApiKeys
+from app.http.keys import ApiKeys
 from app.http.tokens import LARGE
 from tests.engine.harness import answer_of, constraint, make_engine, request, templates, varied
 from tests.http.harness import CHAT, CONFIG, chat, client_of
