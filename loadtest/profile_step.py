@@ -48,8 +48,8 @@ from app.core.specs import JsonSchema
 from app.core.step import Draw, PendingDraws, Runner, StepPlan, StepResult
 from app.core.text import RenderedPrompt
 from app.engine import Engine, EngineConfig
-from app.http.chat.render import chat_renderer
 from app.http.chat.wire import ChatCompletionRequest
+from app.http.chat.write import chat_renderer
 from app.http.config import ApiConfig
 from app.http.models import ServedModel
 from app.http.requests.ignored import Ignored

@@ -8,24 +8,24 @@ from contextlib import AbstractAsyncContextManager
 from fastapi import FastAPI
 
 from app.core.constraint import Vocabulary
-from app.http.chat.request import PATH as CHAT
-from app.http.chat.request import chat_router
-from app.http.completions.request import PATH as COMPLETIONS
-from app.http.completions.request import completions_router
+from app.http.chat.parse import PATH as CHAT
+from app.http.chat.parse import chat_router
+from app.http.completions.parse import PATH as COMPLETIONS
+from app.http.completions.parse import completions_router
 from app.http.config import ApiConfig
 from app.http.edge import Edge, Telemetry
 from app.http.endpoint import Api
 from app.http.errors import install_error_handlers
-from app.http.messages.request import PATH as MESSAGES
-from app.http.messages.request import messages_router
+from app.http.messages.parse import PATH as MESSAGES
+from app.http.messages.parse import messages_router
 from app.http.meta import meta_router
 from app.http.model_routes import models_router
 from app.http.models import ServedModels
 from app.http.openapi import install_openapi
 from app.http.page import page_router
 from app.http.requests.constraints import ConstraintReader
-from app.http.responses.routes import PATH as RESPONSES
-from app.http.responses.routes import responses_router
+from app.http.responses.parse import PATH as RESPONSES
+from app.http.responses.parse import responses_router
 from app.http.schemas import PATH as SCHEMAS
 from app.http.schemas import schemas_router
 from app.http.tokens import tokens_router

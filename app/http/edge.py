@@ -20,12 +20,12 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.core.errors import InvalidRequest, LeapjsonError
-from app.http.answering import CLIPPED, TOLD
 from app.http.config import ApiConfig
+from app.http.endpoint import CLIPPED, SCHEMA_IN_PROMPT
 from app.http.errors import error_response
 from app.http.keys import METRICS_PATH, OPEN_PATHS, authenticate, tenant_of
 from app.http.page import page_files
-from app.http.relaxed import HEADER as RELAXED
+from app.http.reports import HEADER as RELAXED
 from app.http.requests.ignored import HEADER as IGNORED
 from app.serving.admission import Admission, Ticket
 
@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 
 EXPOSED = (
     *("x-request-id", "openai-processing-ms", "retry-after", "x-should-retry"),
-    *(RELAXED, IGNORED, TOLD, CLIPPED),
+    *(RELAXED, IGNORED, SCHEMA_IN_PROMPT, CLIPPED),
 )
 """Headers that pages of another origin may read."""
 

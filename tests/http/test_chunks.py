@@ -14,11 +14,11 @@ from app.answer.pieces import Content, Delta, End
 from app.answer.plan import AnswerPlan
 from app.core.events import TokenChunk
 from app.core.text import RenderedPrompt
-from app.http.answering import Renderer
-from app.http.chat.render import chat_renderer
 from app.http.chat.wire import ChatCompletionRequest
-from app.http.completions.render import completion_renderer
+from app.http.chat.write import chat_renderer
 from app.http.completions.wire import CompletionRequest
+from app.http.completions.write import completion_renderer
+from app.http.endpoint import Renderer
 from app.http.models import ServedModel
 from app.http.requests.ignored import Ignored
 from app.serving.generation import Generation

@@ -14,7 +14,7 @@ from app.core.events import AnswerToken
 from app.core.request import EngineRequest, SamplingParams
 from app.core.specs import Choice, Grammar, JsonObject, JsonSchema, Regex
 from app.core.step import TokenLogprob
-from app.http.completions.logprobs import ChoiceLogprobs
+from app.http.completions.write import ChoiceLogprobs
 from tests.http.harness import client_of, events, sdk_of
 from tests.http.test_errors import refused
 from tests.serving.fakes import Bench, FakeEngine

@@ -15,7 +15,7 @@ from app.core.constraint import ConstraintSpec
 from app.core.errors import InvalidRequest, Role
 from app.core.request import GenerationOptions, SamplingParams
 from app.core.specs import OnUnsupported
-from app.http.answering import AnswerCall, Renderer
+from app.http.endpoint import AnswerCall, Renderer
 from app.http.models import ServedModel
 from app.http.requests.constraints import NamedConstraint
 from app.http.requests.messages import TextPart
