@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from app.answer.formats import ChatFormat
-from app.answer.plan import AnswerPlan
-from app.answer.prompt import Conversation, Prompt, passages, render, text_length
-from app.answer.reasoning import AS_IT_IS
+from app.answer.plan import AnswerPlan, prepare
+from app.answer.prompt import Conversation, Prompt, passages, text_length
 from app.answer.relaxed import RelaxedAnswers
 from app.answer.spans import Quotable
 from app.core.choices import ChoosingState
@@ -24,10 +24,10 @@ from app.core.errors import (
     RejectedToken,
 )
 from app.core.events import RequestObserver
-from app.core.images import Eyes, PreparedImage
+from app.core.images import Eyes
 from app.core.relaxation import Relaxation
-from app.core.request import ChoiceOptions, EngineRequest
-from app.core.text import RenderedPrompt, Tokenizer
+from app.core.request import ChoiceOptions, EngineRequest, GenerationOptions
+from app.core.text import Tokenizer
 from app.core.verbatim import Passage, passages_of
 from app.serving.adapters import Adapters
 from app.serving.admission import Admission, Ticket
@@ -135,12 +135,7 @@ class GenerationService:
     ) -> Sequence[int]:
         """The tokens that a request with this prompt would have. Raises ``LeapjsonError``."""
         async with ticket.deadline().holds("the prompt was not read"):
-            images = await self._prepared(prompt, ticket)
-            rendered = await self._render(prompt, images, add_special_tokens)
-            if not isinstance(prompt, Conversation) or prompt.begun is None:
-                return rendered.tokens
-            plan = AnswerPlan.of(rendered, None, None, self._config.chat_format, prompt.reasoning)
-            return plan.begin(prompt.begun, self.tokenizer.encode).prompt
+            return (await self._plan(prompt, ticket, add_special_tokens=add_special_tokens)).prompt
 
     async def open(
         self, request: GenerationRequest, timeline: Timeline, ticket: Ticket
@@ -176,8 +171,7 @@ class GenerationService:
         async with deadline.holds("the request was not even in the engine's queue"):
             plans = []
             for prompt in request.prompts:
-                images = await self._prepared(prompt, ticket)
-                plans.append(await self._plan(request, prompt, images))
+                plans.append(await self._plan(prompt, ticket, request))
             for plan in plans:
                 self._check_choices(request, plan)
             prompts = [plan.prompt for plan in plans]
@@ -296,63 +290,50 @@ class GenerationService:
         bound = await self._bindings.bind(constraint, texts, scope)
         return bound.constraint, Quotable(texts, bound.documents)
 
-    async def _prepared(self, prompt: Prompt, ticket: Ticket) -> Sequence[PreparedImage]:
-        """The images of a prompt. Raises ``LeapjsonError``."""
-        if not isinstance(prompt, Conversation) or not prompt.images:
-            return ()
-        assert self._sight is not None, "images are refused where the model has no eyes"
-        scope = "" if self._config.tenants_share else ticket.tenant
-        return await self._sight.intake.prepare(prompt.images, ticket, scope)
-
     async def _plan(
-        self, request: GenerationRequest, prompt: Prompt, images: Sequence[PreparedImage]
-    ) -> AnswerPlan:
-        rendered = await self._render(prompt, images)
-        told = prompt.told if isinstance(prompt, Conversation) else None
-        if told is not None and told.schema and not told.asked:
-            room = self._config.max_sequence_tokens
-            asked, usual = request.options.max_tokens, min(UNSAID_TOKENS, room // 2)
-            may_clip = asked is not None and self._config.clip_max_tokens
-            answer = min(asked, usual) if asked is not None and may_clip else asked or usual
-            if len(rendered.tokens) + answer > room:
-                assert isinstance(prompt, Conversation)
-                untold = replace(prompt, told=replace(told, schema=""))
-                return await self._plan(request, untold, images)
-        plan = AnswerPlan.of(
-            rendered,
-            request.content,
-            request.tools,
-            self._config.chat_format,
-            prompt.reasoning if isinstance(prompt, Conversation) else AS_IT_IS,
-            None if told is None else bool(told.schema),
-        )
-        if not isinstance(prompt, Conversation) or prompt.begun is None:
-            return plan
-        return plan.begin(prompt.begun, self.tokenizer.encode)
-
-    async def _render(
         self,
         prompt: Prompt,
-        images: Sequence[PreparedImage] = (),
+        ticket: Ticket,
+        request: GenerationRequest | None = None,
+        *,
         add_special_tokens: bool = True,
-    ) -> RenderedPrompt:
-        """In tokens; long prompts, and those with images, are tokenized on a thread, huge ones one
-        at a time."""
+    ) -> AnswerPlan:
+        """The plan of the answers to ``prompt``; without ``request`` its prompt is all that counts.
 
-        def work() -> RenderedPrompt:
-            rendered = render(prompt, self.tokenizer, self._config.chat_format, add_special_tokens)
-            if not images or self._sight is None:
-                return rendered
-            expanded = self._sight.eyes.expand(rendered.tokens, images)
-            return replace(rendered, tokens=expanded.tokens, images=expanded.images)
-
+        Long prompts, and those with images, are tokenized on a thread, huge ones one at a time.
+        """
+        config, expand = self._config, None
+        if isinstance(prompt, Conversation) and prompt.images:
+            assert self._sight is not None, "images are refused where the model has no eyes"
+            eyes, scope = self._sight.eyes, "" if config.tenants_share else ticket.tenant
+            images = await self._sight.intake.prepare(prompt.images, ticket, scope)
+            expand = functools.partial(eyes.expand, images=images)
+        work = functools.partial(
+            prepare,
+            prompt,
+            None if request is None else request.content,
+            None if request is None else request.tools,
+            self.tokenizer,
+            config.chat_format,
+            expand=expand,
+            room=None if request is None else self._room_beside_answer(request.options),
+            add_special_tokens=add_special_tokens,
+        )
         length = text_length(prompt, HUGE_PROMPT)
-        if length < LONG_PROMPT and not images:
+        if length < LONG_PROMPT and expand is None:
             return work()
         if length < HUGE_PROMPT:
             return await asyncio.to_thread(work)
         async with self._huge_prompts:
             return await asyncio.to_thread(work)
+
+    def _room_beside_answer(self, options: GenerationOptions) -> int:
+        """The most tokens of a prompt that leave an answer of usual length its room."""
+        asked, room = options.max_tokens, self._config.max_sequence_tokens
+        usual = min(UNSAID_TOKENS, room // 2)
+        if asked is None:
+            return room - usual
+        return room - (min(asked, usual) if self._config.clip_max_tokens else asked)
 
     def _choice(
         self,
