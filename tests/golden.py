@@ -174,8 +174,9 @@ def _bodies() -> Iterator[tuple[str, dict[str, Any]]]:
                    {"type": "function", "function": {"name": "none"}}):  # fmt: skip
         more = {"tools": CHAT_TOOLS, "tool_choice": choice, "max_tokens": 60}
         yield "/v1/chat/completions", {**chat, **more, "confidence": choice == "required"}
-    tools: list[Any] = [{"type": "function", **FUNCTION}, {"type": "web_search"},
-             {"type": "namespace", "name": "ns", "tools": [{"type": "custom", "name": "note"}]}]  # fmt: skip
+    inner: list[Any] = [{"type": "custom", "name": "note"}]
+    space: list[Any] = [{"type": "namespace", "name": "ns", "tools": inner}]
+    tools: list[Any] = [{"type": "function", **FUNCTION}, {"type": "web_search"}, *space]
     for named_tool in ("required", {"type": "function", "name": "look"}, "none", {"type": "mcp"}):
         yield "/v1/responses", {**response, "tools": tools, "tool_choice": named_tool}
     own = [{"name": "look", "input_schema": PERSON}, {"type": "bash_20250124", "name": "bash"}]
@@ -184,8 +185,8 @@ def _bodies() -> Iterator[tuple[str, dict[str, Any]]]:
     yield "/v1/responses", {**response, "previous_response_id": "@last@", "store": True}
     yield "/v1/responses", {**response, "input": [{"type": "item_reference", "id": "@last@"}]}
     for format in ({"schema_id": "@schema@"}, {"schema_id": "@schema@", "whitespace": "compact"}):
-        yield "/v1/chat/completions", {
-            **chat, "max_tokens": 90, "response_format": {"type": "json_schema", **format}}  # fmt: skip
+        more = {"response_format": {"type": "json_schema", **format}, "max_tokens": 90}
+        yield "/v1/chat/completions", {**chat, **more}
     for turns in CONVERSATIONS:
         for path, body in (("/v1/chat/completions", chat), ("/v1/messages", message)):
             yield path, {**body, "messages": turns}
@@ -365,7 +366,9 @@ def main(command: str, file: str) -> int:
     for pair in differ[:20]:
         then, here = (json.dumps(each, indent=1, ensure_ascii=False).split("\n") for each in pair)
         print(
-            then[3:6], *difflib.unified_diff(then, here, "before", "now", n=1, lineterm=""), sep="\n"
+            then[3:6],
+            *difflib.unified_diff(then, here, "before", "now", n=1, lineterm=""),
+            sep="\n",
         )
     print(f"{len(found)} answers, {len(differ)} differ")
     return bool(differ)

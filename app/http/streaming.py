@@ -1,4 +1,4 @@
-"""Answers that end with their client, and responses of server-sent events."""
+"""Answers that end with their client; server-sent events (HTML standard, section 9.2)."""
 
 from __future__ import annotations
 

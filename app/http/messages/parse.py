@@ -244,6 +244,14 @@ def template_messages(
 
 
 class _Conversation:
+    """Messages made of blocks -> messages as the chat template takes them.
+
+    Adjacent messages of a role are one, as Anthropic has it. Results of tools, which there are the
+    user's, become messages of their own before the text beside them::
+
+        user: tool_result  tool_result  text   ->   tool  tool  user
+    """
+
     def __init__(self, images: ImageReader, ignored: Ignored) -> None:
         self.messages: list[dict[str, Any]] = []
         self._images = images

@@ -1,4 +1,4 @@
-"""From a request's JSON to what is to be generated and how it is written."""
+"""``/v1/responses``: from JSON to what is generated and how that is written; kept responses."""
 
 from __future__ import annotations
 
