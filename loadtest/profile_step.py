@@ -353,6 +353,7 @@ class Bench:
         ticket = admission.enter()
         ticket.take(1)
         generation = Generation(
+            options=request.options,
             request_ids=[request.request_id],
             plans=[
                 AnswerPlan.of(RenderedPrompt(request.prompt), None, None, self._config.chat_format)

@@ -166,8 +166,9 @@ class GenerationService:
     ) -> Generation:
         if request.adapter is not None:
             timeline.adapter = request.adapter.name
-        tenant, deadline = ticket.tenant, ticket.deadline(request.options.timeout)
-        ticket.take(request.options.n * len(request.prompts))
+        options, tenant = request.options, ticket.tenant
+        deadline = ticket.deadline(options.timeout)
+        ticket.take(options.n * len(request.prompts))
         async with deadline.holds("the request was not even in the engine's queue"):
             plans = []
             for prompt in request.prompts:
@@ -175,7 +176,7 @@ class GenerationService:
             for plan in plans:
                 self._check_choices(request, plan)
             prompts = [plan.prompt for plan in plans]
-            room = request.options.n * sum(self._room(request, plan) for plan in plans)
+            room = options.n * sum(self._room(request, plan) for plan in plans)
             ticket.claim(room, deadline.left)
             choices: list[EngineRequest] = []
             texts: list[Quotable | None] = []
@@ -190,9 +191,9 @@ class GenerationService:
                             constraint, quotable = await self._bind(constraint, prompt, tenant)
                         if plan.given:
                             start = await self._start(constraint, plan.given.encode())
-                asked = request.options.spans or (request.options.confidence and quotable.documents)
-                texts.append(replace(quotable, listed=request.options.spans) if asked else None)
-                for _ in range(request.options.n):
+                asked = options.spans or (options.confidence and quotable.documents)
+                texts.append(replace(quotable, listed=options.spans) if asked else None)
+                for _ in range(options.n):
                     index = len(choices)
                     choices.append(self._choice(index, request, plan, constraint, start, tenant))
             relaxed = None
@@ -203,9 +204,7 @@ class GenerationService:
             generation = Generation(
                 request_ids=[choice.request_id for choice in choices],
                 plans=plans,
-                confidence=request.options.confidence,
-                fields=request.options.fields,
-                origins=request.options.origins,
+                options=options,
                 exact=self._draws_exactly(request),
                 texts=texts,
                 ticket=ticket,
