@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any
 
 from app.answer.formats import PLAIN, ChatFormat
-from app.answer.prompt import Conversation, prepare
+from app.answer.prompt import Conversation, template_input
 from app.answer.tools import MOST_CALLS, FunctionTool
 from loadtest.checks import Call, Content
 from loadtest.requests import Constraint, Expected, Pattern, Request, Schema, Tools
@@ -111,7 +111,7 @@ def _in_text(request: Request, tools: Tools) -> Request:
         FunctionTool(each["name"], each.get("description"), each["parameters"])
         for each in tools.functions
     ]
-    told = prepare(Conversation(request.messages, functions), ChatFormat(tools=PLAIN))
+    told = template_input(Conversation(request.messages, functions), ChatFormat(tools=PLAIN))
     expected = None if request.expected is None else _CallsInText(request.expected)
     return replace(
         request, messages=told.messages, constraint=_schema_of_calls(tools), expected=expected

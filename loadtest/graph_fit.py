@@ -27,7 +27,7 @@ from app.constraint import Compiler
 from app.core.constraint import Constraint
 from app.core.errors import RequestError
 from app.core.events import StepStats
-from app.core.request import EngineRequest, SamplingParams
+from app.core.request import EngineRequest, GenerationOptions, SamplingParams
 from app.core.specs import JsonSchema
 from app.core.step import Draw, StepPlan, StepResult
 from app.engine import Engine
@@ -136,10 +136,11 @@ class Bench:
                 request_id=str(number),
                 prompt=self.tokenizer.encode_prompt(prompt),
                 max_tokens=answer_tokens,
-                sampling=SamplingParams(temperature=1.0),
+                options=GenerationOptions(
+                    sampling=SamplingParams(temperature=1.0), ignore_eos=not constrained
+                ),
                 seed=number,
                 constraint=constraint if constrained else None,
-                ignore_eos=not constrained,
             )
 
     def count(

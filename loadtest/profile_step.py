@@ -43,13 +43,13 @@ from app.constraint import Compiler
 from app.core.cache import CacheGroup, StateSlots
 from app.core.events import RequestStats, StepStats
 from app.core.images import Looker
-from app.core.request import EngineRequest, SamplingParams
+from app.core.request import EngineRequest, GenerationOptions, SamplingParams
 from app.core.specs import JsonSchema
 from app.core.step import Draw, PendingDraws, Runner, StepPlan, StepResult
 from app.core.text import RenderedPrompt
 from app.engine import Engine, EngineConfig
-from app.http.chat.render import chat_renderer
 from app.http.chat.wire import ChatCompletionRequest
+from app.http.chat.write import chat_renderer
 from app.http.config import ApiConfig
 from app.http.models import ServedModel
 from app.http.requests.ignored import Ignored
@@ -344,15 +344,16 @@ class Bench:
             # Prompts differ from their first token on: prefixes are not what is measured.
             prompt=[number + 300, *self._prompt],
             max_tokens=1400,
-            sampling=self._sampling,
+            options=GenerationOptions(
+                sampling=self._sampling, ignore_eos=mode == "free", leap=mode == "constrained"
+            ),
             seed=seed + number,
             constraint=None if mode == "free" else self._sheets,
-            ignore_eos=mode == "free",
-            leap=mode == "constrained",
         )
         ticket = admission.enter()
         ticket.take(1)
         generation = Generation(
+            options=request.options,
             request_ids=[request.request_id],
             plans=[
                 AnswerPlan.of(RenderedPrompt(request.prompt), None, None, self._config.chat_format)

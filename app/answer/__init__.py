@@ -5,7 +5,7 @@ prompt      a conversation as the chat template takes it; told: the schema that 
 reasoning   how much an answer reasons, and what a model is told that was not taught to
 tools       the functions that may be called; custom: tools with one text in place of arguments
 language    the texts that an answer may be
-plan        all of this, decided once when the prompt is rendered
+plan        ``prepare``: all of this, decided once when the prompt is rendered
 incoming    text that comes in chunks, for those who read it
 reader      the text of an answer, as it comes -> pieces: content, reasoning, calls
 arguments   arguments that are not JSON -> their JSON; literals: of another notation

@@ -20,7 +20,7 @@ from app.answer.formats.reasoning import BARE, NEWLINES_BEFORE_ANSWER
 from app.answer.language import answer, free_content, is_open_ended, with_reasoning
 from app.answer.locator import AnswerLocator
 from app.answer.pieces import CallArguments, CallStart, Content, Delta
-from app.answer.prompt import Begun, Opening, opening
+from app.answer.prompt import Begun, Conversation, Opening, Prompt, opening, render
 from app.answer.reader import AnswerReader
 from app.answer.reasoning import AS_IT_IS, UNTAUGHT, ReasoningUse
 from app.answer.spans import Quotable, SpanReader
@@ -28,13 +28,45 @@ from app.answer.tools import ToolUse
 from app.core.composite import Composite
 from app.core.constraint import ConstraintSpec
 from app.core.errors import InvalidRequest
-from app.core.images import PromptImages
+from app.core.images import ExpandedPrompt, PromptImages
 from app.core.request import JsonLocator, ThinkingBudget
 from app.core.specs import Choice, Grammar, JsonObject, JsonSchema, Regex
-from app.core.text import RenderedPrompt
+from app.core.text import RenderedPrompt, Tokenizer
 
 ANSWER_SHARE = 4
 """Reasoning leaves one in so many of ``max_tokens`` to the answer that a constraint asks for."""
+
+
+def prepare(
+    prompt: Prompt,
+    content: ConstraintSpec | None,
+    tools: ToolUse | None,
+    tokenizer: Tokenizer,
+    format: ChatFormat,
+    *,
+    expand: Callable[[Sequence[int]], ExpandedPrompt] | None = None,
+    room: int | None = None,
+    add_special_tokens: bool = True,
+) -> AnswerPlan:
+    """Put ``prompt`` into tokens and plan the answers to it. Any thread may call it.
+
+    ``expand`` puts images in their places. ``room``: the most tokens of a prompt that holds a
+    schema which nobody asked for; a longer one is made again without. Raises ``InvalidRequest``.
+    """
+    rendered = render(prompt, tokenizer, format, add_special_tokens)
+    if expand is not None:
+        expanded = expand(rendered.tokens)
+        rendered = replace(rendered, tokens=expanded.tokens, images=expanded.images)
+    if not isinstance(prompt, Conversation):
+        return AnswerPlan.of(rendered, content, tools, format)
+    told = prompt.told
+    is_optional = told is not None and told.schema and not told.asked
+    if told is not None and is_optional and room is not None and len(rendered.tokens) > room:
+        untold = replace(prompt, told=replace(told, schema=""))
+        return prepare(untold, content, tools, tokenizer, format, expand=expand)
+    told_schema = None if told is None else bool(told.schema)
+    plan = AnswerPlan.of(rendered, content, tools, format, prompt.reasoning, told_schema)
+    return plan if prompt.begun is None else plan.begin(prompt.begun, tokenizer.encode)
 
 
 @dataclass(frozen=True, slots=True)

@@ -106,7 +106,7 @@ def render(
         case TextPrompt(text):
             tokens = tokenizer.encode_prompt(text, add_special_tokens=add_special_tokens)
             return RenderedPrompt(tokens)
-    given = prepare(prompt, format)
+    given = template_input(prompt, format)
     for _ in range(2):
         try:
             return tokenizer.render_chat(
@@ -146,7 +146,7 @@ def passages(prompt: Prompt) -> Sequence[Passage]:
     return prompt.passages
 
 
-def prepare(conversation: Conversation, format: ChatFormat) -> TemplateInput:
+def template_input(conversation: Conversation, format: ChatFormat) -> TemplateInput:
     """The messages and tools in the form that the chat template knows.
 
     Ids become what it accepts. Where it tells of no functions, a system message does; where it

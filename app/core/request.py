@@ -85,6 +85,52 @@ class ChoiceOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class GenerationOptions:
+    """How the answers of one request are drawn, when they end and what is reported beside them.
+
+    HTTP makes it from the fields of a request; serving and the engine carry the same object.
+    """
+
+    sampling: SamplingParams = field(default_factory=SamplingParams)
+    n: int = 1
+    """Choices of each prompt."""
+    max_tokens: int | None = None
+    """Tokens an answer may have, end of sequence not counted; None: what the context leaves."""
+    min_tokens: int = 0
+    """Before so many tokens of the answer no end of sequence is drawn and no stop counts, as far as
+    the constraint can go on."""
+    stop: Sequence[bytes] = ()
+    """Byte strings that end the answer; the answer is cut before the first one to appear."""
+    stop_token_ids: Sequence[int] = ()
+    """Tokens that end the answer and add no bytes to it."""
+    ignore_eos: bool = False
+    """Never draw an end of sequence, unless the constraint leaves nothing else."""
+    seed: int | None = None
+    """Choice j of each prompt draws from seed + j; None draws a fresh seed."""
+    on_budget: OnBudget = "finish"
+    confidence: bool = False
+    """Report how sure the model was of each value."""
+    fields: bool = False
+    """Report each value of a JSON answer as soon as it is whole."""
+    prompt_logprobs: int | None = None
+    """Report the log-probability of each token of the prompt, and so many alternatives, in
+    ``TokenChunk.prompt``; without a constraint, whose answer may need no pass."""
+    origins: bool = False
+    """Report where each token came from, in ``TokenChunk.origins``."""
+    spans: bool = False
+    """Report where values stand in the prompt whose schema says that they do."""
+    choices: Literal["tokens", "exact"] | None = None
+    """How values of a finite set are drawn: token by token, or as wholes; None: as the server's
+    default has it."""
+    leap: bool = True
+    draft: bool = True
+    prediction: bytes = b""
+    """What the client expects the answer to be, to draft it from; b"": nothing was said."""
+    timeout: float | None = None
+    """Seconds until the last token; None: as long as the server lets any request take."""
+
+
+@dataclass(frozen=True, slots=True)
 class EngineRequest:
     """One choice of a request, in tokens: what the engine runs."""
 
@@ -92,37 +138,20 @@ class EngineRequest:
     """Unique among live engine requests."""
     prompt: Sequence[int]
     max_tokens: int
-    images: PromptImages | None = None
-    """What is seen in places of the prompt, which has been expanded; None: it is text alone."""
-    sampling: SamplingParams = field(default_factory=SamplingParams)
+    """Of this answer: ``options.max_tokens``, as far as the context has room for it."""
+    options: GenerationOptions = field(default_factory=GenerationOptions)
     seed: int = 0
     """64-bit key of the counter-based random numbers."""
+    images: PromptImages | None = None
+    """What is seen in places of the prompt, which has been expanded; None: it is text alone."""
     constraint: Constraint | None = None
     start: ConstraintState | None = None
     """Where the constraint stands at the end of the prompt; None: at its beginning."""
     open_ended: bool = False
     """The constraint ends in free text: an answer that ``max_tokens`` ends there was cut."""
     thinking: ThinkingBudget | None = None
-    min_tokens: int = 0
-    """Before so many tokens of the answer no end of sequence is drawn and no stop counts."""
-    stop: Sequence[bytes] = ()
-    """Byte strings that end the answer; the answer is cut before the first one to appear."""
-    stop_token_ids: Sequence[int] = ()
-    """Tokens that end the answer and add no bytes to it."""
-    ignore_eos: bool = False
-    """Never draw an end of sequence, unless the constraint leaves nothing else."""
-    on_budget: OnBudget = "finish"
     choices: ChoiceOptions | None = None
     """None: nothing is done about them, even where the constraint asks for it."""
-    prompt_logprobs: int | None = None
-    """Tell the log-probability of each token of the prompt, and so many alternatives, in
-    ``TokenChunk.prompt``; without a constraint, whose answer may need no pass."""
-    origins: bool = False
-    """Tell where each token came from, in ``TokenChunk.origins``."""
-    leap: bool = True
-    draft: bool = True
-    prediction: bytes = b""
-    """What the client expects the answer to be, to draft it from; b"": nothing was said."""
     tenant: str = ""
     """Tenants take turns; what they have been served is counted apart."""
     adapter: int = 0

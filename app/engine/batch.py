@@ -120,7 +120,7 @@ class Portion:
     def draws_from(self, masks: Seq[Mask | None], spelling: Seq[bytes]) -> list[Draw]:
         """The first draws, one for each of ``masks``; ``spelling``: the bytes of every token id."""
         sequence, draft = self.sequence, self.draft.tokens
-        params = sequence.request.sampling
+        params = sequence.request.options.sampling
         if not draft and not sequence.has_penalties:
             return [Draw(params, sequence.draw_key, mask) for mask in masks]
         spelled = [spelling[token] for token in draft]

@@ -79,8 +79,8 @@ class Decoder:
         """Leap over a forced opening, before anything of the sequence is computed."""
         sequence.begun = True
         sequence.statistics = self._drafter.statistics(sequence.request)
-        if sequence.request.prediction and self._drafter.wanted(sequence.request):
-            sequence.prediction = Prediction(sequence.request.prediction)
+        if sequence.request.options.prediction and self._drafter.wanted(sequence.request):
+            sequence.prediction = Prediction(sequence.request.options.prediction)
         sequence.cursor = self._scorer.cursor(sequence.request, sequence.state)
         self._settle(sequence)
         self._scorer.look(sequence)
@@ -340,7 +340,7 @@ class Decoder:
         return changed - leap.change.dropped
 
     def _leaps(self, sequence: Sequence) -> bool:
-        return self._config.leap and sequence.request.leap
+        return self._config.leap and sequence.request.options.leap
 
     def _finish_if_decided(self, sequence: Sequence) -> None:
         if sequence.finish_reason is not None:

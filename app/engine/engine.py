@@ -169,7 +169,7 @@ class Engine:
         if state is None and request.constraint is not None:
             state = request.constraint.start()
         thinking = None
-        if state is not None and request.on_budget == "finish":
+        if state is not None and request.options.on_budget == "finish":
             needed = state.shortest_tokens(request.max_tokens)
             if needed > request.max_tokens:
                 raise BudgetTooSmall(max_tokens=request.max_tokens, needed=needed)
@@ -177,13 +177,13 @@ class Engine:
                 thinking = Thinking(request.thinking, request.max_tokens - needed)
         sequence = Sequence(request, state, self._arrivals, stop_tokens, thinking)
         self._arrivals += 1
-        if request.origins:
+        if request.options.origins:
             sequence.told = ToldTokens(self._decoder.spelling)
-        if request.prompt_logprobs is not None:
+        if request.options.prompt_logprobs is not None:
             sequence.prompt_scores = PromptScores(
                 request.prompt,
                 self._decoder.spelling,
-                request.prompt_logprobs,
+                request.options.prompt_logprobs,
                 self._config.small_gap_tokens,
             )
         self._sequences[request.request_id] = sequence

@@ -17,7 +17,7 @@ def check_request(request: EngineRequest, room: int, most_whole: int) -> None:
         raise InvalidRequest("the prompt is empty", role="prompt")
     if request.max_tokens < 1:
         raise InvalidRequest("max_tokens must be at least 1", role="max_tokens")
-    if not all(request.stop):
+    if not all(request.options.stop):
         raise InvalidRequest("a stop string is empty", param="stop")
     prompt_tokens = len(request.prompt)
     if prompt_tokens >= room:

@@ -121,11 +121,11 @@ class Sequence:
         self.answer_start = len(self.tokens)
         images = request.images
         self.sight = None if images is None else PromptSight(request.prompt, images)
-        self.finishes_in_budget = self.state is not None and request.on_budget == "finish"
-        self.has_penalties = request.sampling.has_penalties
+        self.finishes_in_budget = self.state is not None and request.options.on_budget == "finish"
+        self.has_penalties = request.options.sampling.has_penalties
         seed = request.seed & 0xFFFF_FFFF_FFFF_FFFF
         self._hash = blake2b(seed.to_bytes(8, "little"), digest_size=8)
-        self._stops = StopFinder(request.stop) if request.stop else None
+        self._stops = StopFinder(request.options.stop) if request.options.stop else None
 
     @property
     def num_known(self) -> int:
@@ -242,7 +242,7 @@ class Sequence:
 
         As with stop tokens, one that comes after fewer than ``min_tokens`` others does not count.
         """
-        counts = self._stops is not None and self.length >= self.request.min_tokens
+        counts = self._stops is not None and self.length >= self.request.options.min_tokens
         self.drawn_again = 0
         self.tokens.append(token.token_id)
         self.sources.append(source)

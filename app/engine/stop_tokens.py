@@ -46,14 +46,14 @@ class StopTokens:
 
     def __init__(self, request: EngineRequest, vocabulary: Vocabulary) -> None:
         eos, spelling = vocabulary.eos_ids, vocabulary.token_bytes
-        self._stops = frozenset(request.stop_token_ids)
-        self._min_tokens = request.min_tokens
+        self._stops = frozenset(request.options.stop_token_ids)
+        self._min_tokens = request.options.min_tokens
         # No constraint can go on with a token that spells nothing: it ends what is whole.
         silent = _NOTHING
         if request.constraint is not None:
             silent = frozenset([token for token in self._stops if not spelling[token]])
         self._ends = eos | silent
-        put_off = (eos,) if request.ignore_eos else ()
+        put_off = (eos,) if request.options.ignore_eos else ()
         self._late = _useful(Edit(silent - eos, put_off))
         self._early = _useful(Edit(silent - eos, (self._ends | self._stops, self._ends)))
         self._early_inside = _useful(Edit(_NOTHING, (self._stops - self._ends,)))
@@ -65,26 +65,27 @@ class StopTokens:
         Raises InvalidRequest where ``min_tokens`` is not between 0 and ``max_tokens``, for more
         stop tokens than 1024, and for one that the vocabulary does not have.
         """
-        if not 0 <= request.min_tokens <= request.max_tokens:
+        options = request.options
+        if not 0 <= options.min_tokens <= request.max_tokens:
             raise InvalidRequest(
-                f"min_tokens is {request.min_tokens}, but must be between 0 and max_tokens, "
+                f"min_tokens is {options.min_tokens}, but must be between 0 and max_tokens, "
                 f"which is {request.max_tokens}",
                 param="min_tokens",
             )
-        if len(request.stop_token_ids) > _MOST_STOPS:
+        if len(options.stop_token_ids) > _MOST_STOPS:
             raise InvalidRequest(
-                f"stop_token_ids has {len(request.stop_token_ids)} tokens, but may have at most "
+                f"stop_token_ids has {len(options.stop_token_ids)} tokens, but may have at most "
                 f"{_MOST_STOPS}",
                 param="stop_token_ids",
             )
-        for token in request.stop_token_ids:
+        for token in options.stop_token_ids:
             if not 0 <= token < vocabulary.size:
                 raise InvalidRequest(
                     f"stop_token_ids names the token {token}, but the vocabulary has the ids 0 to "
                     f"{vocabulary.size - 1}",
                     param="stop_token_ids",
                 )
-        if request.min_tokens or request.ignore_eos or request.stop_token_ids:
+        if options.min_tokens or options.ignore_eos or options.stop_token_ids:
             return StopTokens(request, vocabulary)
         return None
 

@@ -2,14 +2,16 @@
 
 application  the FastAPI application, put together
 connection   bounds of a client's connection, below HTTP
-middleware   what stands around every route: headers, keys, who asks
-endpoint     a request from its first byte to its last; ``answering`` where it generates
+edge         around every route: id, log, CORS, keys, admission; ``keys`` has keys and tenants
+endpoint     a request from its first byte to its last: read, parsed, answered whole or streamed
+streaming    answers that end with their client
 requests     what the requests of several APIs have in common
-chat, completions, responses   an API each: request, renderer and route
+chat, completions, messages, responses   an API each: wire, parse, write
+reports      what every API writes beside an answer's text: values, log-probabilities, warnings
 schemas, tokens, meta          the other routes
 errors       the one table of status codes
 openapi      ``/openapi.json``, from what the routes tell of themselves
 
-A field of a request goes into its API's ``wire``, and ``request`` reads it. A new API has a
+A field of a request goes into its API's ``wire``, and ``parse`` reads it. A new API has a
 ``Renderer`` of its own.
 """

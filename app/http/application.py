@@ -8,24 +8,24 @@ from contextlib import AbstractAsyncContextManager
 from fastapi import FastAPI
 
 from app.core.constraint import Vocabulary
-from app.http.chat.request import PATH as CHAT
-from app.http.chat.request import chat_router
-from app.http.completions.request import PATH as COMPLETIONS
-from app.http.completions.request import completions_router
+from app.http.chat.parse import PATH as CHAT
+from app.http.chat.parse import chat_router
+from app.http.completions.parse import PATH as COMPLETIONS
+from app.http.completions.parse import completions_router
 from app.http.config import ApiConfig
+from app.http.edge import Edge, Telemetry
 from app.http.endpoint import Api
 from app.http.errors import install_error_handlers
-from app.http.messages.request import PATH as MESSAGES
-from app.http.messages.request import messages_router
+from app.http.messages.parse import PATH as MESSAGES
+from app.http.messages.parse import messages_router
 from app.http.meta import meta_router
-from app.http.middleware.stack import install_middlewares
 from app.http.model_routes import models_router
 from app.http.models import ServedModels
 from app.http.openapi import install_openapi
 from app.http.page import page_router
 from app.http.requests.constraints import ConstraintReader
-from app.http.responses.routes import PATH as RESPONSES
-from app.http.responses.routes import responses_router
+from app.http.responses.parse import PATH as RESPONSES
+from app.http.responses.parse import responses_router
 from app.http.schemas import PATH as SCHEMAS
 from app.http.schemas import schemas_router
 from app.http.tokens import tokens_router
@@ -48,8 +48,10 @@ def build_app(
     responses: ResponseStore | None = None,
     render_metrics: Callable[[], tuple[bytes, str]],
     lifespan: Callable[[FastAPI], AbstractAsyncContextManager[None]] | None = None,
+    telemetry: Callable[[FastAPI], Telemetry] | None = None,
 ) -> FastAPI:
-    """``lifespan`` starts and stops what ``service`` needs. ``responses`` None: none are kept."""
+    """``lifespan`` starts and stops what ``service`` needs. ``responses`` None: none are kept.
+    ``telemetry`` is made when the routes are complete."""
     app = FastAPI(
         title="Leapjson",
         version=config.version,
@@ -77,5 +79,11 @@ def build_app(
         app.include_router(page_router(config.page))
     install_error_handlers(app)
     install_openapi(app, routers, config)
-    install_middlewares(app, config, service.admission, QUEUED_PATHS)
+    app.add_middleware(
+        Edge,
+        config=config,
+        admission=service.admission,
+        queued_paths=QUEUED_PATHS,
+        telemetry=None if telemetry is None else telemetry(app),
+    )
     return app

@@ -10,10 +10,9 @@ from typing import Any
 from pydantic_core import to_json
 
 from app.answer.pieces import Delta, FieldValue
-from app.http.answering import Renderer, error_event
-from app.http.fields import with_fields
+from app.http.endpoint import Renderer, error_event
 from app.http.openapi import Shape
-from app.http.relaxed import warnings_of
+from app.http.reports import warnings_of, with_fields
 from app.http.requests.generation import StreamOptions
 from app.serving.generation import Generation
 

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from app.answer.formats import ChatFormat
 from app.answer.tools import MOST_CALLS
-from app.http.middleware.auth import ApiKeys
+from app.http.keys import ApiKeys
 from app.http.requests.images import ImageRules
 
 Whitespace = Annotated[str, Field(pattern=r"^(spaced|compact|flexible|indent:([0-9]|1[0-6]))$")]

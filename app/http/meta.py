@@ -9,7 +9,7 @@ from fastapi import APIRouter, Response
 from fastapi.responses import JSONResponse
 
 from app.http.config import ApiConfig
-from app.http.middleware.auth import METRICS_PATH
+from app.http.keys import METRICS_PATH
 from app.http.openapi import Shape, response, tells
 from app.serving.service import GenerationService
 

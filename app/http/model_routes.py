@@ -14,7 +14,7 @@ from fastapi import APIRouter, Request
 from pydantic import Field
 
 from app.core.errors import InvalidRequest
-from app.http.endpoint import Api, Endpoint, json_of
+from app.http.endpoint import Api, post_json
 from app.http.errors import ANTHROPIC_VERSION
 from app.http.models import ServedModel
 from app.http.openapi import Shape, tells
@@ -155,12 +155,10 @@ def models_router(api: Api) -> APIRouter:
     async def unload(model: ServedModel, ticket: Ticket) -> dict[str, Any]:
         return await _unload(adapters, model)
 
-    loading = Endpoint(LOAD, api, parse=parse_load, respond=json_of(load))
     operation = tells("Load an adapter", ModelObject, bodies=[LoadAdapter], errors=_ERRORS)
-    router.post(LOAD, openapi_extra=operation)(loading.answer)
-    unloading = Endpoint(UNLOAD, api, parse=parse_unload, respond=json_of(unload))
+    post_json(router, api, LOAD, parse_load, load, operation)
     operation = tells("Unload an adapter", DeletedModel, bodies=[UnloadAdapter], errors=_ERRORS)
-    router.post(UNLOAD, openapi_extra=operation)(unloading.answer)
+    post_json(router, api, UNLOAD, parse_unload, unload, operation)
     return router
 
 

@@ -21,7 +21,7 @@ from app.core.errors import ConstraintError, InvalidRequest, UnknownSchema
 from app.core.graphs import MOST_STATES, MOST_WALKED, GraphOptions
 from app.core.specs import Choice, Grammar, JsonSchema, OnUnsupported, Regex
 from app.http.config import Whitespace
-from app.http.endpoint import Api, Endpoint, json_of
+from app.http.endpoint import Api, Endpoint, json_of, post_json
 from app.http.errors import envelope
 from app.http.openapi import Shape, tells
 from app.http.requests.constraints import ResponseFormat
@@ -245,14 +245,13 @@ def schemas_router(api: Api, registry: SchemaRegistry, graphs: Graphs) -> APIRou
             answer = answer[:-1] + b',"graph":' + picture + b"}"
         return answer
 
-    endpoint = Endpoint(PATH, api, parse=parse, respond=json_of(register))
     operation = tells(
         "Compile a schema ahead, and explain it",
         SchemaObject,
         bodies=[SchemaRequest],
         errors=(400, 413, 429, 503, 504),
     )
-    router.post(PATH, openapi_extra=operation)(endpoint.answer)
+    post_json(router, api, PATH, parse, register, operation)
 
     operation = tells(
         "Follow a text over a schema's graph",

@@ -13,10 +13,10 @@ from pydantic import WithJsonSchema
 from pydantic_core import to_json
 
 from app.answer.prompt import Prompt, TextPrompt
-from app.http.chat.request import read_conversation
+from app.http.chat.parse import read_conversation
 from app.http.chat.wire import ConversationFields
-from app.http.completions.request import check_token_ids
-from app.http.endpoint import Api, Endpoint, json_of
+from app.http.completions.parse import check_token_ids
+from app.http.endpoint import Api, post_json
 from app.http.openapi import Shape, tells
 from app.http.requests.ignored import Ignored
 from app.http.requests.unserved import CHAT, NO_EFFECT, UNSERVED, refused
@@ -99,21 +99,15 @@ class _TokenizeCall:
 def tokens_router(api: Api) -> APIRouter:
     """Both routes. Neither queues, as no model runs."""
     router, tokens = APIRouter(), _Tokens(api)
-    tokenizing = Endpoint(
-        TOKENIZE, api, parse=tokens.parse_tokenize, respond=json_of(tokens.tokenize)
-    )
     operation = tells(
         "The tokens of a text or of a conversation's prompt",
         Tokenized,
         bodies=[TokenizeText, TokenizeChat],
         errors=_ERRORS,
     )
-    router.post(TOKENIZE, openapi_extra=operation)(tokenizing.answer)
-    detokenizing = Endpoint(
-        DETOKENIZE, api, parse=tokens.parse_detokenize, respond=json_of(tokens.detokenize)
-    )
+    post_json(router, api, TOKENIZE, tokens.parse_tokenize, tokens.tokenize, operation)
     operation = tells("The text of tokens", Detokenized, bodies=[DetokenizeRequest], errors=_ERRORS)
-    router.post(DETOKENIZE, openapi_extra=operation)(detokenizing.answer)
+    post_json(router, api, DETOKENIZE, tokens.parse_detokenize, tokens.detokenize, operation)
     return router
 
 

@@ -20,7 +20,7 @@ from app.core.specs import JsonObject, JsonSchema
 from app.http.application import build_app
 from app.http.config import ApiConfig
 from app.http.errors import status_of
-from app.http.middleware.auth import ApiKeys, read_api_keys
+from app.http.keys import ApiKeys, read_api_keys
 from app.page import STATIC_PATH
 from app.server.backend import Backend
 from app.server.preload import Preload, warm
@@ -39,8 +39,8 @@ from app.serving.service import GenerationService, ServiceConfig
 from app.serving.worker import EngineWorker
 from app.serving.workers.pool import WorkerPool
 from app.telemetry.collector import open_traces
-from app.telemetry.edge import install_telemetry
 from app.telemetry.metrics import Metrics
+from app.telemetry.watch import Telemetry
 
 logger = logging.getLogger(__name__)
 
@@ -155,8 +155,6 @@ def assemble(
             chat_format=backend.chat_format,
             default_max_tokens=settings.default_max_tokens,
             clip_max_tokens=settings.clip_max_tokens,
-            leap=settings.leap,
-            draft=settings.draft,
             exact_choices=settings.choices == "exact",
             tenants_share=settings.share_between_keys or not api_config.api_keys,
         ),
@@ -235,13 +233,13 @@ def assemble(
         responses=responses if settings.kept_responses_bytes else None,
         render_metrics=metrics.render,
         lifespan=lifespan,
-    )
-    install_telemetry(
-        app,
-        metrics,
-        model=settings.served_model,
-        traces=traces,
-        content=settings.log_content,
+        telemetry=lambda app: Telemetry(
+            app,
+            metrics,
+            model=settings.served_model,
+            traces=traces,
+            content=settings.log_content,
+        ),
     )
     return Assembly(app, admission, worker)
 

@@ -450,6 +450,7 @@ class Settings(BaseSettings):
             spare_tokens=spare_tokens,
             overlap=overlap,
             leap=self.leap,
+            draft_branches=self.draft,
         )
 
     def body_bytes(self, *, sees: bool) -> int:

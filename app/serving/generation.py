@@ -14,6 +14,7 @@ from app.answer.relaxed import RelaxedAnswers
 from app.answer.spans import Quotable
 from app.core.errors import LeapjsonError
 from app.core.events import AnswerUsage, TokenChunk
+from app.core.request import GenerationOptions
 from app.serving.admission import Ticket
 from app.serving.deadline import Deadline
 from app.serving.timeline import Timeline
@@ -44,9 +45,7 @@ class Generation:
         *,
         request_ids: Sequence[str],
         plans: Sequence[AnswerPlan],
-        confidence: bool = False,
-        fields: bool = False,
-        origins: bool = False,
+        options: GenerationOptions,
         exact: bool = False,
         texts: Sequence[Quotable | None] = (),
         ticket: Ticket,
@@ -59,10 +58,9 @@ class Generation:
         max_tokens: int = 0,
     ) -> None:
         """``plans``: of each prompt, whose choices have consecutive ``request_ids``. ``release`` is
-        called when all have ended, perhaps more than once. ``texts``: for each plan those that
-        values are looked up in, where that is asked for. ``fields``: values are told as they become
-        whole. ``origins``: it is told where tokens came from. ``relaxed``: what is told of answers
-        that are not held to all of their schema."""
+        called when all have ended, perhaps more than once. ``exact``: choices are drawn as wholes.
+        ``texts``: for each plan those that values are looked up in, where that is asked for.
+        ``relaxed``: what is told of answers that are not held to all of their schema."""
         self.relaxed = relaxed
         self.closed: list[ClosedValue] = []
         """Of each choice that its budget has ended one in, the first."""
@@ -80,7 +78,7 @@ class Generation:
         self._readers = [
             plans[number].reader(
                 index,
-                confidence=confidence,
+                confidence=options.confidence,
                 exact=exact,
                 texts=texts[number] if texts else None,
             )
@@ -89,11 +87,11 @@ class Generation:
         ]
         self._fields: list[FieldReader] = []
         """None where values are not told of."""
-        if fields:
+        if options.fields:
             self._fields = [
                 plan.field_reader() for plan in plans for _ in range(self._choices_each)
             ]
-        self._origins = [OriginReader() for _ in range(self.n if origins else 0)]
+        self._origins = [OriginReader() for _ in range(self.n if options.origins else 0)]
         self._ticket = ticket
         self._timeline = timeline
         self._abort = abort

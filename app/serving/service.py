@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from app.answer.formats import ChatFormat
-from app.answer.plan import AnswerPlan
-from app.answer.prompt import Conversation, Prompt, passages, render, text_length
-from app.answer.reasoning import AS_IT_IS
+from app.answer.plan import AnswerPlan, prepare
+from app.answer.prompt import Conversation, Prompt, passages, text_length
 from app.answer.relaxed import RelaxedAnswers
 from app.answer.spans import Quotable
 from app.core.choices import ChoosingState
@@ -24,10 +24,10 @@ from app.core.errors import (
     RejectedToken,
 )
 from app.core.events import RequestObserver
-from app.core.images import Eyes, PreparedImage
+from app.core.images import Eyes
 from app.core.relaxation import Relaxation
-from app.core.request import ChoiceOptions, EngineRequest
-from app.core.text import RenderedPrompt, Tokenizer
+from app.core.request import ChoiceOptions, EngineRequest, GenerationOptions
+from app.core.text import Tokenizer
 from app.core.verbatim import Passage, passages_of
 from app.serving.adapters import Adapters
 from app.serving.admission import Admission, Ticket
@@ -75,10 +75,6 @@ class ServiceConfig:
     """Where a request sets no ``max_tokens``; None: what the context leaves."""
     clip_max_tokens: bool = True
     """Whether a ``max_tokens`` above what the context leaves is lowered to that, or refused."""
-    leap: bool = True
-    """False turns the leap off for every request."""
-    draft: bool = True
-    """False turns drafting off for every request."""
     exact_choices: bool = False
     """Whether values of a finite set are drawn as wholes where a request does not say."""
     tenants_share: bool = True
@@ -139,12 +135,7 @@ class GenerationService:
     ) -> Sequence[int]:
         """The tokens that a request with this prompt would have. Raises ``LeapjsonError``."""
         async with ticket.deadline().holds("the prompt was not read"):
-            images = await self._prepared(prompt, ticket)
-            rendered = await self._render(prompt, images, add_special_tokens)
-            if not isinstance(prompt, Conversation) or prompt.begun is None:
-                return rendered.tokens
-            plan = AnswerPlan.of(rendered, None, None, self._config.chat_format, prompt.reasoning)
-            return plan.begin(prompt.begun, self.tokenizer.encode).prompt
+            return (await self._plan(prompt, ticket, add_special_tokens=add_special_tokens)).prompt
 
     async def open(
         self, request: GenerationRequest, timeline: Timeline, ticket: Ticket
@@ -156,7 +147,7 @@ class GenerationService:
         and whose ticket leaves when its answers have ended. Cancelling the call leaves nothing
         behind but the ticket, which is the caller's.
         """
-        self._check_bias(request.sampling.logit_bias)
+        self._check_bias(request.options.sampling.logit_bias)
         if not self._worker.alive:
             raise EngineDied(DEATH_NOTICE, retry_after=RETRY_SECONDS)
         release = self.adapters.hold(request.adapter)
@@ -175,17 +166,17 @@ class GenerationService:
     ) -> Generation:
         if request.adapter is not None:
             timeline.adapter = request.adapter.name
-        tenant, deadline = ticket.tenant, ticket.deadline(request.timeout)
-        ticket.take(request.n * len(request.prompts))
+        options, tenant = request.options, ticket.tenant
+        deadline = ticket.deadline(options.timeout)
+        ticket.take(options.n * len(request.prompts))
         async with deadline.holds("the request was not even in the engine's queue"):
             plans = []
             for prompt in request.prompts:
-                images = await self._prepared(prompt, ticket)
-                plans.append(await self._plan(request, prompt, images))
+                plans.append(await self._plan(prompt, ticket, request))
             for plan in plans:
                 self._check_choices(request, plan)
             prompts = [plan.prompt for plan in plans]
-            room = request.n * sum(self._room(request, plan) for plan in plans)
+            room = options.n * sum(self._room(request, plan) for plan in plans)
             ticket.claim(room, deadline.left)
             choices: list[EngineRequest] = []
             texts: list[Quotable | None] = []
@@ -200,9 +191,9 @@ class GenerationService:
                             constraint, quotable = await self._bind(constraint, prompt, tenant)
                         if plan.given:
                             start = await self._start(constraint, plan.given.encode())
-                asked = request.spans or (request.confidence and quotable.documents)
-                texts.append(replace(quotable, listed=request.spans) if asked else None)
-                for _ in range(request.n):
+                asked = options.spans or (options.confidence and quotable.documents)
+                texts.append(replace(quotable, listed=options.spans) if asked else None)
+                for _ in range(options.n):
                     index = len(choices)
                     choices.append(self._choice(index, request, plan, constraint, start, tenant))
             relaxed = None
@@ -213,9 +204,7 @@ class GenerationService:
             generation = Generation(
                 request_ids=[choice.request_id for choice in choices],
                 plans=plans,
-                confidence=request.confidence,
-                fields=request.fields,
-                origins=request.origins,
+                options=options,
                 exact=self._draws_exactly(request),
                 texts=texts,
                 ticket=ticket,
@@ -300,63 +289,50 @@ class GenerationService:
         bound = await self._bindings.bind(constraint, texts, scope)
         return bound.constraint, Quotable(texts, bound.documents)
 
-    async def _prepared(self, prompt: Prompt, ticket: Ticket) -> Sequence[PreparedImage]:
-        """The images of a prompt. Raises ``LeapjsonError``."""
-        if not isinstance(prompt, Conversation) or not prompt.images:
-            return ()
-        assert self._sight is not None, "images are refused where the model has no eyes"
-        scope = "" if self._config.tenants_share else ticket.tenant
-        return await self._sight.intake.prepare(prompt.images, ticket, scope)
-
     async def _plan(
-        self, request: GenerationRequest, prompt: Prompt, images: Sequence[PreparedImage]
-    ) -> AnswerPlan:
-        rendered = await self._render(prompt, images)
-        told = prompt.told if isinstance(prompt, Conversation) else None
-        if told is not None and told.schema and not told.asked:
-            room = self._config.max_sequence_tokens
-            asked, usual = request.max_tokens, min(UNSAID_TOKENS, room // 2)
-            may_clip = asked is not None and self._config.clip_max_tokens
-            answer = min(asked, usual) if asked is not None and may_clip else asked or usual
-            if len(rendered.tokens) + answer > room:
-                assert isinstance(prompt, Conversation)
-                untold = replace(prompt, told=replace(told, schema=""))
-                return await self._plan(request, untold, images)
-        plan = AnswerPlan.of(
-            rendered,
-            request.content,
-            request.tools,
-            self._config.chat_format,
-            prompt.reasoning if isinstance(prompt, Conversation) else AS_IT_IS,
-            None if told is None else bool(told.schema),
-        )
-        if not isinstance(prompt, Conversation) or prompt.begun is None:
-            return plan
-        return plan.begin(prompt.begun, self.tokenizer.encode)
-
-    async def _render(
         self,
         prompt: Prompt,
-        images: Sequence[PreparedImage] = (),
+        ticket: Ticket,
+        request: GenerationRequest | None = None,
+        *,
         add_special_tokens: bool = True,
-    ) -> RenderedPrompt:
-        """In tokens; long prompts, and those with images, are tokenized on a thread, huge ones one
-        at a time."""
+    ) -> AnswerPlan:
+        """The plan of the answers to ``prompt``; without ``request`` its prompt is all that counts.
 
-        def work() -> RenderedPrompt:
-            rendered = render(prompt, self.tokenizer, self._config.chat_format, add_special_tokens)
-            if not images or self._sight is None:
-                return rendered
-            expanded = self._sight.eyes.expand(rendered.tokens, images)
-            return replace(rendered, tokens=expanded.tokens, images=expanded.images)
-
+        Long prompts, and those with images, are tokenized on a thread, huge ones one at a time.
+        """
+        config, expand = self._config, None
+        if isinstance(prompt, Conversation) and prompt.images:
+            assert self._sight is not None, "images are refused where the model has no eyes"
+            eyes, scope = self._sight.eyes, "" if config.tenants_share else ticket.tenant
+            images = await self._sight.intake.prepare(prompt.images, ticket, scope)
+            expand = functools.partial(eyes.expand, images=images)
+        work = functools.partial(
+            prepare,
+            prompt,
+            None if request is None else request.content,
+            None if request is None else request.tools,
+            self.tokenizer,
+            config.chat_format,
+            expand=expand,
+            room=None if request is None else self._room_beside_answer(request.options),
+            add_special_tokens=add_special_tokens,
+        )
         length = text_length(prompt, HUGE_PROMPT)
-        if length < LONG_PROMPT and not images:
+        if length < LONG_PROMPT and expand is None:
             return work()
         if length < HUGE_PROMPT:
             return await asyncio.to_thread(work)
         async with self._huge_prompts:
             return await asyncio.to_thread(work)
+
+    def _room_beside_answer(self, options: GenerationOptions) -> int:
+        """The most tokens of a prompt that leave an answer of usual length its room."""
+        asked, room = options.max_tokens, self._config.max_sequence_tokens
+        usual = min(UNSAID_TOKENS, room // 2)
+        if asked is None:
+            return room - usual
+        return room - (min(asked, usual) if self._config.clip_max_tokens else asked)
 
     def _choice(
         self,
@@ -368,30 +344,24 @@ class GenerationService:
         tenant: str,
     ) -> EngineRequest:
         max_tokens = self._max_tokens(request, plan)
-        seed = self._fresh_seed() if request.seed is None else request.seed + index % request.n
+        seed = (
+            self._fresh_seed()
+            if request.options.seed is None
+            else request.options.seed + index % request.options.n
+        )
         adapter, scope = request.adapter, "" if self._config.tenants_share else tenant
         return EngineRequest(
             request_id=f"{request.request_id}-{index}",
             prompt=plan.prompt,
             max_tokens=max_tokens,
             images=plan.images,
-            sampling=request.sampling,
+            options=request.options,
             seed=seed % 2**64,
             constraint=constraint,
             start=start,
             open_ended=plan.open_ended,
             thinking=plan.thinking_budget(max_tokens),
-            min_tokens=request.min_tokens,
-            stop=[text.encode() for text in request.stop],
-            stop_token_ids=request.stop_token_ids,
-            ignore_eos=request.ignore_eos,
-            on_budget=request.on_budget,
             choices=self._choice_options(request, plan),
-            prompt_logprobs=request.prompt_logprobs,
-            origins=request.origins,
-            leap=request.leap and self._config.leap,
-            draft=request.draft and self._config.draft,
-            prediction=request.prediction.encode(),
             tenant=tenant,
             adapter=0 if adapter is None else adapter.slot,
             scope=scope if adapter is None else f"{adapter.scope}\n{scope}",
@@ -401,18 +371,22 @@ class GenerationService:
         if plan.begun is not None or not (plan.has_json or plan.is_text):
             return None
         exact = self._draws_exactly(request)
-        return ChoiceOptions(request.confidence, exact, plan.locator, plan.is_text)
+        return ChoiceOptions(request.options.confidence, exact, plan.locator, plan.is_text)
 
     def _draws_exactly(self, request: GenerationRequest) -> bool:
-        return request.choices == "exact" if request.choices else self._config.exact_choices
+        return (
+            request.options.choices == "exact"
+            if request.options.choices
+            else self._config.exact_choices
+        )
 
     def _check_choices(self, request: GenerationRequest, plan: AnswerPlan) -> None:
         """Raises ``InvalidRequest`` where the values of an answer are asked about that has none,
         or of which the client has written a part."""
         if plan.begun is not None:
             asked = {
-                "confidence": request.confidence,
-                "spans": request.spans,
+                "confidence": request.options.confidence,
+                "spans": request.options.spans,
                 "choices": self._draws_exactly(request),
             }
             for param, is_asked in asked.items():
@@ -423,7 +397,10 @@ class GenerationService:
                         param=param,
                     )
         has_value = plan.has_json or plan.is_text
-        needed = {"confidence": request.confidence, "choices": request.choices == "exact"}
+        needed = {
+            "confidence": request.options.confidence,
+            "choices": request.options.choices == "exact",
+        }
         for param, is_asked in needed.items():
             if is_asked and not has_value:
                 raise InvalidRequest(
@@ -431,13 +408,13 @@ class GenerationService:
                     "json_object, a choice, a regex or a grammar, or give tools",
                     param=param,
                 )
-        if request.choices == "exact" and plan.translates:
+        if request.options.choices == "exact" and plan.translates:
             raise InvalidRequest(
                 "choices are not exact in the arguments of calls, which this model does not write "
                 "as JSON: leave choices out",
                 param="choices",
             )
-        of_json = {"spans": request.spans, "stream_options.fields": request.fields}
+        of_json = {"spans": request.options.spans, "stream_options.fields": request.options.fields}
         for param, is_asked in of_json.items():
             if is_asked and not plan.has_json:
                 raise InvalidRequest(
@@ -448,12 +425,12 @@ class GenerationService:
     def _room(self, request: GenerationRequest, plan: AnswerPlan) -> int:
         """Tokens that an answer is taken to need while it waits, its prompt included."""
         most = self._max_tokens(request, plan)
-        said = request.max_tokens is not None or self._config.default_max_tokens is not None
+        said = request.options.max_tokens is not None or self._config.default_max_tokens is not None
         return len(plan.prompt) + (most if said else min(most, UNSAID_TOKENS))
 
     def _max_tokens(self, request: GenerationRequest, plan: AnswerPlan) -> int:
         room, prompt_tokens = self._config.max_sequence_tokens, len(plan.prompt)
-        asked, left = request.max_tokens, room - prompt_tokens
+        asked, left = request.options.max_tokens, room - prompt_tokens
         if prompt_tokens == 0:
             raise InvalidRequest("the prompt is empty", role="prompt")
         if left < 1:

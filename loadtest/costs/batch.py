@@ -14,7 +14,7 @@ from itertools import count
 from app.constraint import Compiler
 from app.core.constraint import Constraint
 from app.core.events import TokenChunk
-from app.core.request import EngineRequest
+from app.core.request import EngineRequest, GenerationOptions
 from app.core.specs import JsonSchema
 from loadtest.costs.stepping import Step, Stepper
 from loadtest.tables import table
@@ -87,9 +87,9 @@ class Sheets:
                 max_tokens=tokens,
                 seed=number,
                 constraint=self._sheet if mode.constrained else None,
-                ignore_eos=not mode.constrained,
-                leap=mode.leap,
-                draft=mode.draft,
+                options=GenerationOptions(
+                    ignore_eos=not mode.constrained, leap=mode.leap, draft=mode.draft
+                ),
             )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 
-from app.core.request import EngineRequest
+from app.core.request import EngineRequest, GenerationOptions
 from loadtest.costs.asking import COMPLETIONS, Client
 from loadtest.costs.stepping import Stepper
 from loadtest.tables import table
@@ -69,7 +69,7 @@ def step_costs(stepper: Stepper, lengths: Sequence[int], steps: int) -> dict[int
 
 
 def _prefill(stepper: Stepper, name: str, prompt: Sequence[int]) -> float:
-    stepper.add(EngineRequest(name, prompt, 1, ignore_eos=True))
+    stepper.add(EngineRequest(name, prompt, 1, options=GenerationOptions(ignore_eos=True)))
     seconds = 0.0
     while stepper.live:
         seconds += stepper.step().seconds
@@ -79,7 +79,9 @@ def _prefill(stepper: Stepper, name: str, prompt: Sequence[int]) -> float:
 def _decode(stepper: Stepper, texts: Sequence[tuple[str, Sequence[int]]], steps: int) -> float:
     """Seconds of a step in which all of them decode, the median of so many."""
     for name, prompt in texts:
-        stepper.add(EngineRequest(name, prompt, steps + 2, ignore_eos=True))
+        stepper.add(
+            EngineRequest(name, prompt, steps + 2, options=GenerationOptions(ignore_eos=True))
+        )
     found: list[float] = []
     while stepper.live == len(texts) and len(found) < steps:
         step = stepper.step()

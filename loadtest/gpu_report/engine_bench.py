@@ -15,7 +15,7 @@ import torch
 
 from app.constraint import Compiler
 from app.core.events import StepStats
-from app.core.request import EngineRequest, SamplingParams
+from app.core.request import EngineRequest, GenerationOptions, SamplingParams
 from app.core.specs import JsonSchema
 from app.engine import Engine, EngineConfig
 from app.model.checkpoints.loading import eos_token_ids
@@ -191,11 +191,11 @@ class EngineBench:
                 request_id=name,
                 prompt=tokens.tolist(),
                 max_tokens=most,
-                sampling=SamplingParams(),
+                options=GenerationOptions(
+                    sampling=SamplingParams(), ignore_eos=mode == "free", leap=mode == "constrained"
+                ),
                 seed=self._asked,
                 constraint=None if mode == "free" else self._sheets,
-                ignore_eos=mode == "free",
-                leap=mode == "constrained",
             )
         )
         return name

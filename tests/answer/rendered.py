@@ -12,7 +12,7 @@ import jinja2
 from transformers.utils.chat_template_utils import render_jinja_template
 
 from app.answer.formats import ChatFormat, ReasoningFormat
-from app.answer.prompt import Conversation, opening, prepare
+from app.answer.prompt import Conversation, opening, template_input
 from app.answer.tools import FunctionTool
 
 _HALF_A_MARK = re.compile(r"<[^<>\s]*\Z|\[/?[A-Z_]*\Z")
@@ -181,7 +181,7 @@ def rendered(
     add_generation_prompt: bool = True,
 ) -> str:
     """The text that the template makes of a conversation, prepared as the server does."""
-    given = prepare(Conversation(messages, TOOLS), format)
+    given = template_input(Conversation(messages, TOOLS), format)
     tools = None if given.tools is None else [dict(tool) for tool in given.tools]
     return _render(template, given.messages, tools, add_generation_prompt=add_generation_prompt)
 

@@ -10,7 +10,7 @@ import pytest
 from transformers.utils.chat_template_utils import render_jinja_template
 
 from app.answer.formats import PLAIN, ChatFormat, ReasoningFormat, detect
-from app.answer.prompt import Conversation, TemplateInput, opening, prepare, text_length
+from app.answer.prompt import Conversation, TemplateInput, opening, template_input, text_length
 from app.answer.tools import FunctionTool
 from tests.answer import templates
 
@@ -46,7 +46,7 @@ def exchange(*calls: Message) -> list[Message]:
 def prepared(
     template: str, messages: Sequence[Mapping[str, Any]], tools: Sequence[FunctionTool] = (WEATHER,)
 ) -> TemplateInput:
-    return prepare(Conversation(messages, tools), detect(template, ()))
+    return template_input(Conversation(messages, tools), detect(template, ()))
 
 
 def rendered(template: str, given: TemplateInput) -> str:
@@ -126,14 +126,16 @@ def test_functions_are_told_without_what_the_mask_sees_to() -> None:
     }
     asked = Conversation(exchange(), [FunctionTool("weather", "Sun, rain.", parameters)])
     format = detect(templates.CHATML, ())
-    system = prepare(asked, format).messages[0]["content"]
+    system = template_input(asked, format).messages[0]["content"]
     assert system.splitlines()[3] == (
         '{"name":"weather","description":"Sun, rain.","parameters":{"type":"object",'
         '"properties":{"city":{"type":"string","description":"In German."}}}}'
     )
     trained = replace(format, reads_schemas=False)
     whole = {"name": "weather", "description": "Sun, rain.", "parameters": parameters}
-    assert prepare(asked, trained).messages[0]["content"].splitlines()[3] == json.dumps(whole)
+    assert template_input(asked, trained).messages[0]["content"].splitlines()[3] == json.dumps(
+        whole
+    )
 
 
 def test_calls_in_the_history_are_written_as_the_answer_would_write_them() -> None:
@@ -191,7 +193,7 @@ def test_the_end_of_the_prompt_tells_where_the_answer_begins(tail: str, expected
 
 def test_options_reach_the_template_as_they_are() -> None:
     conversation = Conversation([], (), {"enable_thinking": False})
-    assert prepare(conversation, ChatFormat(PLAIN)).options == {"enable_thinking": False}
+    assert template_input(conversation, ChatFormat(PLAIN)).options == {"enable_thinking": False}
 
 
 def test_the_length_counts_messages_calls_and_tools() -> None:

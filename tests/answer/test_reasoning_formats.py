@@ -14,7 +14,7 @@ from app.answer.formats import detect
 from app.answer.formats.reasoning import BARE
 from app.answer.pieces import CallStart
 from app.answer.plan import AnswerPlan
-from app.answer.prompt import Conversation, Opening, prepare
+from app.answer.prompt import Conversation, Opening, template_input
 from app.answer.reasoning import AS_IT_IS, ReasoningUse
 from app.answer.tools import FunctionTool, ToolUse
 from app.core.constraint import ConstraintSpec
@@ -44,7 +44,7 @@ CONTENTS: dict[str, ConstraintSpec | None] = {
 
 
 def rendered(template: str, *messages: Mapping[str, Any], prompts: bool = False) -> str:
-    given = prepare(Conversation(messages), detect(template, ()))
+    given = template_input(Conversation(messages), detect(template, ()))
     texts: Any = render_jinja_template(
         conversations=[[dict(each) for each in given.messages]],
         chat_template=template,

@@ -6,7 +6,7 @@ import pytest
 
 from app.answer.formats import detect
 from app.answer.formats.words import effort_words, reasoning_fields
-from app.answer.prompt import Conversation, prepare
+from app.answer.prompt import Conversation, template_input
 from tests.answer.reasoners import HARMONY, REASONERS
 
 WRITTEN = "{{ 'Reasoning: ' + reasoning_effort }}"
@@ -61,10 +61,10 @@ def test_reasoning_is_handed_over_under_the_names_that_are_read(
 def test_reasoning_of_the_history_goes_where_the_template_reads_it() -> None:
     said = {"role": "assistant", "content": "Yes.", "reasoning_content": "Hm."}
     for name, field in (("gemma", "reasoning"), ("command r7b", "thinking")):
-        (given,) = prepare(Conversation([said]), detect(REASONERS[name], ())).messages
+        (given,) = template_input(Conversation([said]), detect(REASONERS[name], ())).messages
         assert given == {"role": "assistant", "content": "Yes.", field: "Hm."}
     blocks = "{{ '[THINK]' + block['thinking'] + '[/THINK]' }}"
-    (given,) = prepare(Conversation([said]), detect(blocks, ())).messages
+    (given,) = template_input(Conversation([said]), detect(blocks, ())).messages
     assert given["content"] == [
         {"type": "thinking", "thinking": "Hm."}, {"type": "text", "text": "Yes."},
     ]  # fmt: skip

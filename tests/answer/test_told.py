@@ -9,7 +9,7 @@ import pytest
 from app.answer.formats.chat import ChatFormat
 from app.answer.formats.hermes import HERMES
 from app.answer.formats.plain import PLAIN
-from app.answer.prompt import Conversation, prepare
+from app.answer.prompt import Conversation, template_input
 from app.answer.told import Told, told_schema
 from app.answer.tools import FunctionTool
 
@@ -80,7 +80,9 @@ def messages(
     *given: dict[str, Any], format: ChatFormat = HERMES_CHAT, tools: Any = ()
 ) -> list[tuple[str, str]]:
     conversation = Conversation(given, tools, told=Told("{}"))
-    return [(each["role"], each["content"]) for each in prepare(conversation, format).messages]
+    return [
+        (each["role"], each["content"]) for each in template_input(conversation, format).messages
+    ]
 
 
 ANSWER = "Answer with JSON that follows this JSON Schema, and with nothing else:\n{}"
@@ -118,4 +120,4 @@ def test_functions_are_told_after_it_where_the_template_knows_none(takes_system:
 
 def test_what_was_left_out_leaves_the_messages_as_they_are() -> None:
     conversation = Conversation([{"role": "user", "content": "Hi"}], told=Told(""))
-    assert [each["role"] for each in prepare(conversation, HERMES_CHAT).messages] == ["user"]
+    assert [each["role"] for each in template_input(conversation, HERMES_CHAT).messages] == ["user"]

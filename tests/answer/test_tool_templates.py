@@ -11,7 +11,7 @@ from app.answer.formats import ChatFormat, ReasoningFormat, detect
 from app.answer.formats.call_ids import ShortIds
 from app.answer.formats.spelled import SpelledCalls
 from app.answer.language import answer, with_reasoning
-from app.answer.prompt import Conversation, prepare
+from app.answer.prompt import Conversation, template_input
 from app.answer.reader import AnswerReader
 from app.answer.tools import ToolUse
 from app.core.literals import Literals
@@ -142,7 +142,7 @@ def test_a_format_takes_no_further_text_after_its_calls(name: str) -> None:
 def test_a_template_that_writes_no_calls_is_given_them_as_text() -> None:
     call = {"id": "1", "type": "function", "function": {"name": "get", "arguments": {"key": "é"}}}
     said = {"role": "assistant", "content": "So.", "tool_calls": [call]}
-    given = prepare(Conversation([said], TOOLS), detect(GRANITE_3, ()))
+    given = template_input(Conversation([said], TOOLS), detect(GRANITE_3, ()))
     assert given.messages == [
         {
             "role": "assistant",
@@ -174,14 +174,14 @@ def test_a_template_that_writes_calls_otherwise_is_given_them_as_text(
     ]
     template = TOOL_TEMPLATES["llama 3.2 pythonic"].text
     format = detect(TURNS_ALTERNATE * turns_alternate + template, ())
-    said = prepare(Conversation(messages, TOOLS), format).messages
+    said = template_input(Conversation(messages, TOOLS), format).messages
     assert said[1] == {"role": "assistant", "content": '[get(key="é\'s", n=None)]'}
     if turns_alternate:
         assert said[2] == {"role": "user", "content": "Result of get:\n12"}
     else:
         assert said[2]["role"] == "tool"
     writes_calls = detect(TOOL_TEMPLATES["olmo 3"].text, ())
-    assert "tool_calls" in prepare(Conversation(messages, TOOLS), writes_calls).messages[1]
+    assert "tool_calls" in template_input(Conversation(messages, TOOLS), writes_calls).messages[1]
 
 
 def test_marks_of_strings_are_found_as_the_tokens_they_are() -> None:
@@ -189,7 +189,7 @@ def test_marks_of_strings_are_found_as_the_tokens_they_are() -> None:
 
 
 def test_a_template_that_shows_no_tools_has_a_message_that_does_in_the_models_own_form() -> None:
-    given = prepare(
+    given = template_input(
         Conversation([{"role": "user", "content": "?"}], TOOLS), detect(DEEPSEEK_R1_CALLS, ())
     )
     assert given.tools is None
@@ -202,7 +202,7 @@ def test_arguments_are_text_for_templates_that_write_them_as_they_are() -> None:
     call = {"id": "1", "type": "function", "function": {"name": "get", "arguments": {"key": "é"}}}
     said = {"role": "assistant", "content": "", "tool_calls": [call]}
     for name, arguments in (("functionary 3.1", '{"key": "é"}'), ("qwen 2.5", {"key": "é"})):
-        given = prepare(Conversation([said], TOOLS), detect(TOOL_TEMPLATES[name].text, ()))
+        given = template_input(Conversation([said], TOOLS), detect(TOOL_TEMPLATES[name].text, ()))
         assert given.messages[0]["tool_calls"][0]["function"]["arguments"] == arguments
 
 
@@ -214,7 +214,9 @@ def test_ids_of_kimi_are_the_function_and_the_number_of_the_call() -> None:
     messages = [{"role": "assistant", "content": "", "tool_calls": [call]} for call in made] + [
         {"role": "tool", "tool_call_id": "x1", "content": "1"}
     ]
-    given = prepare(Conversation(messages, TOOLS), detect(TOOL_TEMPLATES["kimi k2"].text, ()))
+    given = template_input(
+        Conversation(messages, TOOLS), detect(TOOL_TEMPLATES["kimi k2"].text, ())
+    )
     ids = [call["id"] for message in given.messages for call in message.get("tool_calls", ())]
     assert ids == ["functions.get:0", "functions.get:1"]
     assert given.messages[2]["tool_call_id"] == "functions.get:1"

@@ -17,7 +17,7 @@ from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerFast
 
 from app.answer.formats.chat import detect
-from app.answer.prompt import Conversation, prepare
+from app.answer.prompt import Conversation, template_input
 from app.answer.told import Told, told_schema
 from app.core.errors import InvalidRequest
 from app.text.tokenizer import HfTokenizer
@@ -76,7 +76,7 @@ def _tokens(tokenizer: HfTokenizer, text: str, told: Told | None) -> tuple[Seque
         detect(tokenizer.chat_template, tokenizer.special_tokens),
         takes_system=tokenizer.takes_system,
     )
-    given = prepare(Conversation([{"role": "user", "content": text}], told=told), format)
+    given = template_input(Conversation([{"role": "user", "content": text}], told=told), format)
     rendered = tokenizer.render_chat(given.messages, given.tools, given.options)
     if told is not None:
         assert told.schema in tokenizer.decode(rendered.tokens), "the template did not write it"

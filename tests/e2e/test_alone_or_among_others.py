@@ -7,20 +7,19 @@ The engine and the tokens drawn must not let anybody see it.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import cycle, islice
 
 import pytest
 
 from app.constraint import Compiler, JsonSchema
-from app.core.request import EngineRequest, SamplingParams
+from app.core.request import EngineRequest, GenerationOptions, SamplingParams
 from app.demo import MODEL_PATH
 from app.engine import Engine
 from app.model.checkpoints.loading import eos_token_ids
 from app.model.composition import load_runner
 from app.model.config import ModelConfig
 from app.text import HfTokenizer, Vocabulary
-from tests.engine.harness import Answer, answer_of, answers_of
+from tests.engine.harness import Answer, answer_of, answers_of, varied
 from tools.demo_model.corpus import Example, Kind, examples
 from tools.demo_model.tokenizer import conversation
 
@@ -60,7 +59,7 @@ class Demo:
                 request_id=f"{example.kind} {index}",
                 prompt=tuple(self._tokenizer.encode_prompt(conversation(example)[0])),
                 max_tokens=50,
-                sampling=sampling,
+                options=GenerationOptions(sampling=sampling),
                 seed=first_seed + index,
                 constraint=(
                     self._compiler.compile(JsonSchema(example.schema))
@@ -100,7 +99,7 @@ def test_a_seeded_answer_is_the_same_with_drafts_and_without(demo: Demo) -> None
     """Drafts of an engine that has seen these very requests, against none."""
     requests = demo.requests(SAMPLINGS["all tokens"], 2000)
     engine = demo.new_engine()
-    plain = answers_of(engine, [replace(one, draft=False) for one in requests])
+    plain = answers_of(engine, [varied(one, draft=False) for one in requests])
     answers_of(engine, requests)
     drafted = answers_of(engine, requests)
     for request_id, answer in drafted.items():

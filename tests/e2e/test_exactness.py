@@ -21,7 +21,15 @@ from app.core.request import EngineRequest, SamplingParams
 from app.engine import Engine, EngineConfig
 from app.model.composition import load_runner
 from tests.e2e.schemas import random_schema
-from tests.engine.harness import GREEDY, TOKENIZER, VOCABULARY, answers_of, random_config, request
+from tests.engine.harness import (
+    GREEDY,
+    TOKENIZER,
+    VOCABULARY,
+    answers_of,
+    random_config,
+    request,
+    varied,
+)
 from tests.engine.naive import naive_answer
 from tests.fakes import ScriptedModel
 from tests.model.tiny import eager_model, runner_config, save_config
@@ -126,7 +134,7 @@ def test_a_seeded_answer_does_not_depend_on_the_company_it_keeps(
     rng = random.Random(5)
     sampling = SamplingParams(temperature=1.0, top_p=0.95)
     requests = [
-        replace(one, sampling=sampling, seed=index)
+        varied(one, sampling=sampling, seed=index)
         for index, one in enumerate(random_requests(rng, constraints, 24))
     ]
     together = answers_of(engine_of(folder, EngineConfig(), blocks=4000), requests)
@@ -177,7 +185,7 @@ def test_what_a_prompt_s_tokens_are_given_is_what_transformers_gives_them(
     engine = engine_of(folder, config, blocks=400)
     prompts = ['say: {"name": "ab"}', "the same opening, and then " * 3, "x"]
     asked = [
-        replace(request(str(index), prompt, max_tokens=3), prompt_logprobs=index)
+        varied(request(str(index), prompt, max_tokens=3), prompt_logprobs=index)
         for index, prompt in enumerate(prompts)
     ]
     told: dict[str, Sequence[AnswerToken]] = {}

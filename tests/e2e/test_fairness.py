@@ -11,7 +11,7 @@ from typing import Any, cast
 from app.core.events import StepOutput
 from app.core.request import EngineRequest
 from app.engine import Engine, EngineConfig
-from app.http.middleware.auth import ApiKeys
+from app.http.keys import ApiKeys
 from tests.engine.harness import TOKENIZER, VOCABULARY
 from tests.fakes import ScriptedModel, ScriptedRunner
 from tests.http.harness import CHAT, CONFIG, chat, client_of

@@ -62,7 +62,7 @@ def test_every_answer_is_whole_and_valid_within_its_budget_and_as_plain_decoding
         found = answers[each.request_id]
         assert found.finish_reason == "stop"
         assert len(found.tokens) <= each.max_tokens
-        if each.sampling is GREEDY:
+        if each.options.sampling is GREEDY:
             assert found.data == naive_answer(each, model, VOCABULARY, TOKENIZER).text
         reader = AnswerReader(format, use=USE)
         pieces = [piece for byte in found.data.decode() for piece in reader.push(byte)]

@@ -22,7 +22,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from app.constraint import Compiler, JsonSchema
 from app.core.errors import UnsupportedModel
-from app.core.request import EngineRequest
+from app.core.request import EngineRequest, GenerationOptions
 from app.demo.smollm2 import smollm2_file
 from app.model.checkpoints.loading import eos_token_ids
 from app.text import HfTokenizer, Vocabulary
@@ -255,10 +255,9 @@ def test_a_constrained_answer_is_that_of_a_plain_loop_with_drafts_and_without(
         request_id="r",
         prompt=tuple(tokenizer.render_chat([{"role": "user", "content": ABOUT}]).tokens),
         max_tokens=60,
-        sampling=GREEDY,
+        options=GenerationOptions(sampling=GREEDY, leap=leap),
         seed=0,
         constraint=Compiler(vocabulary).compile(JsonSchema(PLACE)),
-        leap=leap,
     )
     expected = naive_answer(request, oracle, Spelling(vocabulary), tokenizer, leap=leap)
     options = {"leap": leap, "schema_in_prompt": False, "max_tokens": 60}

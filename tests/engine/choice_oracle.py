@@ -23,7 +23,7 @@ from app.constraint import Compiler, JsonSchema
 from app.core.choices import ChoosingState, ScoredChoice, Way
 from app.core.constraint import Constraint
 from app.core.json_scan import CHOICES, JsonScan, Place
-from app.core.request import ChoiceOptions, EngineRequest, SamplingParams
+from app.core.request import ChoiceOptions, EngineRequest, GenerationOptions, SamplingParams
 from app.engine import Engine, EngineConfig
 from app.engine.sequence import Sequence
 from tests.engine.choice_schemas import TextSpec, random_schema, random_texts
@@ -70,7 +70,7 @@ class Bench:
             request_id=f"r{seed}",
             prompt=self.tokenizer.encode("say: "),
             max_tokens=400,
-            sampling=SamplingParams(temperature=1.0),
+            options=GenerationOptions(sampling=SamplingParams(temperature=1.0)),
             seed=seed,
             constraint=allowed,
             choices=options,

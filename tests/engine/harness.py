@@ -5,13 +5,20 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from itertools import product
+from typing import Any
 
 from app.core.cache import LEAST_SLOTS, StateSlots, window_blocks
 from app.core.constraint import Constraint
 from app.core.events import AnswerToken, AnswerUsage, StepStats, TokenChunk
-from app.core.request import EngineRequest, OnBudget, SamplingParams, ThinkingBudget
+from app.core.request import (
+    EngineRequest,
+    GenerationOptions,
+    OnBudget,
+    SamplingParams,
+    ThinkingBudget,
+)
 from app.engine import Engine, EngineConfig
 from tests.fakes import (
     ByteTokenizer,
@@ -103,6 +110,17 @@ def make_engine(
     return Engine(runner, VOCABULARY, TOKENIZER, config, observer)
 
 
+_OPTIONS = frozenset(each.name for each in fields(GenerationOptions)) - {
+    *("max_tokens", "seed", "choices")
+}
+
+
+def varied(one: EngineRequest, **changes: Any) -> EngineRequest:
+    """``one`` with ``changes`` to its own fields or those of its options."""
+    options = {name: changes.pop(name) for name in list(changes) if name in _OPTIONS}
+    return replace(one, options=replace(one.options, **options), **changes)
+
+
 def request(
     name: str = "r",
     prompt: str | Sequence[int] = "say: ",
@@ -120,12 +138,11 @@ def request(
         request_id=name,
         prompt=tuple(tokens),
         max_tokens=max_tokens,
-        sampling=sampling,
+        options=GenerationOptions(
+            sampling=sampling, stop=tuple(stop), on_budget=on_budget, leap=leap
+        ),
         seed=seed,
         constraint=allowed,
-        stop=tuple(stop),
-        on_budget=on_budget,
-        leap=leap,
     )
 
 
@@ -265,7 +282,7 @@ def random_ends(rng: random.Random, one: EngineRequest) -> EngineRequest:
     marks = (b"a", b"na", b'": ', b", ", b'"', b"wxyz", b"never")
     openings = (b"", b"", b"a", b'{"', b'{"na', b"no")
     thinking = ThinkingBudget(rng.choice([0, 1, 2, 5, 50]), rng.choice(marks), rng.choice(openings))
-    return replace(
+    return varied(
         one,
         min_tokens=min(one.max_tokens, rng.choice([0, 0, 1, 2, 5, 12, 1000])),
         ignore_eos=rng.random() < 0.3,

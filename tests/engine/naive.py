@@ -33,7 +33,9 @@ def naive_answer(
     leap: bool = True,
 ) -> NaiveAnswer:
     """What plain constrained decoding gives, with the leap's tokens forced where ``leap``."""
-    return _Naive(request, model, vocabulary, tokenizer, leap=leap and request.leap).answer()
+    return _Naive(
+        request, model, vocabulary, tokenizer, leap=leap and request.options.leap
+    ).answer()
 
 
 class _Naive:
@@ -51,7 +53,7 @@ class _Naive:
         self.vocabulary = vocabulary
         self.leaper = Leaper(vocabulary, tokenizer) if leap else None
         self.state: ConstraintState | None = None
-        self.finish = request.on_budget == "finish"
+        self.finish = request.options.on_budget == "finish"
         self.kept = 0
         if request.constraint is not None:
             self.state = request.constraint.start()
@@ -126,7 +128,7 @@ class _Naive:
         return True
 
     def _add(self, token: int, data: bytes) -> None:
-        self.counted += [len(self.tokens) >= self.request.min_tokens] * len(data)
+        self.counted += [len(self.tokens) >= self.request.options.min_tokens] * len(data)
         self.tokens.append(token)
         self.text += data
 
@@ -149,7 +151,7 @@ class _Naive:
             mask = self.state.mask(budget=left) if self.finish else self.state.mask()
         known = [*request.prompt, *self.tokens]
         asked = Draw(
-            request.sampling,
+            request.options.sampling,
             random_key(request.seed, self.text, again),
             self._drawable(mask),
             history=tuple(known),
@@ -163,19 +165,22 @@ class _Naive:
         allowed = set(range(size)) if mask is None else _ids(mask)
         if self.state is not None and self.state.is_complete:
             allowed |= self._silent
-        eos, stops = self.vocabulary.eos_ids, set(self.request.stop_token_ids)
+        eos, stops = self.vocabulary.eos_ids, set(self.request.options.stop_token_ids)
         choices = [allowed]
-        if len(self.tokens) < self.request.min_tokens:
+        if len(self.tokens) < self.request.options.min_tokens:
             going_on = allowed - eos - self._silent
             choices = [going_on - stops, going_on, allowed]
-        elif self.request.ignore_eos:
+        elif self.request.options.ignore_eos:
             choices = [allowed - eos, allowed]
         return _packed(next(filter(None, choices)), size)
 
     def _ends(self, token: int, before: int) -> bool:
         if token in self.vocabulary.eos_ids or token in self._silent:
             return True
-        return before >= self.request.min_tokens and token in self.request.stop_token_ids
+        return (
+            before >= self.request.options.min_tokens
+            and token in self.request.options.stop_token_ids
+        )
 
     @property
     def _silent(self) -> set[int]:
@@ -183,12 +188,12 @@ class _Naive:
         spelling = self.vocabulary.token_bytes
         if self.state is None:
             return set()
-        return {token for token in self.request.stop_token_ids if spelling[token] is None}
+        return {token for token in self.request.options.stop_token_ids if spelling[token] is None}
 
     def _cut(self) -> bytes:
         """Read byte by byte until a stop string has appeared where it counts."""
         for end in range(1, len(self.text) + 1):
-            found = [stop for stop in self.request.stop if self.text[:end].endswith(stop)]
+            found = [stop for stop in self.request.options.stop if self.text[:end].endswith(stop)]
             if found and self.counted[end - 1]:
                 return self.text[: end - max(map(len, found))]
         return self.text

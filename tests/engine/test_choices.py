@@ -22,7 +22,7 @@ from app.core.request import ChoiceOptions, EngineRequest, SamplingParams
 from app.core.specs import Choice, Regex
 from app.engine import Engine, EngineConfig
 from tests.engine import choice_oracle, harness
-from tests.engine.harness import VOCABULARY, make_engine, request
+from tests.engine.harness import VOCABULARY, make_engine, request, varied
 from tests.fakes import Logits, ScriptedModel
 
 REPORT = ChoiceOptions(report=True)
@@ -57,7 +57,7 @@ def asked(
 ) -> EngineRequest:
     sampling = more.pop("sampling", SamplingParams())
     one = request(f"r{seed}", allowed=allowed, max_tokens=max_tokens, sampling=sampling, seed=seed)
-    return replace(one, choices=options, **more)
+    return varied(one, choices=options, **more)
 
 
 def run(

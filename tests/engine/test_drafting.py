@@ -30,6 +30,7 @@ from tests.engine.harness import (
     random_request,
     request,
     templates,
+    varied,
 )
 from tests.engine.naive import naive_answer
 from tests.fakes import ScriptedModel
@@ -80,7 +81,7 @@ def test_an_engine_that_has_learned_gives_the_tokens_of_plain_decoding(seed: int
         plain = naive_answer(one, model, VOCABULARY, TOKENIZER)
         answer = answers[one.request_id]
         assert (answer.data, answer.finish_reason) == (plain.text, plain.finish_reason)
-        if not one.stop:
+        if not one.options.stop:
             assert answer.tokens == plain.tokens
 
 
@@ -93,9 +94,9 @@ def test_an_answer_that_came_before_takes_few_passes(sampling: SamplingParams) -
     again = answer_of(engine, one)
     assert again.tokens == first.tokens
     assert passes(again) < passes(first)
-    never = answer_of(engine, replace(one, draft=False))
+    never = answer_of(engine, varied(one, draft=False))
     assert never.tokens == first.tokens
-    assert passes(never) == passes(answer_of(make_engine(), replace(one, draft=False)))
+    assert passes(never) == passes(answer_of(make_engine(), varied(one, draft=False)))
     assert sum(step.drafted_tokens for step in recorder.steps) == sum(
         step.passes_saved for step in recorder.steps
     )
@@ -201,7 +202,7 @@ def test_an_answer_tells_nothing_of_another_scopes_answers() -> None:
 def test_nothing_is_learned_from_a_request_without_drafts() -> None:
     engine = make_engine()
     one = request(allowed=FORM, max_tokens=60)
-    answer_of(engine, replace(one, draft=False))
+    answer_of(engine, varied(one, draft=False))
     assert passes(answer_of(engine, replace(one, scope="none"))) == passes(
         answer_of(make_engine(), one)
     )

@@ -27,6 +27,7 @@ from tests.engine.harness import (
     random_config,
     random_layers,
     request,
+    varied,
 )
 from tests.engine.naive import naive_answer
 from tests.fakes import Logits, ScriptedModel
@@ -86,7 +87,7 @@ def random_request(rng: random.Random, name: str, allowed: Constraint) -> Engine
         seed=rng.randint(0, 5),
         leap=rng.random() < 0.8,
     )
-    return replace(one, draft=rng.random() < 0.8)
+    return varied(one, draft=rng.random() < 0.8)
 
 
 @pytest.mark.parametrize("name", CONSTRAINTS)

@@ -29,6 +29,7 @@ from tests.engine.harness import (
     request,
     step,
     templates,
+    varied,
 )
 from tests.fakes import ScriptedModel
 
@@ -91,7 +92,7 @@ def clients_of(engine: Engine, requests: list[EngineRequest]) -> dict[str, Clien
 def test_the_sources_of_any_answers_add_up_to_their_usage(seed: int) -> None:
     rng = random.Random(seed)
     requests = [
-        replace(random_ends(rng, random_request(rng, index)), origins=True)
+        varied(random_ends(rng, random_request(rng, index)), origins=True)
         for index in range(rng.randint(1, 8))
     ]
     model = ScriptedModel(VOCABULARY, eos=rng.choice([0.0, 4.0]))
@@ -111,7 +112,7 @@ def test_all_sources_come_about() -> None:
     for seed in range(4):
         for number, language in enumerate(LANGUAGES):
             one = request(f"{number}", allowed=language, sampling=HOT, seed=seed, max_tokens=60)
-            client = clients_of(engine, [replace(one, origins=True)])[f"{number}"]
+            client = clients_of(engine, [varied(one, origins=True)])[f"{number}"]
             found += client.check(answer_of(engine, one))
     assert set(found) == {"sampled", "drafted", "held", "leapt"}
     assert min(found.values()) > 5
@@ -122,13 +123,13 @@ def test_what_is_turned_off_is_no_source() -> None:
         request(f"{i}", allowed=language, sampling=HOT, max_tokens=60)
         for i, language in enumerate(LANGUAGES * 3)
     ]
-    plain = [replace(one, origins=True, leap=False, draft=False) for one in requests]
+    plain = [varied(one, origins=True, leap=False, draft=False) for one in requests]
     config = EngineConfig(draft_held_back=False, draft_branches=False)
     sources = {
         "plain": clients_of(make_engine(config), plain),
-        "leaps": clients_of(make_engine(config), [replace(one, origins=True) for one in requests]),
+        "leaps": clients_of(make_engine(config), [varied(one, origins=True) for one in requests]),
         "drafts": clients_of(
-            make_engine(), [replace(one, origins=True, leap=False) for one in requests]
+            make_engine(), [varied(one, origins=True, leap=False) for one in requests]
         ),
     }
     found = {
@@ -146,7 +147,7 @@ def test_held_tokens_are_of_bytes_that_were_forced() -> None:
     for seed in range(80):
         language = LANGUAGES[seed % len(LANGUAGES)]
         one = request("r", allowed=language, sampling=HOT, seed=seed, max_tokens=60)
-        client = clients_of(make_engine(), [replace(one, origins=True)])["r"]
+        client = clients_of(make_engine(), [varied(one, origins=True)])["r"]
         at = 0
         for token in client.tokens:
             end = at + len(token.data)
@@ -162,7 +163,7 @@ def test_held_tokens_are_of_bytes_that_were_forced() -> None:
 def test_logprobs_are_told_of_what_was_drawn() -> None:
     asked = replace(GREEDY, logprobs=2)
     language = constraint(*templates('{"name": "', ["ab", "abab", "anana"], '", "me": 12}'))
-    one = replace(request(allowed=language, sampling=asked), origins=True)
+    one = varied(request(allowed=language, sampling=asked), origins=True)
     (client,) = clients_of(make_engine(), [one]).values()
     for token in client.tokens:
         if token.source == "leapt":
@@ -186,7 +187,7 @@ def test_nobody_is_told_who_did_not_ask() -> None:
 
 def test_usage_is_the_same_whether_it_is_asked_or_not() -> None:
     requests = [request(f"{i}", allowed=each, sampling=HOT) for i, each in enumerate(LANGUAGES)]
-    asked = clients_of(make_engine(), [replace(one, origins=True) for one in requests])
+    asked = clients_of(make_engine(), [varied(one, origins=True) for one in requests])
     for name, answer in answers_of(make_engine(), requests).items():
         usage = answer.usage
         assert usage is not None

@@ -25,6 +25,7 @@ from tests.engine.harness import (
     random_request,
     request,
     templates,
+    varied,
 )
 from tests.engine.naive import naive_answer
 from tests.fakes import Logits, ScriptedModel
@@ -48,7 +49,7 @@ MODEL = Reciter(VOCABULARY, by_bytes=True)
 
 
 def expecting(one: EngineRequest, text: bytes) -> EngineRequest:
-    return replace(one, prediction=text)
+    return varied(one, prediction=text)
 
 
 def spent(answer: Answer) -> tuple[int, int, int]:
@@ -130,7 +131,7 @@ def test_a_constrained_answer_is_drafted_from_what_is_expected() -> None:
 
 
 def test_who_wants_no_drafts_has_none_from_a_prediction() -> None:
-    one = replace(expecting(request(), b"whatever"), draft=False)
+    one = varied(expecting(request(), b"whatever"), draft=False)
     assert spent(answer_of(make_engine(model=MODEL), one))[1:] == (0, 0)
 
 

@@ -19,6 +19,7 @@ from tests.engine.harness import (
     random_layers,
     request,
     step,
+    varied,
 )
 from tests.fakes import ScriptedModel
 
@@ -64,7 +65,7 @@ def check(prompt: Sequence[int], tokens: Sequence[AnswerToken], alternatives: in
 
 @pytest.mark.parametrize("alternatives", [0, 1, 3])
 def test_each_token_has_the_model_s_own_log_probability(alternatives: int) -> None:
-    asked = replace(request(prompt=PROMPT, max_tokens=2), prompt_logprobs=alternatives)
+    asked = varied(request(prompt=PROMPT, max_tokens=2), prompt_logprobs=alternatives)
     found = told(make_engine(model=MODEL), [asked])
     check(asked.prompt, found["r"], alternatives)
 
@@ -73,7 +74,7 @@ def test_a_prompt_that_the_cache_holds_is_computed_again() -> None:
     engine = make_engine(model=MODEL)
     plain = request("a", PROMPT, max_tokens=2)
     told(engine, [plain])
-    asked = replace(plain, request_id="b", prompt_logprobs=1)
+    asked = varied(plain, request_id="b", prompt_logprobs=1)
     later = replace(plain, request_id="c")
     found = told(engine, [asked, later])
     check(asked.prompt, found["b"], 1)
@@ -81,7 +82,7 @@ def test_a_prompt_that_the_cache_holds_is_computed_again() -> None:
 
 
 def test_a_prompt_of_one_token_has_nothing_to_be_told() -> None:
-    asked = replace(request(prompt=[65], max_tokens=1), prompt_logprobs=1)
+    asked = varied(request(prompt=[65], max_tokens=1), prompt_logprobs=1)
     (token,) = told(make_engine(model=MODEL), [asked])["r"]
     assert (token.token_id, token.top) == (65, ())
 
@@ -99,20 +100,20 @@ def test_many_at_once_with_little_room_and_in_any_order(seed: int) -> None:
         prompt = PROMPT[: rng.randint(1, 50)] + "".join(rng.choice("ab{1") for _ in range(4))
         one = request(f"r{index}", prompt, max_tokens=rng.randint(1, 20))
         alternatives = rng.choice([None, 0, 2])
-        requests.append(replace(one, prompt_logprobs=alternatives))
+        requests.append(varied(one, prompt_logprobs=alternatives))
     found = told(engine, requests)
     for each in requests:
-        if each.prompt_logprobs is None:
+        if each.options.prompt_logprobs is None:
             assert not found[each.request_id]
         else:
-            check(each.prompt, found[each.request_id], each.prompt_logprobs)
+            check(each.prompt, found[each.request_id], each.options.prompt_logprobs)
 
 
 def test_an_answer_is_the_same_whether_its_prompt_is_scored_or_not() -> None:
     def answer(scored: bool) -> list[int]:
         one = request(prompt=PROMPT, max_tokens=12)
         engine = make_engine(EngineConfig(max_prefill_tokens=5), model=MODEL)
-        engine.add(replace(one, prompt_logprobs=2 if scored else None))
+        engine.add(varied(one, prompt_logprobs=2 if scored else None))
         tokens: list[int] = []
         while engine.has_work:
             tokens += [token.token_id for chunk in step(engine) for token in chunk.tokens]

@@ -14,7 +14,7 @@ from app.constraint.pieces.document import Document
 from app.constraint.program import compile_program
 from app.core.request import ChoiceOptions, SamplingParams
 from app.core.specs import JsonSchema
-from tests.engine.harness import GREEDY, VOCABULARY, Answer, answer_of, make_engine, request
+from tests.engine.harness import GREEDY, VOCABULARY, Answer, answer_of, make_engine, request, varied
 from tests.fakes import ScriptedModel
 
 TEXT = 'name me: wxyz abab or ella 12 "lllama"\nnana baba é'
@@ -48,7 +48,7 @@ def test_quotes_stand_in_the_text_whatever_is_drafted(seed: int) -> None:
     model = ScriptedModel(VOCABULARY)
     first = answer_of(make_engine(model=model), one)
     engine = make_engine(model=model)
-    for again in (one, one, replace(one, draft=False)):
+    for again in (one, one, varied(one, draft=False)):
         answer = answer_of(engine, again)
         assert (answer.tokens, answer.finish_reason) == (first.tokens, "stop")
     value = json.loads(first.data)
@@ -64,7 +64,7 @@ def test_a_quote_is_drafted_from_the_place_where_it_stands() -> None:
     # Without leaps, which would go along a text that is there once as well.
     one = request(prompt="quote", allowed=allowed, sampling=GREEDY, max_tokens=120, leap=False)
     drafted = answer_of(make_engine(), one)
-    plain = answer_of(make_engine(), replace(one, draft=False))
+    plain = answer_of(make_engine(), varied(one, draft=False))
     assert drafted.tokens == plain.tokens
     assert json.loads(drafted.data) in text
     assert passes(drafted) * 4 < passes(plain)

@@ -32,6 +32,7 @@ from tests.engine.harness import (
     request,
     step,
     templates,
+    varied,
 )
 from tests.engine.naive import naive_answer
 from tests.fakes import FiniteConstraint, Group, ScriptedModel
@@ -69,7 +70,7 @@ def _check_against_plain_decoding(rng: random.Random, requests: Sequence[EngineR
         asked = next(each for each in requests if each.request_id == one)
         plain = naive_answer(asked, model, VOCABULARY, TOKENIZER)
         assert (answer.data, answer.finish_reason) == (plain.text, plain.finish_reason)
-        if not asked.stop:
+        if not asked.options.stop:
             assert answer.tokens == plain.tokens
 
 
@@ -86,7 +87,7 @@ def test_answers_that_share_blocks_and_drop_tokens_of_them_are_those_of_plain_de
     for index in range(rng.randint(2, 12)):
         start = rng.choice(language.answers)[: rng.randint(0, 9)] if rng.random() < 0.5 else b""
         one = request(f"r{index}", [*prompt, *start], allowed=language, max_tokens=20)
-        requests.append(replace(one, sampling=rng.choice([GREEDY, HOT]), seed=rng.randint(0, 1)))
+        requests.append(varied(one, sampling=rng.choice([GREEDY, HOT]), seed=rng.randint(0, 1)))
     block_size = rng.choice([1, 2, 3, 4])
     config = replace(random_config(rng), share_prefixes=True)
     groups, states = random_layers(rng, 40, block_size, config.max_batch_tokens)
@@ -162,7 +163,7 @@ def test_leaping_gives_the_text_of_decoding_where_the_split_does_not_matter(
     for number in range(6):
         one = request(prompt=f"prompt {number}", allowed=language, max_tokens=200)
         stops = (VOCABULARY.special,) if number % 2 else ()
-        one = replace(one, ignore_eos=number > 2, stop_token_ids=stops)
+        one = varied(one, ignore_eos=number > 2, stop_token_ids=stops)
         leapt = answer_of(make_engine(model=model), one)
         decoded = answer_of(make_engine(EngineConfig(leap=False), model=model), one)
         assert leapt.data == decoded.data
@@ -200,7 +201,7 @@ def test_masks_after_a_draft_know_where_the_answer_would_stand() -> None:
         allowed = rng.choice(languages)
         shortest = allowed.start().shortest_tokens()
         one = request(f"{index}", f"{index}", allowed=allowed, sampling=HOT, seed=index)
-        one = replace(
+        one = varied(
             one,
             max_tokens=shortest + rng.randint(2, 9),
             min_tokens=rng.randint(0, shortest + 2),

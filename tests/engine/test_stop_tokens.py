@@ -26,6 +26,7 @@ from tests.engine.harness import (
     make_engine,
     request,
     templates,
+    varied,
 )
 from tests.fakes import FiniteConstraint, ScriptedModel, ScriptedRunner
 
@@ -37,7 +38,7 @@ FORCED = '{"only": "all of this is forced"}'
 
 def test_no_answer_ends_before_min_tokens() -> None:
     for least in (0, 1, 7, 20):
-        one = replace(request(max_tokens=20), min_tokens=least)
+        one = varied(request(max_tokens=20), min_tokens=least)
         answer = answer_of(make_engine(model=EAGER), one)
         assert len(answer.tokens) == least
         assert answer.finish_reason == ("length" if least == 20 else "stop")
@@ -45,7 +46,7 @@ def test_no_answer_ends_before_min_tokens() -> None:
 
 def test_a_stop_token_is_not_drawn_before_min_tokens() -> None:
     every = tuple(range(256))
-    one = replace(request(max_tokens=20), min_tokens=5, stop_token_ids=every)
+    one = varied(request(max_tokens=20), min_tokens=5, stop_token_ids=every)
     answer = answer_of(make_engine(model=ScriptedModel(VOCABULARY, by_bytes=True)), one)
     assert len(answer.tokens) == 5
     assert not set(answer.tokens) & set(every)
@@ -55,7 +56,7 @@ def test_a_stop_token_is_not_drawn_before_min_tokens() -> None:
 def test_an_answer_goes_on_before_min_tokens_as_far_as_its_constraint_does() -> None:
     language = constraint("n", "na", "nab", "nabab")
     for least, text in ((0, b"n"), (2, b"na"), (3, b"nab"), (40, b"nabab")):
-        one = replace(request(allowed=language, leap=False), min_tokens=least)
+        one = varied(request(allowed=language, leap=False), min_tokens=least)
         model = ScriptedModel(VOCABULARY, by_bytes=True, eos=100.0)
         answer = answer_of(make_engine(model=model), one)
         assert (answer.data, answer.finish_reason) == (text, "stop")
@@ -71,7 +72,7 @@ def test_answers_are_whole_within_every_budget_whatever_puts_their_end_off(
     engine = make_engine(num_blocks=1024)
     for budget in range(max(1, shortest), longest + 2):
         for seed in range(4):
-            one = replace(
+            one = varied(
                 request(allowed=language, max_tokens=budget, sampling=HOT, seed=seed),
                 min_tokens=budget - seed % 2,
                 ignore_eos=seed > 1,
@@ -97,12 +98,12 @@ def test_a_stop_string_counts_from_min_tokens_on_wherever_it_begins() -> None:
         (len(tokens), b"d", FORCED),
     ):
         one = request(allowed=constraint(FORCED), stop=(stop,))
-        answer = answer_of(make_engine(), replace(one, min_tokens=least))
+        answer = answer_of(make_engine(), varied(one, min_tokens=least))
         assert (answer.data.decode(), answer.finish_reason) == (text, "stop"), (least, stop)
 
 
 def test_without_an_end_of_sequence_an_answer_has_all_its_tokens() -> None:
-    one = replace(request(max_tokens=13, sampling=HOT), ignore_eos=True)
+    one = varied(request(max_tokens=13, sampling=HOT), ignore_eos=True)
     answer = answer_of(make_engine(model=EAGER), one)
     assert len(answer.tokens) == 13
     assert answer.finish_reason == "length"
@@ -110,7 +111,7 @@ def test_without_an_end_of_sequence_an_answer_has_all_its_tokens() -> None:
 
 def test_without_an_end_of_sequence_a_constrained_answer_goes_on_to_where_it_must_end() -> None:
     for seed in range(10):
-        one = replace(request(allowed=LANGUAGES[2], seed=seed, sampling=HOT), ignore_eos=True)
+        one = varied(request(allowed=LANGUAGES[2], seed=seed, sampling=HOT), ignore_eos=True)
         answer = answer_of(make_engine(model=EAGER), one)
         assert answer.data in (b"yes", b"none", b"name")
         assert answer.finish_reason == "stop"
@@ -120,7 +121,7 @@ def test_a_stop_token_ends_an_answer_and_adds_nothing_but_is_counted() -> None:
     plain = answer_of(make_engine(), request(max_tokens=10))
     token = plain.tokens[5]
     assert token not in plain.tokens[:5]
-    one = replace(request(max_tokens=10), stop_token_ids=(token,))
+    one = varied(request(max_tokens=10), stop_token_ids=(token,))
     answer = answer_of(make_engine(), one)
     assert answer.tokens == plain.tokens[:5]
     assert answer.data == VOCABULARY.spell(plain.tokens[:5])
@@ -136,7 +137,7 @@ def test_a_stop_token_of_no_bytes_ends_a_constrained_answer_just_where_it_is_who
     for seed in range(100):
         one = request(prompt=f"{seed}", allowed=LANGUAGES[2], seed=seed, sampling=HOT)
         answer = answer_of(
-            make_engine(), replace(one, ignore_eos=True, stop_token_ids=stops, leap=False)
+            make_engine(), varied(one, ignore_eos=True, stop_token_ids=stops, leap=False)
         )
         assert answer.data in LANGUAGES[2].answers
         assert answer.finish_reason == "stop"
@@ -147,7 +148,7 @@ def test_a_stop_token_of_no_bytes_ends_a_constrained_answer_just_where_it_is_who
 
 def test_a_stop_token_that_a_leap_brings_cuts_the_answer_before_it() -> None:
     token = VOCABULARY.ids[b"ll"]
-    one = replace(request(allowed=constraint(FORCED)), stop_token_ids=(token,))
+    one = varied(request(allowed=constraint(FORCED)), stop_token_ids=(token,))
     recorder = Recorder()
     answer = answer_of(make_engine(observer=recorder), one)
     assert answer.data == b'{"only": "a'
@@ -156,21 +157,21 @@ def test_a_stop_token_that_a_leap_brings_cuts_the_answer_before_it() -> None:
     assert answer.usage is not None
     assert answer.usage.completion_tokens == answer.usage.leapt_tokens == len(answer.entries)
     assert sum(step.leapt_tokens for step in recorder.steps) == len(answer.entries)
-    early = answer_of(make_engine(), replace(one, min_tokens=20))
+    early = answer_of(make_engine(), varied(one, min_tokens=20))
     assert early.data == FORCED.encode()
 
 
 def test_a_stop_token_that_a_leap_makes_of_old_text_ends_nothing() -> None:
     """ "n" is drawn, then "ame12" is forced, which the tokenizer splits as "name", "12"."""
     language = constraint("name12", "yes")
-    one = replace(request(allowed=language), stop_token_ids=(VOCABULARY.ids[b"na"],))
+    one = varied(request(allowed=language), stop_token_ids=(VOCABULARY.ids[b"na"],))
     model = ScriptedModel(VOCABULARY, by_bytes=True)
     answers = {
         answer_of(make_engine(model=model), replace(one, prompt=(prompt,))).data
         for prompt in range(30)
     }
     assert answers == {b"name12", b"yes"}
-    cut = replace(one, stop_token_ids=(VOCABULARY.ids[b"name"],))
+    cut = varied(one, stop_token_ids=(VOCABULARY.ids[b"name"],))
     answers = {
         answer_of(make_engine(model=model), replace(cut, prompt=(prompt,))).data
         for prompt in range(30)
@@ -185,7 +186,7 @@ def test_a_stop_string_across_sampled_and_leapt_text_is_found(leap: bool, stop: 
     for seed in range(12):
         one = request(allowed=language, sampling=HOT, seed=seed, leap=leap)
         whole = answer_of(make_engine(), one).data
-        answer = answer_of(make_engine(), replace(one, stop=(stop,)))
+        answer = answer_of(make_engine(), varied(one, stop=(stop,)))
         assert answer.data == whole.split(stop)[0]
         assert answer.finish_reason == "stop"
 
@@ -204,7 +205,7 @@ def test_stop_tokens_that_make_no_sense_are_refused_by_name(
     field: str, bad: dict[str, object]
 ) -> None:
     with pytest.raises(InvalidRequest) as caught:
-        make_engine().add(replace(request(max_tokens=40), **bad))  # type: ignore[arg-type]
+        make_engine().add(varied(request(max_tokens=40), **bad))
     assert caught.value.param == field
 
 
@@ -235,7 +236,7 @@ def test_what_is_kept_is_left_when_the_mark_appears_and_not_before(
     engine = make_engine(model=ScriptedModel(VOCABULARY, by_bytes=True, eos=-100.0))
     for prompt in range(30):
         one = request(prompt=(prompt,), allowed=REASONED, max_tokens=20, leap=leap)
-        one = replace(one, thinking=ThinkingBudget(tokens, b"<|>"), ignore_eos=True)
+        one = varied(one, thinking=ThinkingBudget(tokens, b"<|>"), ignore_eos=True)
         answer = answer_of(engine, one)
         left = 20 - answer.tokens.index(VOCABULARY.ids[b">"]) - 1
         assert answer.data.split(b"|>")[1] == (b"1" if left < 12 else b"1" * 11 + b"3")
@@ -264,7 +265,7 @@ def test_nothing_is_kept_where_the_answer_begins_in_another_way(leap: bool) -> N
     for opening, answers in kept.items():
         for prompt in range(60):
             one = request(prompt=(prompt,), allowed=language, max_tokens=17, leap=leap)
-            one = replace(one, thinking=ThinkingBudget(12, b"|", opening), ignore_eos=True)
+            one = varied(one, thinking=ThinkingBudget(12, b"|", opening), ignore_eos=True)
             answers.add(answer_of(engine, one).data)
     long = b"1" * 11 + b"3"
     assert kept[b"xy"] == {long, b"xl" + long, b"xyx|" + long}
@@ -282,7 +283,7 @@ def test_a_mark_is_looked_for_after_the_opening_and_may_come_in_pieces() -> None
 def test_what_is_kept_for_a_mark_that_need_not_come_is_spent_all_the_same() -> None:
     language = constraint(*["a" * length for length in range(1, 30)])
     one = request(allowed=language, max_tokens=9, leap=False)
-    one = replace(one, thinking=ThinkingBudget(5, b"|"), ignore_eos=True, open_ended=True)
+    one = varied(one, thinking=ThinkingBudget(5, b"|"), ignore_eos=True, open_ended=True)
     answer = answer_of(make_engine(), one)
     assert len(answer.tokens) == 9
     assert answer.finish_reason == "length"
@@ -307,7 +308,7 @@ def masks_of(*requests: EngineRequest) -> list[Mask | None]:
 
 
 def test_free_answers_with_the_same_ends_share_one_mask_and_the_others_have_none() -> None:
-    least = [replace(request(f"{i}", max_tokens=9), min_tokens=i + 1) for i in range(4)]
+    least = [varied(request(f"{i}", max_tokens=9), min_tokens=i + 1) for i in range(4)]
     masks = masks_of(*least, request("free"))
     assert any(mask is None for mask in masks)
     edited = {id(mask): mask for mask in masks if mask is not None}
@@ -322,7 +323,7 @@ def test_free_answers_with_the_same_ends_share_one_mask_and_the_others_have_none
 
 def test_an_edited_mask_is_made_once() -> None:
     language = constraint(*["ab" * length for length in range(1, 12)])
-    one = replace(request(allowed=language, leap=False), min_tokens=8)
+    one = varied(request(allowed=language, leap=False), min_tokens=8)
     masks = masks_of(*(replace(one, request_id=f"{i}") for i in range(10)))
     distinct = {id(mask): mask for mask in masks if mask is not None}
     assert len(distinct) < len(masks) / 5
@@ -332,7 +333,7 @@ def test_an_edited_mask_is_made_once() -> None:
 def test_edited_masks_are_kept_within_their_bound_and_those_of_a_budget_not_at_all() -> None:
     words = -(-VOCABULARY.size // 32)
     edited = EditedMasks(VOCABULARY.size, max_bytes=3 * 8 * words)
-    stop_tokens = StopTokens.of(replace(request(), ignore_eos=True), VOCABULARY)
+    stop_tokens = StopTokens.of(varied(request(), ignore_eos=True), VOCABULARY)
     assert stop_tokens is not None
     edit = stop_tokens.edit(0, complete=True)
     assert edit is not None
@@ -352,7 +353,7 @@ def test_edited_masks_are_kept_within_their_bound_and_those_of_a_budget_not_at_a
 def test_an_edit_that_changes_nothing_gives_the_very_mask() -> None:
     words = -(-VOCABULARY.size // 32)
     edited = EditedMasks(VOCABULARY.size)
-    stop_tokens = StopTokens.of(replace(request(), ignore_eos=True), VOCABULARY)
+    stop_tokens = StopTokens.of(varied(request(), ignore_eos=True), VOCABULARY)
     assert stop_tokens is not None
     edit = stop_tokens.edit(0, complete=True)
     assert edit is not None

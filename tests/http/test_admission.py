@@ -8,9 +8,9 @@ import httpx
 import pytest
 from starlette.types import Receive, Scope, Send
 
-from app.http.middleware.admission import AdmissionMiddleware
+from app.http.edge import Edge
 from app.serving.admission import Admission, Ticket
-from tests.http.harness import CHAT, chat, client_of
+from tests.http.harness import CHAT, CONFIG, chat, client_of
 from tests.serving.fakes import Bench
 
 
@@ -28,7 +28,7 @@ async def test_a_ticket_leaves_when_its_call_ends_whatever_happened(raises: bool
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": b""})
 
-    transport = httpx.ASGITransport(AdmissionMiddleware(app, admission, frozenset({CHAT})))
+    transport = httpx.ASGITransport(Edge(app, CONFIG, admission, frozenset({CHAT})))
     async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
         for _ in range(2):
             with contextlib.suppress(RuntimeError):

@@ -15,7 +15,7 @@ import pytest
 from pydantic import ValidationError
 
 from app.core.errors import LeapjsonError
-from app.http.middleware.auth import ApiKeys, read_api_keys
+from app.http.keys import ApiKeys, read_api_keys
 from app.server.settings import Settings
 from tests.http.harness import CHAT, CONFIG, application, chat, client_of, listening
 from tests.serving.fakes import Bench

@@ -12,7 +12,7 @@ import httpx
 import pytest
 from pydantic import ValidationError
 
-from app.http.middleware.auth import ApiKeys
+from app.http.keys import ApiKeys
 from app.server.settings import Settings
 from tests.http.harness import CHAT, CONFIG, chat, client_of
 from tests.serving.fakes import Bench, until

@@ -239,7 +239,7 @@ async def test_every_sampling_field_reaches_the_engine() -> None:
         leap=False,
         on_budget="truncate",
     )
-    assert request.sampling == SamplingParams(
+    assert request.options.sampling == SamplingParams(
         temperature=0.5,
         top_p=0.9,
         top_k=40,
@@ -251,18 +251,22 @@ async def test_every_sampling_field_reaches_the_engine() -> None:
         logprobs=3,
     )
     assert request.seed == 2**64 - 1
-    assert request.stop == [b"\n", b"END"]
-    assert (request.max_tokens, request.leap, request.on_budget) == (17, False, "truncate")
+    assert request.options.stop == [b"\n", b"END"]
+    assert (request.max_tokens, request.options.leap, request.options.on_budget) == (
+        17,
+        False,
+        "truncate",
+    )
 
 
 async def test_null_means_the_default() -> None:
     names = "temperature top_p top_k min_p n stop seed max_tokens logprobs top_logprobs stream"
     nulls = dict.fromkeys(names.split())
-    assert (await engine_request(**nulls)).sampling == SamplingParams()
+    assert (await engine_request(**nulls)).options.sampling == SamplingParams()
 
 
 async def test_top_p_of_zero_keeps_only_the_likeliest() -> None:
-    sampling = (await engine_request(top_p=0)).sampling
+    sampling = (await engine_request(top_p=0)).options.sampling
     assert (sampling.top_p, sampling.top_k) == (1.0, 1)
 
 

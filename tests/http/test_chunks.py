@@ -13,12 +13,13 @@ from pydantic_core import to_json
 from app.answer.pieces import Content, Delta, End
 from app.answer.plan import AnswerPlan
 from app.core.events import TokenChunk
+from app.core.request import GenerationOptions
 from app.core.text import RenderedPrompt
-from app.http.answering import Renderer
-from app.http.chat.render import chat_renderer
 from app.http.chat.wire import ChatCompletionRequest
-from app.http.completions.render import completion_renderer
+from app.http.chat.write import chat_renderer
 from app.http.completions.wire import CompletionRequest
+from app.http.completions.write import completion_renderer
+from app.http.endpoint import Renderer
 from app.http.models import ServedModel
 from app.http.requests.ignored import Ignored
 from app.serving.generation import Generation
@@ -41,6 +42,7 @@ def generation(n: int = 2) -> Generation:
     found = Generation(
         request_ids=[f"r-{index}" for index in range(n)],
         plans=[AnswerPlan.of(RenderedPrompt([1, 2]), None, None, PLAIN)],
+        options=GenerationOptions(n=n),
         ticket=_Ticket(),  # type: ignore[arg-type]
         timeline=Timeline("/test", observer, lambda: 0.0),
         abort=lambda ids: None,

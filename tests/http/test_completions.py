@@ -14,7 +14,7 @@ from app.core.events import AnswerToken
 from app.core.request import EngineRequest, SamplingParams
 from app.core.specs import Choice, Grammar, JsonObject, JsonSchema, Regex
 from app.core.step import TokenLogprob
-from app.http.completions.logprobs import ChoiceLogprobs
+from app.http.completions.write import ChoiceLogprobs
 from tests.http.harness import client_of, events, sdk_of
 from tests.http.test_errors import refused
 from tests.serving.fakes import Bench, FakeEngine
@@ -145,7 +145,7 @@ async def test_every_sampling_field_reaches_the_engine() -> None:
         leap=False,
         on_budget="truncate",
     )
-    assert request.sampling == SamplingParams(
+    assert request.options.sampling == SamplingParams(
         temperature=0.5,
         top_p=0.9,
         top_k=40,
@@ -156,15 +156,19 @@ async def test_every_sampling_field_reaches_the_engine() -> None:
         logit_bias={7: -100.0, 8: 5.0},
         logprobs=3,
     )
-    assert (request.seed, request.stop) == (2**64 - 1, [b"\n", b"END"])
-    assert (request.stop_token_ids, request.ignore_eos, request.min_tokens) == ((9,), True, 4)
-    assert (request.leap, request.on_budget) == (False, "truncate")
+    assert (request.seed, request.options.stop) == (2**64 - 1, [b"\n", b"END"])
+    assert (
+        request.options.stop_token_ids,
+        request.options.ignore_eos,
+        request.options.min_tokens,
+    ) == ((9,), True, 4)
+    assert (request.options.leap, request.options.on_budget) == (False, "truncate")
 
 
 async def test_null_means_the_default() -> None:
     names = "temperature top_p n best_of stop seed max_tokens logprobs stream suffix echo user"
     (request,) = await engine_requests(**dict.fromkeys(names.split()))
-    assert request.sampling == SamplingParams()
+    assert request.options.sampling == SamplingParams()
 
 
 SCHEMA = {"type": "object", "properties": {"b": {}, "a": {}}}

@@ -73,14 +73,14 @@ async def test_nothing_is_told_that_was_not_asked_for() -> None:
     response = await post(bench, CHAT, chat(response_format=SCHEMA))
     assert "confidence" not in response.json()["choices"][0]
     assert bench.engine.added[0].choices == ChoiceOptions()
-    assert bench.engine.added[0].sampling.logprobs is None
+    assert bench.engine.added[0].options.sampling.logprobs is None
 
 
 async def test_the_engine_is_told_what_to_do_about_choices() -> None:
     bench = answering()
     await post(bench, CHAT, chat(response_format=SCHEMA, confidence=True, choices="exact"))
     assert bench.engine.added[0].choices == ChoiceOptions(report=True, exact=True)
-    assert bench.engine.added[0].sampling.logprobs == 0
+    assert bench.engine.added[0].options.sampling.logprobs == 0
 
 
 async def test_a_server_may_draw_exactly_where_a_request_does_not_say() -> None:

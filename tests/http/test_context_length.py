@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from app.core.errors import BudgetTooSmall, PromptTooLong
-from app.http.middleware.stack import CLIPPED
+from app.http.endpoint import CLIPPED
 from tests.http.harness import CHAT, chat, client_of
 from tests.serving.fakes import Bench, FakeEngine
 

@@ -12,7 +12,7 @@ from openai.types import Completion
 
 from app.core.events import AnswerToken
 from app.core.step import TokenLogprob
-from app.http.completions.logprobs import ChoiceLogprobs
+from app.http.completions.write import ChoiceLogprobs
 from tests.engine.harness import VOCABULARY, make_engine
 from tests.fakes import ScriptedModel
 from tests.http.harness import client_of, events

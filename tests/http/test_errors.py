@@ -17,7 +17,7 @@ from app.core.errors import (
     UnsatisfiableSchema,
     UnsupportedSchema,
 )
-from app.http.middleware.auth import ApiKeys
+from app.http.keys import ApiKeys
 from tests.http.harness import CHAT, CONFIG, chat, client_of
 from tests.serving.fakes import Bench, ask, until
 

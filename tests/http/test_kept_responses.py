@@ -13,7 +13,7 @@ import pytest
 from openai.types.responses import Response
 from openai.types.responses.response_item_list import ResponseItemList
 
-from app.http.middleware.auth import ApiKeys
+from app.http.keys import ApiKeys
 from app.http.requests.ignored import HEADER
 from app.serving.kept_responses import KeptResponse, MemoryResponses
 from tests.http.harness import CONFIG, application, client_of, listening

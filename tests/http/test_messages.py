@@ -11,7 +11,7 @@ import pytest
 from app.answer.tools import MOST_CALLS
 from app.core.request import ThinkingBudget
 from app.core.specs import JsonSchema
-from app.http.middleware.auth import ApiKeys
+from app.http.keys import ApiKeys
 from tests.http.harness import CONFIG, client_of
 from tests.http.responses import PARIS, REASONER, WITH_TOOLS, writing
 from tests.http.test_openapi import fits

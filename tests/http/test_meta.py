@@ -7,7 +7,7 @@ from dataclasses import replace
 import httpx
 import pytest
 
-from app.http.middleware.auth import ApiKeys
+from app.http.keys import ApiKeys
 from tests.http.harness import CHAT, CONFIG, application, chat, client_of
 from tests.serving.fakes import Bench, FakeEngine
 

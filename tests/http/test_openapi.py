@@ -10,7 +10,7 @@ import pytest
 from fastapi import FastAPI
 from fastapi.routing import APIRoute, iter_route_contexts
 
-from app.http.middleware.auth import ApiKeys
+from app.http.keys import ApiKeys
 from tests.http.harness import CHAT, CONFIG, application, chat, client_of
 from tests.serving.fakes import Bench
 

@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from app.http.config import ApiConfig
-from app.http.middleware.auth import ApiKeys
+from app.http.keys import ApiKeys
 from tests.http.harness import CONFIG, client_of
 from tests.serving.fakes import Bench
 

@@ -131,7 +131,7 @@ async def test_log_probabilities_are_those_of_the_text() -> None:
     data = [byte for entry in part["logprobs"] for byte in entry["bytes"]]
     assert bytes(data).decode() == part["text"] == "Héllo"
     assert [len(entry["top_logprobs"]) for entry in part["logprobs"]] == [2] * 6
-    assert bench.engine.added[0].sampling.logprobs == 2
+    assert bench.engine.added[0].options.sampling.logprobs == 2
     assert response["top_logprobs"] == 2
 
 
@@ -201,10 +201,10 @@ async def test_the_settings_reach_the_engine() -> None:
         ignore_eos=True,
     )
     (request,) = bench.engine.added
-    assert (request.max_tokens, request.seed, request.stop) == (7, 5, [b"x"])
-    sampling = request.sampling
+    assert (request.max_tokens, request.seed, request.options.stop) == (7, 5, [b"x"])
+    sampling = request.options.sampling
     assert (sampling.temperature, sampling.top_p, sampling.top_k) == (0.5, 0.25, 3)
-    assert (request.min_tokens, request.ignore_eos) == (1, True)
+    assert (request.options.min_tokens, request.options.ignore_eos) == (1, True)
 
 
 @pytest.mark.parametrize(

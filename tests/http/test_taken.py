@@ -60,7 +60,7 @@ async def test_llama_cpps_names_are_taken(path: str) -> None:
 
 @pytest.mark.parametrize("path", GENERATING)
 async def test_a_penalty_has_two_names(path: str) -> None:
-    assert (await asked(path, repeat_penalty=1.5)).sampling.repetition_penalty == 1.5
+    assert (await asked(path, repeat_penalty=1.5)).options.sampling.repetition_penalty == 1.5
     error = await refused(path, repeat_penalty=1.5, repetition_penalty=1.2)
     assert error["param"] == "repetition_penalty"
 
@@ -72,11 +72,11 @@ async def test_completions_keep_their_default_limit() -> None:
 @pytest.mark.parametrize("path", GENERATING)
 async def test_a_prediction_reaches_the_engine(path: str) -> None:
     parts = [{"type": "text", "text": "Hé"}, {"type": "text", "text": "llo"}]
-    assert (await asked(path)).prediction == b""
+    assert (await asked(path)).options.prediction == b""
     prediction: dict[str, Any] = {"type": "content", "content": "Hello"}
-    assert (await asked(path, prediction=prediction)).prediction == b"Hello"
+    assert (await asked(path, prediction=prediction)).options.prediction == b"Hello"
     prediction["content"] = parts
-    assert (await asked(path, prediction=prediction)).prediction == "Héllo".encode()
+    assert (await asked(path, prediction=prediction)).options.prediction == "Héllo".encode()
     assert (await refused(path, prediction={"type": "x"}))["param"].startswith("prediction")
 
 

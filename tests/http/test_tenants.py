@@ -8,8 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from app.http.middleware.auth import ApiKeys
-from app.http.middleware.tenants import tenant_of
+from app.http.keys import ApiKeys, tenant_of
 from tests.http.harness import CHAT, CONFIG, application, chat, client_of
 from tests.serving.fakes import Bench
 

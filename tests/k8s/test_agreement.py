@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from app.http.middleware.auth import METRICS_PATH, OPEN_PATHS
+from app.http.keys import METRICS_PATH, OPEN_PATHS
 from app.server.composition import Assembly, assemble
 from app.server.serve import FLUSH_SECONDS
 from app.server.settings import Settings

@@ -34,7 +34,7 @@ from app.model.composition import load_runner
 from app.model.config import ModelConfig
 from app.model.runner import TorchRunner
 from app.model.sampling import Sampler
-from tests.engine.harness import LANGUAGES, TOKENIZER, VOCABULARY, Recorder, drain, request
+from tests.engine.harness import LANGUAGES, TOKENIZER, VOCABULARY, Recorder, drain, request, varied
 from tests.model.tiny import save_kind
 
 BLOCK_SIZE = 4
@@ -177,7 +177,7 @@ def compare(
             )
             alone: dict[str, tuple[list[int], dict[int, set[bytes]]]] = {}
             for one in asked:
-                plain = replace(one, draft=False)
+                plain = varied(one, draft=False)
                 heard.rows = {}
                 config = EngineConfig(
                     max_batch_tokens=2048, max_prefill_tokens=2048, share_prefixes=False
@@ -191,7 +191,7 @@ def compare(
             runner.cache_groups = tuple(fewer)
             engine = Engine(runner, VOCABULARY, TOKENIZER, _random_config(dice), recorder)
             heard.rows = {}
-            waiting = [replace(one, draft=dice.random() < 0.7) for one in asked]
+            waiting = [varied(one, draft=dice.random() < 0.7) for one in asked]
             found: dict[str, list[int]] = {}
             while waiting or engine.has_work:
                 if waiting and dice.random() < 0.9:

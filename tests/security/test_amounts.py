@@ -19,9 +19,9 @@ from app.answer.reader import AnswerReader
 from app.answer.tools import FunctionTool, ToolUse
 from app.core.events import AnswerUsage
 from app.engine import EngineConfig
-from app.http.middleware.auth import ApiKeys
+from app.http.keys import ApiKeys
 from app.http.tokens import LARGE
-from tests.engine.harness import answer_of, constraint, make_engine, request, templates
+from tests.engine.harness import answer_of, constraint, make_engine, request, templates, varied
 from tests.http.harness import CHAT, CONFIG, chat, client_of
 from tests.serving.fakes import Bench
 
@@ -153,9 +153,9 @@ SECRETS = ("the record of Ann", "the record of Ben", "the record of Cal", "the r
 def usage_after(others: str, config: EngineConfig, *, draft: bool) -> AnswerUsage | None:
     """What an answer costs behind another one of the same constraint."""
     engine = make_engine(config)
-    answer_of(engine, replace(request(prompt=others, allowed=FORM, max_tokens=60), draft=draft))
+    answer_of(engine, varied(request(prompt=others, allowed=FORM, max_tokens=60), draft=draft))
     asked = request(prompt=SECRETS[0] + "?", allowed=FORM, max_tokens=60)
-    return answer_of(engine, replace(asked, draft=draft)).usage
+    return answer_of(engine, varied(asked, draft=draft)).usage
 
 
 def test_without_drafts_and_shared_prefixes_usage_tells_nothing_of_others() -> None:

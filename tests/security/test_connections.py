@@ -14,7 +14,7 @@ import uvicorn
 
 from app.http.config import ApiConfig
 from app.http.connection import BoundedConnection, ConnectionLimits
-from app.http.middleware.auth import ApiKeys
+from app.http.keys import ApiKeys
 from tests.http.harness import CHAT, CONFIG, application, chat, listening
 from tests.serving.fakes import Bench
 

@@ -30,7 +30,7 @@ from app.core.events import (
 )
 from app.core.graphs import GraphSpec, WalkSpec
 from app.core.relaxation import Relaxation, Written
-from app.core.request import EngineRequest
+from app.core.request import EngineRequest, GenerationOptions
 from app.core.specs import JsonSchema
 from app.core.step import TokenLogprob
 from app.core.text import RenderedPrompt
@@ -176,7 +176,7 @@ class FakeEngine:
             reason,
             self.error if reason else None,
             closed=self.closed,
-            origins=self._origins(request, piece) if request.origins else None,
+            origins=self._origins(request, piece) if request.options.origins else None,
         )
 
     def _origins(self, request: EngineRequest, piece: bytes) -> Origins:
@@ -443,7 +443,7 @@ class Bench:
 
     async def texts(self, request: GenerationRequest) -> list[str]:
         """The texts of all choices of a request."""
-        texts = [""] * request.n
+        texts = [""] * request.options.n
         generation = await self.open(request)
         try:
             async for batch in generation.batches():
@@ -462,7 +462,10 @@ def text_of(delta: Delta) -> str:
 def ask(request_id: str = "r", **fields: Any) -> GenerationRequest:
     """A request that says ``hi``."""
     messages = fields.pop("messages", [{"role": "user", "content": "hi"}])
-    return GenerationRequest(request_id, [Conversation(messages)], **fields)
+    own = {name: fields.pop(name) for name in ("adapter", "content", "tools") if name in fields}
+    return GenerationRequest(
+        request_id, [Conversation(messages)], options=GenerationOptions(**fields), **own
+    )
 
 
 async def until(condition: Callable[[], object]) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from app.core.errors import DeviceFailed, EngineDied, LeapjsonError
 from app.core.events import TokenChunk
-from app.core.request import EngineRequest, SamplingParams
+from app.core.request import EngineRequest, GenerationOptions, SamplingParams
 from app.core.step import StepPlan
 from app.engine import Engine
 from app.server.composition import assemble
@@ -86,7 +86,9 @@ async def hanging(
     worker.start()
     clock.now = 1000.0
     assert (worker.step_age, worker.stalled) == (0, False)  # it sleeps: there is no work
-    request = EngineRequest("r", prompt=[104, 105], max_tokens=3, sampling=SamplingParams())
+    request = EngineRequest(
+        "r", prompt=[104, 105], max_tokens=3, options=GenerationOptions(sampling=SamplingParams())
+    )
     asked = asyncio.ensure_future(worker.submit([request], inbox))
     try:
         await until(runner.entered.is_set)

@@ -114,7 +114,7 @@ class Scorer:
                 kept.append((way, after, logprob))
         if not kept:
             return
-        temperature = sequence.request.sampling.temperature
+        temperature = sequence.request.options.sampling.temperature
         index = draw([each for _, _, each in kept], temperature, _uniform(sequence.key))
         sequence.state = kept[index][1]
         cursor.decide(cursor.state.only(kept[index][0]))

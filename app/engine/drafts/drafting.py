@@ -80,7 +80,7 @@ class Drafter:
 
     def wanted(self, request: EngineRequest) -> bool:
         """Whether to guess for it, and to learn from it what to guess for others."""
-        return request.draft and self._config.draft_branches
+        return request.options.draft and self._config.draft_branches
 
     def extend(self, sequence: Sequence, running: int) -> Draft:
         """The draft of a sequence whose draft is what its last leap held back.
@@ -213,7 +213,7 @@ class Drafter:
             return False  # the draw of this token ends the answer, and no pass follows it
         path.push(token, source)
         sequence = path.sequence
-        if not (self._config.leap and sequence.request.leap) or not path.state.forced():
+        if not (self._config.leap and sequence.request.options.leap) or not path.state.forced():
             return True
         # The budget may yet forbid this leap: then the draft is a wrong one.
         answer = [*sequence.tokens[sequence.answer_start :], *path.tokens]

@@ -13,9 +13,9 @@ from app.answer.tools import ToolUse
 from app.core.composite import with_schemas
 from app.core.constraint import ConstraintSpec
 from app.core.errors import InvalidRequest, Role
-from app.core.request import SamplingParams
+from app.core.request import GenerationOptions, SamplingParams
 from app.core.specs import OnUnsupported
-from app.http.answering import AnswerCall, Renderer
+from app.http.endpoint import AnswerCall, Renderer
 from app.http.models import ServedModel
 from app.http.requests.constraints import NamedConstraint
 from app.http.requests.messages import TextPart
@@ -141,12 +141,7 @@ def answer_call(
         raise InvalidRequest("stream_options needs stream to be true", param="stream_options")
     confidence = bool(fields.confidence)
     name, max_tokens = limit
-    request = GenerationRequest(
-        request_id=request_id,
-        prompts=prompts,
-        adapter=model.adapter,
-        content=_relaxing(content.spec, fields.on_unsupported),
-        tools=tools and replace(tools, on_unsupported=fields.on_unsupported),
+    options = GenerationOptions(
         sampling=_sampling_params(fields, logprobs, confidence),
         n=n,
         max_tokens=max_tokens,
@@ -165,7 +160,15 @@ def answer_call(
         leap=fields.leap is not False,
         draft=fields.draft is not False,
         timeout=fields.timeout,
-        prediction="" if fields.prediction is None else fields.prediction.text,
+        prediction=b"" if fields.prediction is None else fields.prediction.text.encode(),
+    )
+    request = GenerationRequest(
+        request_id=request_id,
+        prompts=prompts,
+        options=options,
+        adapter=model.adapter,
+        content=_relaxing(content.spec, fields.on_unsupported),
+        tools=tools and replace(tools, on_unsupported=fields.on_unsupported),
     )
     names: dict[Role, str] = {
         "prompt": prompt,
@@ -232,7 +235,7 @@ def _one_of(fields: GenerationFields, *names: str) -> tuple[str, Any]:
     return next(iter(given.items()), (names[0], None))
 
 
-def _stop_strings(stop: str | Sequence[str] | None) -> Sequence[str]:
+def _stop_strings(stop: str | Sequence[str] | None) -> list[bytes]:
     strings = () if stop is None else (stop,) if isinstance(stop, str) else tuple(stop)
     if "" in strings:
         raise InvalidRequest("stop has an empty string", param="stop")
@@ -240,4 +243,4 @@ def _stop_strings(stop: str | Sequence[str] | None) -> Sequence[str]:
         raise InvalidRequest(
             f"stop has a string of more than {_LONGEST_STOP} characters", param="stop"
         )
-    return strings
+    return [string.encode() for string in strings]

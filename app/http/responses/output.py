@@ -22,7 +22,7 @@ from app.answer.pieces import (
 )
 from app.core.constraint import Vocabulary
 from app.core.events import AnswerToken
-from app.http.logprobs import logprob_entries
+from app.http.reports import logprob_entries
 
 Event = dict[str, Any]
 """An event without its ``sequence_number``."""

@@ -9,7 +9,7 @@ import pytest
 
 from app.answer.formats import PLAIN, ChatFormat
 from app.answer.pieces import CallArguments, CallStart, Content
-from app.answer.prompt import Conversation, prepare
+from app.answer.prompt import Conversation, template_input
 from app.answer.reader import AnswerReader
 from app.answer.tools import ToolUse
 from tools.demo_model.corpus import Example, ToolKind, examples
@@ -33,7 +33,7 @@ def scene_of(example: Example) -> Scene:
 def test_the_model_is_trained_on_the_prompts_that_the_server_writes(kind: ToolKind) -> None:
     for example in examples(kind, count=80, seed=3):
         scene = scene_of(example)
-        served = prepare(Conversation(scene.turns, scene.tools), _FORMAT)
+        served = template_input(Conversation(scene.turns, scene.tools), _FORMAT)
         assert served.tools is None
         assert [(each["role"], each["content"]) for each in served.messages] == [
             (each["role"], each["content"]) for each in example.messages

@@ -5,14 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
+
+from pydantic import Field
 
 from app.answer.pieces import (
     CallArguments,
     CallStart,
     Confidences,
     Content,
-    Delta,
     End,
     Fields,
     Inexact,
@@ -20,17 +21,151 @@ from app.answer.pieces import (
     Reasoning,
     Spans,
 )
+from app.answer.pieces import Delta as Pieces
 from app.core.constraint import Vocabulary
 from app.core.events import AnswerToken, Origins
-from app.http.answering import Renderer
 from app.http.chat.wire import ChatCompletionRequest
-from app.http.choices import TEXT, ChunkRenderer, WholeRenderer
-from app.http.confidence import measured
-from app.http.logprobs import logprob_entries
+from app.http.choices import TEXT, ChunkRenderer, Usage, WholeRenderer
+from app.http.endpoint import Renderer
 from app.http.models import ServedModel
-from app.http.origins import origins_entry
+from app.http.openapi import Shape
+from app.http.reports import (
+    Measured,
+    TokenOrigins,
+    Warning,
+    WholeValue,
+    logprob_entries,
+    measured,
+    origins_entry,
+)
 from app.http.requests.generation import StreamOptions, stream_options
 from app.serving.generation import Generation
+
+
+class TopLogprob(Shape):
+    token: str
+    logprob: float
+    bytes: list[int] | None
+
+
+class TokenLogprob(TopLogprob):
+    top_logprobs: list[TopLogprob]
+
+
+class ChatLogprobs(Shape):
+    content: list[TokenLogprob]
+    refusal: None
+
+
+class AnsweredFunction(Shape):
+    name: str
+    arguments: str
+    """JSON that is valid against the tool's parameters."""
+
+
+class AnsweredCall(Shape):
+    id: str
+    type: Literal["function"]
+    function: AnsweredFunction
+
+
+class AnsweredInput(Shape):
+    name: str
+    input: str
+    """A text of the tool's grammar, where it has one."""
+
+
+class AnsweredCustomCall(Shape):
+    id: str
+    type: Literal["custom"]
+    custom: AnsweredInput
+
+
+class AnsweredMessage(Shape):
+    role: Literal["assistant"]
+    content: str | None
+    refusal: None
+    annotations: list[Any] = Field(max_length=0)
+    reasoning_content: str = ""
+    tool_calls: list[AnsweredCall | AnsweredCustomCall] = Field(default=[], min_length=1)
+
+
+class ChatChoice(Measured):
+    index: int
+    message: AnsweredMessage
+    logprobs: ChatLogprobs | None
+    finish_reason: Literal["stop", "length", "tool_calls"]
+
+
+class _Head(Shape):
+    id: str
+    created: int
+    model: str
+    system_fingerprint: str
+    service_tier: Literal["default"]
+
+
+class ChatCompletion(_Head):
+    object: Literal["chat.completion"]
+    choices: list[ChatChoice]
+    usage: Usage
+    warnings: list[Warning] = Field(default=[])
+    """Where answers were not held to all of a schema."""
+
+
+class FunctionDelta(Shape):
+    name: str = ""
+    arguments: str
+
+
+class CallDelta(Shape):
+    """``id`` and the function's name come once."""
+
+    index: int
+    id: str = ""
+    type: Literal["function"] = "function"
+    function: FunctionDelta
+
+
+class InputDelta(Shape):
+    name: str = ""
+    input: str
+
+
+class CustomCallDelta(Shape):
+    index: int
+    id: str = ""
+    type: Literal["custom"] = "custom"
+    custom: InputDelta
+
+
+class Delta(Shape):
+    role: Literal["assistant"] = "assistant"
+    content: str = ""
+    refusal: None = None
+    reasoning_content: str = ""
+    tool_calls: list[CallDelta | CustomCallDelta] = Field(default=[])
+
+
+class ChunkChoice(Measured):
+    """What was measured is in the last chunk of the choice."""
+
+    index: int
+    delta: Delta
+    logprobs: ChatLogprobs | None
+    finish_reason: Literal["stop", "length", "tool_calls"] | None
+    fields: list[WholeValue] = Field(default=[])
+    """Values that are whole with the chunk before, where that was asked for."""
+    origins: TokenOrigins | None = None
+    """Where tokens came from that are new or changed, where that was asked for."""
+
+
+class ChatCompletionChunk(_Head):
+    object: Literal["chat.completion.chunk"]
+    choices: list[ChunkChoice]
+    usage: Usage | None = None
+    warnings: list[Warning] = Field(default=[])
+    """In the last chunk with a choice, where answers were not held to all of a schema."""
 
 
 def chat_renderer(
@@ -130,7 +265,7 @@ class _Whole(WholeRenderer):
         self._reasoning_names = reasoning_names
         self._choices = [_Choice() for _ in range(generation.n)]
 
-    def _add(self, delta: Delta) -> None:
+    def _add(self, delta: Pieces) -> None:
         for piece in delta.pieces:
             self._choices[delta.index].add(piece)
 
@@ -168,7 +303,7 @@ class _Chunks(ChunkRenderer):
         introduction = {"role": "assistant", "content": "", "refusal": None}
         return b"".join([self._part(i, introduction) for i in range(self._generation.n)])
 
-    def chunk(self, delta: Delta) -> bytes:
+    def chunk(self, delta: Pieces) -> bytes:
         events = b""
         for piece in delta.pieces:
             events += self._piece(delta.index, piece)

@@ -1,4 +1,4 @@
-"""What passes the middlewares of a stream."""
+"""What passes the edge of a stream."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from collections.abc import AsyncIterator
 
 from starlette.types import Message, Receive, Scope, Send
 
-from app.http.middleware.stack import ResponseHeaders
-from app.http.sse import EventStream
+from app.http.edge import Edge
+from app.http.streaming import EventStream
+from app.serving.admission import Admission
+from tests.http.harness import CONFIG
 
 
 async def test_a_streams_body_passes_no_layer_inside_of_the_headers() -> None:
@@ -33,7 +35,8 @@ async def test_a_streams_body_passes_no_layer_inside_of_the_headers() -> None:
     async def send(message: Message) -> None:
         sent.append(message)
 
-    await ResponseHeaders(inner)({"type": "http"}, receive, send)
+    edge = Edge(inner, CONFIG, Admission(1, clock=lambda: 0.0), frozenset())
+    await edge({"type": "http", "method": "GET", "path": "/", "headers": []}, receive, send)
     assert passed == ["http.response.start"]
     assert b"x-request-id" in dict(sent[0]["headers"])
     body = b"".join(message["body"] for message in sent[1:])

@@ -9,12 +9,9 @@ from fastapi import APIRouter
 
 from app.answer.prompt import Prompt, TextPrompt, TokenPrompt
 from app.core.errors import InvalidRequest
-from app.http.answering import AnswerCall, answer_router
-from app.http.completions.answers import Completion, CompletionChunk
-from app.http.completions.logprobs import token_name
-from app.http.completions.render import completion_renderer
 from app.http.completions.wire import CompletionRequest
-from app.http.endpoint import Api
+from app.http.completions.write import Completion, CompletionChunk, completion_renderer, token_name
+from app.http.endpoint import AnswerCall, Api, answer_router
 from app.http.openapi import GENERATES, tells
 from app.http.requests.generation import answer_call, token_limit
 from app.http.requests.ignored import Ignored
@@ -38,7 +35,7 @@ def completions_router(api: Api) -> APIRouter:
         bodies=[CompletionRequest],
         errors=GENERATES,
     )
-    return answer_router(PATH, operation, api, completion_call)
+    return answer_router(api, PATH, completion_call, operation)
 
 
 def completion_call(

@@ -14,9 +14,6 @@ from app.answer.prompt import Begun, Conversation
 from app.answer.tools import FunctionTool
 from app.core.errors import InvalidRequest
 from app.core.verbatim import Passage
-from app.http.answering import AnswerCall, answer_router
-from app.http.chat.answers import ChatCompletion, ChatCompletionChunk
-from app.http.chat.render import chat_renderer
 from app.http.chat.wire import (
     AllowedToolsChoice,
     ChatCompletionRequest,
@@ -26,8 +23,9 @@ from app.http.chat.wire import (
     NamedCustomTool,
     NamedFunction,
 )
+from app.http.chat.write import ChatCompletion, ChatCompletionChunk, chat_renderer
 from app.http.config import ApiConfig
-from app.http.endpoint import Api
+from app.http.endpoint import AnswerCall, Api, answer_router
 from app.http.openapi import GENERATES, tells
 from app.http.requests.generation import answer_call, token_limit
 from app.http.requests.ignored import Ignored
@@ -57,7 +55,7 @@ def chat_router(api: Api) -> APIRouter:
         bodies=[ChatCompletionRequest],
         errors=GENERATES,
     )
-    return answer_router(PATH, operation, api, chat_call)
+    return answer_router(api, PATH, chat_call, operation)
 
 
 def chat_call(body: Mapping[str, Any], request_id: str, ignored: Ignored, api: Api) -> AnswerCall:

@@ -8,8 +8,9 @@ A block at a time::
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal
 
+from pydantic import BaseModel, ConfigDict, Field
 from pydantic_core import from_json, to_json
 
 from app.answer.pieces import (
@@ -27,15 +28,76 @@ from app.answer.pieces import (
     Spans,
 )
 from app.core.events import Origins
-from app.http.answering import Renderer
-from app.http.confidence import measured
+from app.http.endpoint import Renderer
 from app.http.errors import ANTHROPIC, envelope
-from app.http.fields import with_fields
 from app.http.messages.wire import MessagesRequest, ThinkingAdaptive, ThinkingEnabled
 from app.http.models import ServedModel
-from app.http.origins import merged, origins_entry
-from app.http.relaxed import warnings_of
+from app.http.openapi import Shape
+from app.http.reports import (
+    Measured,
+    Warning,
+    measured,
+    merged,
+    origins_entry,
+    warnings_of,
+    with_fields,
+)
 from app.serving.generation import Generation
+
+StopReason = Literal["end_turn", "max_tokens", "stop_sequence", "tool_use"]
+
+
+class MessagesOutputDetails(Shape):
+    thinking_tokens: int
+    leapt_tokens: int
+    drafted_tokens: int
+    held_tokens: int
+    forward_passes: int
+
+
+class MessagesUsage(Shape):
+    input_tokens: int
+    """Those that were not found in the cache."""
+    cache_creation_input_tokens: int
+    cache_read_input_tokens: int
+    output_tokens: int
+    output_tokens_details: MessagesOutputDetails
+    service_tier: Literal["standard"]
+
+
+class ContentBlock(BaseModel):
+    """Text, thinking or the use of a tool; its other fields depend on its type."""
+
+    model_config = ConfigDict(extra="allow")
+    type: Literal["text", "thinking", "tool_use"]
+
+
+class AnsweredMessage(Measured):
+    id: str
+    type: Literal["message"]
+    role: Literal["assistant"]
+    model: str
+    content: list[ContentBlock]
+    stop_reason: StopReason | None
+    stop_sequence: str | None
+    usage: MessagesUsage
+    warnings: list[Warning] = Field(default=[])
+    """Where answers were not held to all of a schema."""
+
+
+class MessageEvent(BaseModel):
+    """Its other fields depend on its type."""
+
+    model_config = ConfigDict(extra="allow")
+    type: Literal[
+        "message_start", "content_block_start", "content_block_delta", "content_block_stop",
+        "message_delta", "message_stop",
+    ]  # fmt: skip
+
+
+class CountedTokens(Shape):
+    input_tokens: int
+
 
 Block = dict[str, Any]
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import codecs
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
+
+from pydantic import Field
 
 from app.answer.pieces import (
     Confidences,
@@ -21,15 +24,165 @@ from app.answer.pieces import (
 from app.answer.prompt import Prompt, TextPrompt, TokenPrompt
 from app.core.constraint import Vocabulary
 from app.core.events import AnswerToken, Origins
-from app.http.answering import Renderer
-from app.http.choices import TEXT, ChunkRenderer, WholeRenderer
-from app.http.completions.logprobs import ChoiceLogprobs, TokenName
+from app.core.text import Tokenizer
+from app.http.choices import TEXT, ChunkRenderer, Usage, WholeRenderer
 from app.http.completions.wire import CompletionRequest
-from app.http.confidence import measured
+from app.http.endpoint import Renderer
 from app.http.models import ServedModel
-from app.http.origins import origins_entry
+from app.http.openapi import Shape
+from app.http.reports import (
+    LOWEST_LOGPROB,
+    Measured,
+    TokenOrigins,
+    Warning,
+    WholeValue,
+    measured,
+    origins_entry,
+)
 from app.http.requests.generation import StreamOptions, stream_options
 from app.serving.generation import Generation
+
+
+class CompletionLogprobs(Shape):
+    """With ``echo`` the first of each list is that of the prompt's first token."""
+
+    text_offset: list[int]
+    token_logprobs: list[float | None]
+    tokens: list[str]
+    top_logprobs: list[dict[str, float] | None]
+
+
+class _Choice(Measured):
+    index: int
+    text: str
+    logprobs: CompletionLogprobs | None
+    finish_reason: Literal["stop", "length"] | None
+    fields: list[WholeValue] = Field(default=[])
+    """Values that are whole with this chunk of a stream, where that was asked for."""
+
+
+class CompletionChunkChoice(_Choice):
+    """What was measured is in the last chunk of the choice."""
+
+    origins: TokenOrigins | None = None
+    """Where tokens came from that are new or changed, where that was asked for."""
+
+
+class CompletionChoice(_Choice):
+    finish_reason: Literal["stop", "length"]
+
+
+class _Head(Shape):
+    id: str
+    object: Literal["text_completion"]
+    created: int
+    model: str
+    system_fingerprint: str
+
+
+class Completion(_Head):
+    choices: list[CompletionChoice]
+    usage: Usage
+    warnings: list[Warning] = Field(default=[])
+    """Where answers were not held to all of a schema."""
+
+
+class CompletionChunk(_Head):
+    choices: list[CompletionChunkChoice]
+    usage: Usage | None = None
+    warnings: list[Warning] = Field(default=[])
+    """In the last chunk with a choice, where answers were not held to all of a schema."""
+
+
+TokenName = Callable[[int], str]
+"""The name of a token that was not drawn."""
+
+
+def spelled(data: bytes) -> str:
+    """Bytes as text, or as ``bytes:\\xe2\\x80``, as OpenAI writes parts of a character."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return "bytes:" + "".join(f"\\x{byte:02x}" for byte in data)
+
+
+def token_name(vocabulary: Vocabulary, tokenizer: Tokenizer) -> TokenName:
+    """Tokens without bytes of their own are special ones, which the tokenizer can write."""
+
+    def name(token: int) -> str:
+        data = vocabulary.token_bytes[token]
+        return tokenizer.decode([token]) if data is None else spelled(data)
+
+    return name
+
+
+class ChoiceLogprobs:
+    """The log-probabilities of one choice, as its tokens come."""
+
+    def __init__(self, name: TokenName) -> None:
+        self._name = name
+        self._named = False
+        """Whether tokens without text are reported, too, by their names."""
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        self._characters = 0
+        """Whole characters before the next token, which may be inside the one after them."""
+
+    def of(
+        self,
+        tokens: Sequence[AnswerToken],
+        prompt: Sequence[AnswerToken] = (),
+        text: str = "",
+    ) -> dict[str, Any]:
+        """``logprobs`` for the next tokens; those that added no text are left out.
+
+        ``text_offset`` counts characters of the choice's text. Where that begins with the
+        ``prompt``, whose text is ``text``, all tokens are there, the first without a probability:
+        evaluations count them.
+        """
+        if prompt:
+            self._named = True
+        if not self._named:
+            tokens = [token for token in tokens if token.data]
+        tokens = [*prompt, *tokens]
+        first = tokens[0] if prompt else None
+        return {
+            "text_offset": [self._advance(token, text) for token in tokens],
+            "token_logprobs": [
+                None if token is first else _finite(token.logprob) for token in tokens
+            ],
+            "tokens": [self._spelled(token) for token in tokens],
+            "top_logprobs": [
+                None if token is first else self._likeliest(token) for token in tokens
+            ],
+        }
+
+    def _spelled(self, token: AnswerToken) -> str:
+        return spelled(token.data) if token.data else self._name(token.token_id)
+
+    def _advance(self, token: AnswerToken, text: str) -> int:
+        begins = self._characters
+        name = "" if token.data else self._name(token.token_id)
+        if name and text.startswith(name, begins):  # a special token that the prompt names
+            self._characters += len(name)
+        self._characters += len(self._decoder.decode(token.data))
+        return begins
+
+    def _likeliest(self, token: AnswerToken) -> dict[str, float]:
+        """By name; the drawn token is always among them, so there may be one more than asked for.
+
+        Of tokens with the same name (one spelled in a special way, say) the likeliest counts.
+        """
+        drawn = self._spelled(token)
+        likeliest: dict[str, float] = {}
+        for top in token.top:
+            name = drawn if top.token_id == token.token_id else self._name(top.token_id)
+            likeliest.setdefault(name, _finite(top.logprob))
+        likeliest.setdefault(drawn, _finite(token.logprob))
+        return likeliest
+
+
+def _finite(logprob: float) -> float:
+    return max(logprob, LOWEST_LOGPROB)
 
 
 def completion_renderer(
@@ -75,7 +228,7 @@ def _text_of(prompt: Prompt, vocabulary: Vocabulary, token_name: TokenName) -> s
 
 
 @dataclass(slots=True)
-class _Choice:
+class _Text:
     """Text and tokens so far; of a whole answer, or of one chunk."""
 
     texts: list[str] = field(default_factory=list)
@@ -129,7 +282,7 @@ class _Whole(WholeRenderer):
         each choice begins with."""
         super().__init__(head, generation)
         self._name = name
-        self._choices = [_Choice([text]) for text in before]
+        self._choices = [_Text([text]) for text in before]
 
     def _add(self, delta: Delta) -> None:
         self._choices[delta.index].add(delta)
@@ -158,7 +311,7 @@ class _Chunks(ChunkRenderer):
             None if name is None else [ChoiceLogprobs(name) for _ in range(generation.n)]
         )
         self._texts = [
-            self._frame(_Choice(texts=[TEXT]).wire(index, None)) for index in range(generation.n)
+            self._frame(_Text(texts=[TEXT]).wire(index, None)) for index in range(generation.n)
         ]
 
     def chunk(self, delta: Delta) -> bytes:
@@ -167,7 +320,7 @@ class _Chunks(ChunkRenderer):
         match delta.pieces:
             case [Content(text=text)] if text and self._logprobs is None and not before:
                 return self._framed(self._texts[delta.index], text)
-        choice = _Choice([before])
+        choice = _Text([before])
         choice.add(delta)
         logprobs = None
         if self._logprobs is not None and (
@@ -177,13 +330,13 @@ class _Chunks(ChunkRenderer):
         told = b""
         if choice.origins is not None:  # in a chunk of their own
             entry = origins_entry(choice.origins, self._vocabulary)
-            told = self._event(_Choice().wire(delta.index, None) | {"origins": entry})
+            told = self._event(_Text().wire(delta.index, None) | {"origins": entry})
         if not any(choice.texts) and logprobs is None and choice.finish_reason is None:
             return told
         if choice.finish_reason is None:
             return self._event(choice.wire(delta.index, logprobs), choice.whole) + told
         if choice.whole:  # beside their text, in a chunk before the last
-            first = _Choice(choice.texts, choice.tokens, choice.prompt)
+            first = _Text(choice.texts, choice.tokens, choice.prompt)
             told += self._event(first.wire(delta.index, logprobs), choice.whole)
             choice.texts, logprobs = [], None
         return told + self._last(choice.wire(delta.index, logprobs))

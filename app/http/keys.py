@@ -1,22 +1,25 @@
-"""API keys: who may ask, found out before anything else of a request is looked at."""
+"""API keys, and the tenants that take turns: a key by its number, or a client's address."""
 
 from __future__ import annotations
 
 import hashlib
 import hmac
+import ipaddress
 from collections.abc import Iterable
+from functools import lru_cache
 from pathlib import Path
 
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Scope
 
 from app.core.errors import LeapjsonError
-from app.http.errors import InvalidApiKey, error_response
-from app.http.middleware.tenants import set_key
+from app.http.errors import InvalidApiKey
 
 OPEN_PATHS = frozenset({"/health", "/ready"})
 """What an orchestrator asks, which has no key."""
 METRICS_PATH = "/metrics"
 _HEADERS = (b"authorization", b"x-api-key")
+_NETWORK = 64
+"""Bits of an IPv6 address that name a network; its hosts choose the others (RFC 4291, 2.5.4)."""
 
 
 class ApiKeys:
@@ -71,44 +74,54 @@ def _from_file(file: str) -> list[tuple[str, str]]:
     return found
 
 
-class KeyAuth:
-    """ASGI middleware: 401 without ``Authorization: Bearer KEY`` (RFC 6750, section 2.1), or
-    ``x-api-key: KEY``, as Anthropic's clients send it.
+def authenticate(scope: Scope, keys: ApiKeys) -> None:
+    """Note the number of the key that a request offers, as ``Authorization: Bearer KEY`` (RFC 6750,
+    section 2.1), or as ``x-api-key: KEY``, as Anthropic's clients send it.
 
-    The body of what is refused is not read. Paths that do not exist need a key like the others,
-    so that nobody without one learns what there is. Further in, only the key's number is known.
+    Raises ``InvalidApiKey``. Nothing further in knows more of the key than its number.
     """
-
-    def __init__(self, app: ASGIApp, keys: ApiKeys, open_paths: frozenset[str]) -> None:
-        self._app = app
-        self._keys = keys
-        self._open_paths = open_paths
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["path"] in self._open_paths:
-            await self._app(scope, receive, send)
-        elif (number := self._key(scope)) is not None:
-            set_key(scope, number)
-            await self._app(scope, receive, send)
-        else:
-            offered = any(name in _HEADERS for name, _ in scope["headers"])
-            await error_response(_refusal(offered), scope["path"])(scope, receive, send)
-
-    def _key(self, scope: Scope) -> int | None:
-        given = [(name, value) for name, value in scope["headers"] if name in _HEADERS]
-        if len(given) != 1:
-            return None
+    given = [(name, value) for name, value in scope["headers"] if name in _HEADERS]
+    number = None
+    if len(given) == 1:
         [(name, value)] = given
-        if name == b"x-api-key":
-            return self._keys.number(value.strip())
         scheme, _, key = value.partition(b" ")
-        return self._keys.number(key.strip()) if scheme.lower() == b"bearer" else None
+        if name == b"x-api-key":
+            number = keys.number(value.strip())
+        elif scheme.lower() == b"bearer":
+            number = keys.number(key.strip())
+    if number is None:
+        raise InvalidApiKey(
+            "incorrect API key; send one of this server's keys as: Bearer KEY"
+            if given
+            else "no API key was sent; send the header Authorization: Bearer KEY"
+        )
+    scope.setdefault("state", {})["tenant"] = f"key {number}"
 
 
-def _refusal(offered: bool) -> InvalidApiKey:
-    if offered:
-        return InvalidApiKey("incorrect API key; send one of this server's keys as: Bearer KEY")
-    return InvalidApiKey("no API key was sent; send the header Authorization: Bearer KEY")
+def tenant_of(scope: Scope) -> str:
+    """The key that the request came with, or else its client's address; "" without either.
+
+    uvicorn puts the address in that a proxy on this machine has forwarded; see its
+    ``FORWARDED_ALLOW_IPS`` for other proxies.
+    """
+    tenant: str | None = scope.get("state", {}).get("tenant")
+    if tenant is not None:
+        return tenant
+    client = scope.get("client")
+    return "" if client is None else _network(client[0])
+
+
+@lru_cache(maxsize=1024)
+def _network(host: str) -> str:
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return host[:64]
+    if address.version == 4:
+        return str(address)
+    if address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    return str(ipaddress.ip_network((address.packed, _NETWORK), strict=False))
 
 
 def _digest(key: bytes) -> bytes:

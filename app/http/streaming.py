@@ -1,15 +1,51 @@
-"""A response of server-sent events (HTML standard, section 9.2) that ends with its client."""
+"""Answers that end with their client; server-sent events (HTML standard, section 9.2)."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from typing import Any, TypeVar
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from app.http.disconnect import ClientLeft, while_connected
-from app.http.middleware.stack import body_channel
+T = TypeVar("T")
+
+
+class ClientLeft(Exception):
+    """The connection closed before the work was done; nobody reads the answer."""
+
+
+async def while_connected(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
+    """The result of ``work``; if the client leaves first, ``work`` is cancelled: ``ClientLeft``.
+
+    ``receive`` is the request's ASGI channel, with the body read already: what it says next is
+    that the client has left.
+    """
+    task = asyncio.ensure_future(work)
+    listener = asyncio.ensure_future(_until_disconnect(receive))
+    try:
+        await asyncio.wait({task, listener}, return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            raise ClientLeft
+        return task.result()
+    finally:
+        await _cancel(task)
+        await _cancel(listener)
+
+
+async def _until_disconnect(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _cancel(task: asyncio.Future[Any]) -> None:
+    """Cancel and wait, so that what the task cleans up is clean when this returns."""
+    task.cancel()
+    await asyncio.wait({task})
+    if not task.cancelled():
+        task.exception()  # retrieved: the caller has raised it already, or nobody is left to see
 
 
 class EventStream(Response):
@@ -37,7 +73,9 @@ class EventStream(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             with contextlib.suppress(ClientLeft):
-                await while_connected(receive, self._write(send, body_channel(scope, send)))
+                # Past the layers that look at the head alone: see ``app.http.edge``.
+                body: Send = scope.get("state", {}).get("send_body", send)
+                await while_connected(receive, self._write(send, body))
         finally:
             self._close()
 

@@ -1,0 +1,238 @@
+"""The edge: what happens to every request before its route and after its answer.
+
+    id, log, metrics > CORS > key, or page's host > admission > HEAD > routes
+
+One ASGI middleware. It copies no body, and what a stream sends after its head does not pass it.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import secrets
+import time
+from typing import Protocol
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers
+from starlette.middleware.cors import CORSMiddleware
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from app.core.errors import InvalidRequest, LeapjsonError
+from app.http.config import ApiConfig
+from app.http.endpoint import CLIPPED, SCHEMA_IN_PROMPT
+from app.http.errors import error_response
+from app.http.keys import METRICS_PATH, OPEN_PATHS, authenticate, tenant_of
+from app.http.page import page_files
+from app.http.reports import HEADER as RELAXED
+from app.http.requests.ignored import HEADER as IGNORED
+from app.serving.admission import Admission, Ticket
+
+logger = logging.getLogger(__name__)
+
+EXPOSED = (
+    *("x-request-id", "openai-processing-ms", "retry-after", "x-should-retry"),
+    *(RELAXED, IGNORED, SCHEMA_IN_PROMPT, CLIPPED),
+)
+"""Headers that pages of another origin may read."""
+
+
+class Watch(Protocol):
+    """Watches one request for its log line, its count and its span."""
+
+    @property
+    def keeps_bodies(self) -> bool:
+        """Whether it is to be shown the bodies of streams."""
+
+    def received(self, message: Message) -> None: ...
+
+    def sent(self, message: Message) -> None: ...
+
+    def end(self, error: BaseException | None) -> None:
+        """The answer has been sent, or ``error`` broke it off."""
+
+
+class Telemetry(Protocol):
+    def begin(self, scope: Scope) -> Watch: ...
+
+
+class Edge:
+    """ASGI middleware, around all others.
+
+    Inside ``request.state`` has ``request_id`` and, of a POST, ``ticket`` until its call ends;
+    ``send_body`` is the way past this layer for the body of a stream.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        config: ApiConfig,
+        admission: Admission,
+        queued_paths: frozenset[str],
+        telemetry: Telemetry | None = None,
+    ) -> None:
+        """``queued_paths``: where a POST takes places in the queue."""
+        self._app = app
+        self._config = config
+        self._admission = admission
+        self._queued_paths = queued_paths
+        self._telemetry = telemetry
+        self._cors = _Cors(
+            self._guarded,
+            allow_origins=config.cors_origins,
+            allow_methods=("GET", "HEAD", "POST", "DELETE"),
+            allow_headers=("*",),
+            allow_private_network=True,
+            expose_headers=EXPOSED,
+        )
+        self._open_paths = OPEN_PATHS | ({METRICS_PATH} if config.metrics_public else set())
+        if config.page is not None:
+            self._open_paths |= page_files(config.page).keys()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        arrived, request_id = time.perf_counter(), secrets.token_hex(16)
+        state = scope.setdefault("state", {})
+        state["request_id"] = request_id
+        watch = None if self._telemetry is None else self._telemetry.begin(scope)
+
+        async def receiving() -> Message:
+            message = await receive()
+            if watch is not None:
+                watch.received(message)
+            return message
+
+        async def sending(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                elapsed = int((time.perf_counter() - arrived) * 1000)
+                message["headers"] = [
+                    *message.get("headers", ()),
+                    (b"x-request-id", b"req_" + request_id.encode()),
+                    (b"openai-processing-ms", b"%d" % elapsed),
+                ]
+            if watch is not None:
+                watch.sent(message)
+            await send(message)
+
+        # A layer costs 0.3 us for every token of every answer.
+        keeps_bodies = watch is not None and watch.keeps_bodies
+        state["send_body"] = sending if keeps_bodies else send
+        error: BaseException | None = None
+        try:
+            # Outside of what may refuse, so that a page sees why; a preflight needs no key.
+            await self._cors(scope, receiving if keeps_bodies else receive, sending)
+        except BaseException as caught:
+            error = caught
+            raise
+        finally:
+            if watch is not None:
+                watch.end(error)
+
+    async def _guarded(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """What is refused is neither read nor routed: an overload has most of it.
+
+        Where not one more answer has room the answer is 429 or 503; whether a request that passes
+        has room for all of its answers is seen later. HEAD is answered as GET without the body (RFC
+        9110, section 9.3.2). An exception that nothing has answered is a 500 in the envelope:
+        Starlette's own comes without an id and CORS.
+        """
+        started, is_head = False, scope["method"] == "HEAD"
+        ticket: Ticket | None = None
+
+        async def watched(message: Message) -> None:
+            nonlocal started
+            started = True
+            if is_head and message["type"] == "http.response.body":
+                message = {**message, "body": b""}
+            await send(message)
+
+        try:
+            if not self._config.api_keys:
+                self._check_page(scope)
+            elif scope["path"] not in self._open_paths:
+                authenticate(scope, self._config.api_keys)
+            if scope["method"] == "POST":
+                queues = scope["path"] in self._queued_paths
+                ticket = self._admission.enter(tenant_of(scope), queues=queues)
+                scope["state"]["ticket"] = ticket
+            await self._app({**scope, "method": "GET"} if is_head else scope, receive, watched)
+        except Exception as error:
+            if started:
+                raise
+            if not isinstance(error, LeapjsonError):
+                logger.error("a request failed", exc_info=error)
+            await error_response(error, scope["path"])(scope, receive, send)
+        finally:
+            if ticket is not None:
+                ticket.leave()
+
+    def _check_page(self, scope: Scope) -> None:
+        """On a loopback address, refuse pages of other hosts than this one.
+
+        A name of theirs may lead to 127.0.0.1 by now (DNS rebinding, CVE-2024-28224): then browsers
+        take this server for the page's own, and CORS protects nothing. Clients that are no browsers
+        send no ``Origin``, and pass.
+        """
+        origin, allowed = _foreign_origin(scope), self._config.cors_origins
+        if origin is not None and origin not in allowed and "*" not in allowed:
+            raise InvalidRequest(
+                "pages of other hosts may not use this server, which has no API keys and listens "
+                "on a loopback address; name the page's origin in LEAPJSON_CORS_ORIGINS, or set "
+                "LEAPJSON_API_KEYS"
+            )
+
+
+class _Cors(CORSMiddleware):
+    """CORS as Starlette does it, but that a preflight is refused in JSON, like everything else.
+
+    Without allowed origins it does nothing but that: the refusal names the setting.
+    """
+
+    async def simple_response(
+        self, scope: Scope, receive: Receive, send: Send, request_headers: Headers
+    ) -> None:
+        if self.allow_origins:
+            await super().simple_response(scope, receive, send, request_headers)
+        else:
+            await self.app(scope, receive, send)
+
+    def preflight_response(self, request_headers: Headers) -> Response:
+        response = super().preflight_response(request_headers)
+        if response.status_code < 400:
+            return response
+        error = InvalidRequest(
+            f"{bytes(response.body).decode()}; LEAPJSON_CORS_ORIGINS names the origins whose pages "
+            "may ask this server, with GET, HEAD, POST and DELETE"
+        )
+        refusal = error_response(error, path="")
+        of_cors = {name: value for name, value in response.headers.items() if "content" not in name}
+        refusal.headers.update(of_cors)
+        return refusal
+
+
+def _foreign_origin(scope: Scope) -> str | None:
+    """The origin of a page of another host that asks on a loopback address; else None."""
+    given = [value for name, value in scope["headers"] if name == b"origin"]
+    server = scope.get("server")
+    if not given or server is None or not _is_loopback(server[0]):
+        return None
+    origin: str = given[0].decode("latin-1")
+    try:
+        page = urlsplit(origin)
+        foreign = not _is_loopback(page.hostname or "")
+    except ValueError:
+        return origin
+    # No name leads to a page without a host (of an extension, or "null"): those stay CORS's.
+    return origin if foreign and page.scheme in ("http", "https") else None
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost" or host.endswith(".localhost"):  # RFC 6761, section 6.3
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

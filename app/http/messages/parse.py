@@ -1,0 +1,335 @@
+"""``POST /v1/messages`` and ``/v1/messages/count_tokens``: from JSON to what is generated."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fastapi import APIRouter
+
+from app.answer.images import appended, without_images
+from app.answer.prompt import Conversation
+from app.answer.reasoning import AS_IT_IS
+from app.answer.tools import FunctionTool
+from app.core.errors import InvalidRequest
+from app.core.specs import JsonSchema
+from app.core.verbatim import Passage
+from app.http.config import ApiConfig
+from app.http.endpoint import AnswerCall, Api, answer_router, post_json
+from app.http.errors import ANTHROPIC
+from app.http.messages.wire import (
+    AnyBlock,
+    ContentBlock,
+    ConversationFields,
+    CountTokensRequest,
+    DocumentBlock,
+    FreeChoice,
+    ImageBlock,
+    JsonSchemaOutput,
+    Message,
+    MessagesRequest,
+    NamedTool,
+    NoTool,
+    OtherBlock,
+    OtherTool,
+    PlainText,
+    SearchResultBlock,
+    TextBlock,
+    ThinkingBlock,
+    ThinkingDisabled,
+    ThinkingEnabled,
+    ThinkingTurns,
+    ToolResultBlock,
+    ToolUseBlock,
+)
+from app.http.messages.write import AnsweredMessage, CountedTokens, MessageEvent, messages_renderer
+from app.http.openapi import GENERATES, MessagesError, tells
+from app.http.requests.constraints import NamedConstraint
+from app.http.requests.generation import answer_call, token_limit
+from app.http.requests.ignored import Ignored
+from app.http.requests.images import ImageReader
+from app.http.requests.messages import begun_answer, check_message_count
+from app.http.requests.prompt import told
+from app.http.requests.reasoning import Asked, ReasoningFields, asked_reasoning, template_words
+from app.http.requests.tools import ToolChoice, function_tools, leave_out_others, tool_use
+from app.http.requests.wire import Other, refusal
+from app.serving.admission import Ticket
+
+PATH = ANTHROPIC
+COUNT = f"{PATH}/count_tokens"
+
+
+def messages_router(api: Api) -> APIRouter:
+    """The router of both."""
+    operation = tells(
+        "Answer a conversation, in Anthropic's words",
+        AnsweredMessage,
+        event=MessageEvent,
+        bodies=[MessagesRequest],
+        errors=GENERATES,
+        envelope=MessagesError,
+    )
+    router = answer_router(api, PATH, messages_call, operation)
+
+    def parse_count(body: Mapping[str, Any], request_id: str, ignored: Ignored) -> Conversation:
+        wire = CountTokensRequest.read(body, ignored)
+        api.models.find(wire.model)
+        return read_conversation(wire, ignored, api.config)[0]
+
+    async def count(prompt: Conversation, ticket: Ticket) -> dict[str, Any]:
+        return {"input_tokens": len(await api.service.tokenize(prompt, ticket))}
+
+    operation = tells(
+        "The tokens of a conversation's prompt",
+        CountedTokens,
+        bodies=[CountTokensRequest],
+        errors=(400, 404, 413, 429, 504),
+        envelope=MessagesError,
+    )
+    post_json(router, api, COUNT, parse_count, count, operation)
+    return router
+
+
+def messages_call(
+    body: Mapping[str, Any], request_id: str, ignored: Ignored, api: Api
+) -> AnswerCall:
+    """Raises ``InvalidRequest`` (or ``UnknownModel``) with the field in ``param``."""
+    wire = MessagesRequest.read(body, ignored)
+    model = api.models.find(wire.model)
+    content = _content(wire, api.config)
+    conversation, tools = read_conversation(wire, ignored, api.config)
+    choice = _tool_choice(wire)
+    return answer_call(
+        wire,
+        request_id,
+        model,
+        [conversation],
+        content,
+        token_limit(wire, "max_tokens"),
+        messages_renderer(wire, request_id, model),
+        tools=tool_use(tools, choice, not choice.once, api.config),
+    )
+
+
+def read_conversation(
+    wire: ConversationFields, ignored: Ignored, config: ApiConfig
+) -> tuple[Conversation, list[FunctionTool]]:
+    """What the prompt shows, and all tools of the request. Raises ``InvalidRequest``."""
+    check_message_count(wire.messages, config.max_messages)
+    leave_out_others(wire.tools, ignored)
+    tools = function_tools(
+        (f"tools[{number}]", tool)
+        for number, tool in enumerate(wire.tools or ())
+        if not isinstance(tool, OtherTool)
+    )
+    shown = () if isinstance(wire.tool_choice, NoTool) else tools
+    images = ImageReader(config.images, TEXTS, "image", kind="blocks")
+    messages, passages = template_messages(wire.system, wire.messages, images, ignored)
+    _clear_thinking(wire, messages, ignored)
+    begun = None
+    if wire.messages[-1].role == "assistant":
+        begun = begun_answer(messages, f"messages[{len(wire.messages) - 1}]")
+        passages = passages[:-1]
+    reasoning = _reasoning(wire, config)
+    note = told(wire.schema_in_prompt, _content(wire, config).spec, config, by_format=True)
+    conversation = Conversation(
+        messages, shown, reasoning.options, passages, reasoning.use, note, images.sources, begun
+    )
+    return conversation, tools
+
+
+def _clear_thinking(
+    wire: ConversationFields, messages: list[dict[str, Any]], ignored: Ignored
+) -> None:
+    """Take the thinking out of ``messages`` that ``context_management`` does not keep."""
+    edits = wire.context_management.edits if wire.context_management else ()
+    for number, edit in enumerate(edits):
+        if isinstance(edit, Other):
+            param = f"context_management.edits[{number}].type"
+            reason = f"{param}: edits of the type {edit.type!r} are not supported; leave it out"
+            ignored.leave_out(param, reason, name=f"context_management.edits[].type={edit.type}")
+        elif isinstance(edit.keep, ThinkingTurns):
+            thought = [each for each in messages if "reasoning_content" in each]
+            for message in thought[: -edit.keep.value]:
+                del message["reasoning_content"]
+
+
+def _tool_choice(wire: ConversationFields) -> ToolChoice:
+    match wire.tool_choice:
+        case NoTool():
+            return ToolChoice("none")
+        case NamedTool(name=name, disable_parallel_tool_use=once):
+            return ToolChoice("required", [name], once=bool(once))
+        case FreeChoice(type=type, disable_parallel_tool_use=once):
+            return ToolChoice("auto" if type == "auto" else "required", once=bool(once))
+    return ToolChoice()
+
+
+def _reasoning(wire: ConversationFields, config: ApiConfig) -> Asked:
+    """``effort`` is about the whole answer: it alone does not ask for reasoning."""
+    effort = wire.output_config.effort if wire.output_config else None
+    match wire.thinking:
+        case ThinkingDisabled():
+            return asked_reasoning(ReasoningFields(enabled=False), config, param="thinking")
+        case ThinkingEnabled(budget_tokens=budget):
+            fields = ReasoningFields(effort=effort, max_tokens=budget)
+            return asked_reasoning(fields, config, param="thinking")
+    adaptive = True if wire.thinking else None
+    return Asked(AS_IT_IS, template_words(adaptive, effort, None, config))
+
+
+def _content(wire: ConversationFields, config: ApiConfig) -> NamedConstraint:
+    """What the content has to be. Raises ``InvalidRequest``."""
+    new = wire.output_config.format if wire.output_config else None
+    if new is not None and wire.output_format is not None:
+        raise InvalidRequest(
+            "output_format is the older name of output_config.format; send one of them",
+            param="output_format",
+        )
+    asked: JsonSchemaOutput | None = new or wire.output_format
+    param = "output_config.format" if wire.output_format is None else "output_format"
+    if asked is None:
+        return NamedConstraint(None, param)
+    schema = JsonSchema(asked.schema_, close_objects=True, whitespace=config.whitespace)
+    return NamedConstraint(schema, param)
+
+
+_BETWEEN = "\n"
+"""Between blocks of text."""
+TEXTS = "text, document, search_result, thinking, tool_use and tool_result"
+"""Types of blocks that are taken whether the model has eyes or not."""
+_OMITTED = frozenset(
+    [
+        *("redacted_thinking", "server_tool_use", "mcp_tool_use", "mcp_tool_result", "compaction"),
+        *("web_search_tool_result", "web_fetch_tool_result", "code_execution_tool_result"),
+        *("bash_code_execution_tool_result", "text_editor_code_execution_tool_result"),
+        *("tool_search_tool_result", "container_upload"),
+    ]
+)
+"""Blocks of answers that were sent back, of tools that another server ran itself, and thinking
+that nobody can read."""
+
+
+def template_messages(
+    system: str | Sequence[TextBlock] | None,
+    messages: Sequence[Message],
+    images: ImageReader,
+    ignored: Ignored,
+) -> tuple[list[dict[str, Any]], list[Passage]]:
+    """In the chat template's terms, and the texts as this API calls them.
+
+    ``images`` collects those that marks stand for.
+
+    Raises ``InvalidRequest`` that names the block.
+    """
+    conversation, passages = _Conversation(images, ignored), []
+    if text := system if isinstance(system, str) else _BETWEEN.join([t.text for t in system or ()]):
+        conversation.say("system", text)
+    for number, message in enumerate(messages):
+        param = f"messages[{number}]"
+        content = message.content
+        if isinstance(content, str):
+            conversation.say(message.role, content)
+            said = [content]
+        elif not content:
+            raise refusal(f"{param}.content", "it has no block")
+        else:
+            said = [
+                conversation.add(message.role, block, f"{param}.content[{index}]")
+                for index, block in enumerate(content)
+            ]
+        text = _BETWEEN.join([each for each in map(without_images, said) if each])
+        passages.append(Passage(param, text, message.role == "user"))
+    return conversation.messages, passages
+
+
+class _Conversation:
+    """Messages made of blocks -> messages as the chat template takes them.
+
+    Adjacent messages of a role are one, as Anthropic has it. Results of tools, which there are the
+    user's, become messages of their own before the text beside them::
+
+        user: tool_result  tool_result  text   ->   tool  tool  user
+    """
+
+    def __init__(self, images: ImageReader, ignored: Ignored) -> None:
+        self.messages: list[dict[str, Any]] = []
+        self._images = images
+        self._ignored = ignored
+        self._called: set[str] = set()
+
+    def say(self, role: str, text: str) -> None:
+        message = self._open(role)
+        before = message.get("content")
+        message["content"] = appended(before, text) if before else text
+
+    def add(self, role: str, block: AnyBlock, param: str) -> str:
+        """Returns the text that is said, which thoughts, calls and results are not."""
+        match block:
+            case ThinkingBlock() | ToolUseBlock() if role != "assistant":
+                raise refusal(param, f"a block of the type {block.type!r} is the assistant's")
+            case ToolResultBlock() if role != "user":
+                raise refusal(param, "a block of the type 'tool_result' is the user's")
+            case ImageBlock() if role != "user":
+                self._images.mark(block, param)
+                raise refusal(param, "a block of the type 'image' is the user's")
+            case ThinkingBlock(thinking=text):
+                message = self._open(role)
+                before = message.get("reasoning_content")
+                message["reasoning_content"] = f"{before}{_BETWEEN}{text}" if before else text
+            case ToolUseBlock(id=id, name=name, input=arguments):
+                self._called.add(id)
+                function = {"name": name, "arguments": arguments}
+                call = {"id": id, "type": "function", "function": function}
+                self._open(role).setdefault("tool_calls", []).append(call)
+            case ToolResultBlock():
+                self._add_result(block, param)
+            case OtherBlock(type=type) if role == "assistant" and type in _OMITTED:
+                self._open(role)
+                if type != "redacted_thinking":
+                    reason = f"{param}: blocks of the type {type!r} are not supported"
+                    self._ignored.leave_out(
+                        f"{param}.type", reason, name=f"messages[].content[].type={type}"
+                    )
+            case _:
+                text = self._text(block, param)
+                self.say(role, text)
+                return text
+        return ""
+
+    def _open(self, role: str) -> dict[str, Any]:
+        """The message of ``role`` that goes on, or a new one."""
+        if not self.messages or self.messages[-1]["role"] != role:
+            self.messages.append({"role": role, "content": None})
+        return self.messages[-1]
+
+    def _add_result(self, block: ToolResultBlock, param: str) -> None:
+        if block.tool_use_id not in self._called:
+            raise InvalidRequest(
+                f"{param}: no tool_use before this block has the id {block.tool_use_id!r}",
+                param=f"{param}.tool_use_id",
+            )
+        content = block.content
+        text = content if isinstance(content, str) else ""
+        for number, each in enumerate(content if isinstance(content, list) else ()):
+            added = self._text(each, f"{param}.content[{number}]")
+            text = appended(text, added) if number else added
+        if block.is_error:
+            text = f"Error: {text}"
+        message = {"role": "tool", "content": text, "tool_call_id": block.tool_use_id}
+        self.messages.append(message)
+
+    def _text(self, block: AnyBlock | ContentBlock, param: str) -> str:
+        match block:
+            case TextBlock(text=text):
+                return text
+            case ImageBlock():
+                return self._images.mark(block, param)
+            case DocumentBlock(source=PlainText(data=data), title=title, context=context):
+                return _BETWEEN.join([each for each in (title, context, data) if each])
+            case DocumentBlock(source=source):
+                reason = f"documents of the type {source.type!r} are not supported; send their text"
+                raise refusal(f"{param}.source", reason)
+            case SearchResultBlock(source=origin, title=title, content=content):
+                return _BETWEEN.join([title, origin, *[each.text for each in content]])
+        raise self._images.refused(block.type, param)

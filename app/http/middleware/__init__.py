@@ -1,1 +1,0 @@
-"""ASGI middlewares around every route, and who a request comes from."""
