@@ -201,7 +201,7 @@ def attend(
     count = len(spans)
     if parallel:
         for item in numba.prange(count * chunks):
-            chunk, number = np.int64(item) // count, np.int64(item) % count
+            chunk, number = item // count, item % count
             head = total * chunk // chunks
             heads = total * (chunk + 1) // chunks - head
             row, length, start, begin = spans[number]
@@ -210,7 +210,7 @@ def attend(
                 scale, window, chunked, softcap, sinks, slopes, extent, out,
             )  # fmt: skip
     else:
-        first = np.int64(0)  # a literal would be a type of its own, compiled once more
+        first: Any = np.int64(0)  # a literal would be a type of its own, compiled once more
         for number in range(count):
             row, length, start, begin = spans[number]
             attend_item(
