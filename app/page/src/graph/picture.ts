@@ -2,11 +2,10 @@
 
 import type { Camera, Size } from "./camera";
 import type { Index } from "./index_of";
-import { layersOf, lineOutline, outlinesOf, type Item, type Shape } from "./shapes";
+import { hitOf, layersOf, lineOutline, nodeOf, outlinesOf, stateWords, wayWords, type Item } from "./shapes";
 import { changed, NOTHING_PASSED, type Passed } from "./walk";
 import type { Graph } from "./wire";
 
-const SVG = "http://www.w3.org/2000/svg";
 /** Below this scale there is no text: outlines stand for all. */
 const DETAILED = 0.35;
 /** What is so far outside, in parts of the window, has its nodes already, or keeps them. */
@@ -17,8 +16,8 @@ export class Picture {
   #graph: Graph | null = null;
   #index: Index | null = null;
   /** Items by layer, each with its node while it has one. */
-  #layers: { node: SVGGElement; items: { item: Item; node: SVGElement | null }[] }[] = [];
-  #outlines: SVGGElement | null = null;
+  #layers: { node: SVGElement; items: { item: Item; node: SVGElement | null }[] }[] = [];
+  #outlines: SVGElement | null = null;
   /** By id those of states, ways and routes that are in the page. */
   readonly #nodes = new Map<string, SVGElement>();
 
@@ -28,13 +27,13 @@ export class Picture {
   #selected: string | null = null;
 
   constructor(svg: SVGSVGElement) {
-    this.#place = svg.appendChild(document.createElementNS(SVG, "g"));
+    this.#place = svg.appendChild(nodeOf(["g", {}, []]) as SVGGElement);
   }
 
   /** Puts `graph` in place of what was drawn. Its nodes come with the next look. */
   draw(graph: Graph, index: Index): void {
     [this.#graph, this.#index, this.#outlines] = [graph, index, null];
-    this.#layers = layersOf(graph).map((items) => ({ node: document.createElementNS(SVG, "g"), items: items.map((item) => ({ item, node: null })) }));
+    this.#layers = layersOf(graph).map((items) => ({ node: nodeOf(["g", {}, []]), items: items.map((item) => ({ item, node: null })) }));
     this.#place.replaceChildren(...this.#layers.map(({ node }) => node));
     this.#nodes.clear();
     this.#passed = NOTHING_PASSED;
@@ -53,7 +52,7 @@ export class Picture {
       item.top * camera.scale + camera.y < (1 + beyond) * window.height;
     for (const layer of this.#layers) {
       for (const each of layer.items) {
-        if (each.node === null && sees(each.item, NEAR)) layer.node.append((each.node = this.#nodeOf(each.item.shape())));
+        if (each.node === null && sees(each.item, NEAR)) layer.node.append((each.node = this.#shown(nodeOf(each.item.svg))));
         else if (each.node !== null && !sees(each.item, FAR)) each.node = this.#drop(each.node);
       }
     }
@@ -83,16 +82,18 @@ export class Picture {
     for (const id of new Set([...before, ...ids])) this.#dress(id);
   }
 
-  #nodeOf(shape: Shape): SVGElement {
-    const node = document.createElementNS(SVG, shape.tag) as SVGElement;
-    for (const [name, value] of Object.entries(shape.attributes)) node.setAttribute(name, String(value));
-    if (shape.text !== undefined) node.textContent = shape.text;
-    else if (shape.inside) node.append(...shape.inside.map((each) => this.#nodeOf(each)));
-    if (node.id) {
+  /** Gives a part of the drawing, and each way in it, its words and its looks. */
+  #shown(part: SVGElement): SVGElement {
+    for (const node of [part, ...part.querySelectorAll<SVGElement>("[id]")]) {
+      if (!node.id) continue;
       this.#nodes.set(node.id, node);
+      const index = this.#index!;
+      const [state, way, line] = [index.states.get(node.id), index.ways.get(node.id), index.lines.get(node.id)];
+      if (line) node.prepend(nodeOf(hitOf(index.boxes[line.box]!, line.y)));
+      if (state || way) node.prepend(nodeOf(["title", {}, state ? stateWords(state) : wayWords(way!)]));
       this.#dress(node.id);
     }
-    return node;
+    return part;
   }
 
   #drop(node: SVGElement): null {
@@ -123,7 +124,7 @@ export class Picture {
     node.querySelector(".visits")?.remove();
     if (visits < 2) return;
     const box = this.#index!.boxes[line.box]!;
-    node.append(this.#nodeOf({ tag: "text", attributes: { class: "visits", x: box.x + box.width / 2 + 4, y: line.y + 4 }, text: `×${visits}` }));
+    node.append(nodeOf(["text", { class: "visits", x: box.x + box.width / 2 + 4, y: line.y + 4 }, `×${visits}`]));
   }
 
   #routesOf(passed: Passed): Set<string> {
@@ -138,9 +139,8 @@ export class Picture {
   #showOutlines(): void {
     if (this.#graph === null || this.#outlines?.isConnected) return;
     if (this.#outlines === null) {
-      this.#outlines = document.createElementNS(SVG, "g");
-      this.#outlines.setAttribute("class", "outlines");
-      this.#outlines.append(...outlinesOf(this.#graph).map((shape) => this.#nodeOf(shape)), this.#nodeOf({ tag: "path", attributes: { class: "lit" } }));
+      const paths = [...outlinesOf(this.#graph), ["lit", ""] as const];
+      this.#outlines = nodeOf(["g", { class: "outlines" }, paths.map(([name, d]) => ["path", { class: name, d }, []])]);
     }
     this.#lightOutlines();
     for (const { items } of this.#layers) for (const each of items) if (each.node !== null) each.node = this.#drop(each.node);

@@ -86,7 +86,7 @@ export async function register(): Promise<void> {
   registering.value = true;
   forgetFolds();
   const options = graphOptions.peek();
-  const outcome = await send(written({ response_format: spec, graph: options }), options);
+  const outcome = await send(written({ response_format: spec, graph: { ...options, drawn: true } }), options);
   inFlight = false;
   if (changedMeanwhile || spec !== schemaSpec.peek()) {
     changedMeanwhile = false;
@@ -109,7 +109,7 @@ interface Untold {
   error: { message: string };
 }
 
-const EMPTY: Graph = { whole: true, width: 1, height: 1, forced_share: 0, states: [], ways: [], boxes: [], routes: [] };
+const EMPTY: Graph = { whole: true, width: 1, height: 1, forced_share: 0, states: [], ways: [], boxes: [], routes: [], dot: "" };
 
 async function send(body: string, options: GraphOptions): Promise<Registered | ServerError> {
   try {

@@ -4,7 +4,7 @@ import { effect, signal, useSignalEffect } from "@preact/signals";
 
 import { nameOf, schema } from "../state";
 import { plural } from "../ui/number";
-import { dotText, svgText } from "./export";
+import { svgText } from "./export";
 import { drawWith, FEW_STATES, graphOptions, registered } from "./register";
 import { matchesOf } from "./search";
 import { canvas, select, turn } from "./shown";
@@ -122,11 +122,11 @@ export function Unfolded() {
 }
 
 function saveSvg(): void {
-  save("svg", "image/svg+xml", svgText(registered.value!.graph, title(), pictureStyle()));
+  save("svg", "image/svg+xml", svgText(registered.value!.graph, title()));
 }
 
 function saveDot(): void {
-  save("dot", "text/vnd.graphviz", dotText(registered.value!.graph, title()));
+  save("dot", "text/vnd.graphviz", registered.value!.graph.dot);
 }
 
 function title(): string {
@@ -137,14 +137,4 @@ function save(ending: string, type: string, text: string): void {
   const address = URL.createObjectURL(new Blob([text], { type }));
   Object.assign(document.createElement("a"), { href: address, download: `${title()}.${ending}` }).click();
   setTimeout(() => URL.revokeObjectURL(address), 10_000);
-}
-
-/** The rules of the page's style sheet that the drawing has, with the colours that are on screen. */
-function pictureStyle(): string {
-  const colours = getComputedStyle(document.documentElement);
-  return [...document.styleSheets]
-    .flatMap((sheet) => [...sheet.cssRules])
-    .filter((rule) => rule instanceof CSSStyleRule && rule.selectorText.startsWith(".picture"))
-    .map((rule) => rule.cssText.replace(/var\((--[\w-]+)\)/g, (_, name: string) => colours.getPropertyValue(name).trim()))
-    .join("\n");
 }

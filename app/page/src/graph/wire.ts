@@ -2,6 +2,9 @@
 
 export type Kind = "start" | "byte" | "class" | "text" | "rule" | "fold";
 
+/** An SVG element: its tag, its attributes, and its text or the elements in it. */
+export type Element = [tag: string, attributes: Record<string, string | number>, inside: string | Element[]];
+
 /** A branch point: more than one way leads on, or the answer may end. Its centre, in pixels. */
 export interface State {
   id: string;
@@ -13,6 +16,7 @@ export interface State {
   repeats: string;
   rule: number | null;
   pointer: string | null;
+  svg: Element;
 }
 
 /** A choice, and the leap after it. */
@@ -40,6 +44,7 @@ export interface Box {
   ways: string[];
   /** Ways that have no line. */
   more: number;
+  svg: Element;
 }
 
 export interface Route {
@@ -49,6 +54,7 @@ export interface Route {
   points: [number, number][];
   /** It leads up, to what came before. */
   back: boolean;
+  svg: Element;
 }
 
 export interface Graph {
@@ -61,6 +67,8 @@ export interface Graph {
   ways: Way[];
   boxes: Box[];
   routes: Route[];
+  /** Text for Graphviz. */
+  dot: string;
 }
 
 export type Fate = "enforced" | "annotation" | "not enforced" | "no effect" | "refused";
