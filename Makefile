@@ -54,9 +54,9 @@ clients: $(TEST)  ## real client libraries against servers of the demo models; d
 	@$(BIN)/python -m tests.clients.run $(CLIENTS)
 
 page:  ## build the page of the server from its sources (Node and npm); docs/page.md
-	npm ci --no-audit --no-fund --loglevel=error --ignore-scripts --prefix app/page
-	npm run --silent --prefix app/page check
-	npm run --silent --prefix app/page build
+	npm ci --no-audit --no-fund --loglevel=error --ignore-scripts --prefix page
+	npm run --silent --prefix page check
+	npm run --silent --prefix page build
 
 # Part of make test where a browser is installed.
 BROWSERS := chromium chromium-browser google-chrome

@@ -1,4 +1,4 @@
-// Builds src/ into static/, whose files are committed and served as they are. The same sources give
+// Builds src/ into ../app/page/static/, whose files are committed and served as they are. The same sources give
 // the same bytes: names carry hashes of what is in them, and nothing of this machine gets in.
 import { createHash } from "node:crypto";
 import { cpSync, mkdirSync, readFileSync, readdirSync, rmSync, statSync, writeFileSync } from "node:fs";
@@ -7,7 +7,7 @@ import { fileURLToPath } from "node:url";
 import { build } from "esbuild";
 
 const HERE = dirname(fileURLToPath(import.meta.url));
-const OUT = process.argv[2] ?? join(HERE, "static");
+const OUT = process.argv[2] ?? join(HERE, "../app/page/static");
 
 rmSync(OUT, { recursive: true, force: true });
 mkdirSync(join(OUT, "docs"), { recursive: true });
