@@ -25,7 +25,7 @@ test-all: $(TEST)  ## the same with the wide tests, which tests/wide.py lists
 	@$(TESTED) test-all $(SPREAD) -m 'wide or not wide'
 
 WIDE ?= tests
-wide: $(TEST)  ## the wide tests alone; WIDE="tests/loadtest tests/tools" for those of some folders
+wide: $(TEST)  ## the wide tests alone; WIDE="tests/loadtest tests/tools/bench" for those of some folders
 	@$(TESTED) wide $(SPREAD) -m wide $(WIDE)
 
 HOURS ?= 1

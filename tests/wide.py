@@ -14,10 +14,9 @@ import pytest
 
 INSTRUMENTS = (
     # They measure the server, and have tests of their parts that stay.
-    r"loadtest/test_(costs|demo_server|gpu_estimate|graph_fit|hybrid_costs|images|peers"
-    r"|quantized_costs)\.py::",
-    r"loadtest/test_gpu_report\.py::test_(every_part|numba_that|any_tokenizer)",
-    r"k8s/test_autoscaling\.py::",
+    r"loadtest/test_(demo_server|peers)\.py::",
+    r"tools/bench/test_(costs|gpu_estimate|graph_fit|hybrid_costs|images|quantized_costs)\.py::",
+    r"tools/bench/test_gpu_report\.py::test_(every_part|numba_that|any_tokenizer)",
     r"tools/demo_model/test_main\.py::",
     r"tools/demo_model/test_model\.py::test_it_fills_in_the_parameters",
     # The files beside the tests are those that their README names.

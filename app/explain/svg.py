@@ -65,10 +65,13 @@ _LEGEND = (
 )
 
 
+Attributes = dict[str, str | float]
+
+
 @dataclass(frozen=True, slots=True)
 class Element:
     tag: str
-    attributes: dict[str, str | float]
+    attributes: Attributes
     inside: str | Sequence[Element] = ()
 
     def json(self) -> list[Any]:
@@ -111,14 +114,14 @@ def draw(drawing: Drawing, title: str) -> str:
     head: list[Element] = [_text(_MARGIN, 26, title, "heading")]
     x = _MARGIN
     for kind, name in _LEGEND:
-        box: dict[str, str | float] = {"x": _round(x), "y": 40, "width": 14, "height": 14, "rx": 3}
-        head += [Element("rect", {"class": f"run {kind}"} | box), _text(x + 19, 51, name)]
+        box: Attributes = {"x": _round(x), "y": 40, "width": 14, "height": 14, "rx": 3}
+        head += [Element("rect", {"class": f"run {kind}", **box}), _text(x + 19, 51, name)]
         x += 34 + len(name) * ADVANCE
     wide = max(drawing.width + 2 * _MARGIN, x, 2 * _MARGIN + len(title) * ADVANCE * 14 / 12)
     width, height = round(wide), round(drawing.height + _TOP + 2 * _MARGIN)
     place = f"translate({(wide - drawing.width) / 2:.0f} {_TOP + _MARGIN / 2:.0f})"
     parts = [*routes_of(drawing), *boxes_of(drawing), *states_of(drawing)]
-    root: dict[str, str | float] = {
+    root: Attributes = {
         "xmlns": "http://www.w3.org/2000/svg",
         "width": width,
         "height": height,
@@ -141,7 +144,7 @@ def draw(drawing: Drawing, title: str) -> str:
 
 def _state(state: State, number: int, accepting: bool) -> Element:
     place = state.place
-    circle: dict[str, str | float] = {"cx": place.x, "cy": place.y}
+    circle: Attributes = {"cx": place.x, "cy": place.y}
     inside = [Element("circle", {"class": "rim", **circle, "r": RADIUS - 2})]
     if accepting:
         inside.append(Element("circle", {"class": "dot", **circle, "r": RADIUS - 6}))
@@ -154,8 +157,8 @@ def _state(state: State, number: int, accepting: bool) -> Element:
 
 def _box(drawing: Drawing, box: Box) -> Element:
     left, top = box.place.x - box.width / 2, box.place.y - box.height / 2
-    size: dict[str, str | float] = {"width": _round(box.width), "height": _round(box.height)}
-    at: dict[str, str | float] = {"x": _round(left), "y": _round(top), "rx": 6}
+    size: Attributes = {"width": _round(box.width), "height": _round(box.height)}
+    at: Attributes = {"x": _round(left), "y": _round(top), "rx": 6}
     inside = [Element("rect", {"class": "frame", **at, **size})]
     y = top + 4
     for number in box.ways:
@@ -176,8 +179,8 @@ def _runs(x: float, y: float, runs: Sequence[tuple[str, str]]) -> list[Element]:
     parts = []
     for text, kind in runs:
         wide = len(text) * ADVANCE + 4
-        at: dict[str, str | float] = {"x": _round(x), "y": _round(y + 2)}
-        size: dict[str, str | float] = {"width": _round(wide), "height": _RUN, "rx": 3}
+        at: Attributes = {"x": _round(x), "y": _round(y + 2)}
+        size: Attributes = {"width": _round(wide), "height": _RUN, "rx": 3}
         parts += [
             Element("rect", {"class": f"run {kind}", **at, **size}),
             _text(x + 2, y + 14, text),
@@ -206,8 +209,8 @@ def _route(route: Route, number: int) -> Element:
 
 
 def _text(x: float, y: float, text: str, name: str = "") -> Element:
-    told: dict[str, str | float] = {"class": name} if name else {}
-    at: dict[str, str | float] = {"x": _round(x), "y": _round(y)}
+    told: Attributes = {"class": name} if name else {}
+    at: Attributes = {"x": _round(x), "y": _round(y)}
     return Element("text", told | at, _NO_XML.sub("\ufffd", text))
 
 
