@@ -159,7 +159,7 @@ def with_elements(picture: dict[str, Any], drawing: Drawing) -> dict[str, Any]:
     drawn = {"routes": routes_of, "boxes": boxes_of, "states": states_of}
     return picture | {
         name: [
-            part | {"svg": element.json()}
+            part | {"svg": element}
             for part, element in zip(picture[name], elements(drawing), strict=True)
         ]
         for name, elements in drawn.items()
