@@ -25,7 +25,7 @@ test-all: $(TEST)  ## the same with the wide tests, which tests/wide.py lists
 	@$(TESTED) test-all $(SPREAD) -m 'wide or not wide'
 
 WIDE ?= tests
-wide: $(TEST)  ## the wide tests alone; WIDE="tests/loadtest tests/tools" for those of some folders
+wide: $(TEST)  ## the wide tests alone; WIDE="tests/loadtest tests/tools/bench" for those of some folders
 	@$(TESTED) wide $(SPREAD) -m wide $(WIDE)
 
 HOURS ?= 1
@@ -54,9 +54,9 @@ clients: $(TEST)  ## real client libraries against servers of the demo models; d
 	@$(BIN)/python -m tests.clients.run $(CLIENTS)
 
 page:  ## build the page of the server from its sources (Node and npm); docs/page.md
-	npm ci --no-audit --no-fund --loglevel=error --ignore-scripts --prefix app/page
-	npm run --silent --prefix app/page check
-	npm run --silent --prefix app/page build
+	npm ci --no-audit --no-fund --loglevel=error --ignore-scripts --prefix page
+	npm run --silent --prefix page check
+	npm run --silent --prefix page build
 
 # Part of make test where a browser is installed.
 BROWSERS := chromium chromium-browser google-chrome

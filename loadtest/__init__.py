@@ -1,1 +1,1 @@
-"""Measurements against a running server; timings live here and never in a test."""
+"""Measurements of a running server. Timings live here and in ``tools.bench``, never in a test."""

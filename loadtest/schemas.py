@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import count
+from pathlib import Path
 from typing import Any
+
+from tools import datasets
 
 
 def strict_object(properties: Mapping[str, Any]) -> dict[str, Any]:
@@ -50,3 +54,12 @@ def distinct(schema: Mapping[str, Any], suffix: str) -> dict[str, Any]:
         "properties": {**dict(others), last + suffix: value},
         "required": [last + suffix if name == last else name for name in schema["required"]],
     }
+
+
+def distinct_schemas(path: Path) -> Iterator[Any]:
+    """Without end: every schema of the file, then every one with other names, and so on."""
+    schemas = [case["schema"] for case in datasets.maskbench(path)]
+    for variant in count():
+        for number, schema in enumerate(schemas):
+            # Equal schemas occur in the file; their variants are to be distinct as well.
+            yield renamed(schema, f" {number}.{variant}")

@@ -45,9 +45,9 @@ LIBRARIES: Mapping[str, bool] = {
 IMPORTED_BY: Mapping[str, Sequence[str]] = {
     "outlines": ["constraint/test_python_types.py"],
     "triton": [
-        "loadtest/test_gpu_estimate.py",
-        "loadtest/test_gpu_report.py",
-        "loadtest/test_graph_fit.py",
+        "tools/bench/test_gpu_estimate.py",
+        "tools/bench/test_gpu_report.py",
+        "tools/bench/test_graph_fit.py",
         "model/cuda/test_attention.py",
         "model/cuda/test_compilations.py",
         "model/cuda/test_elementwise.py",

@@ -19,6 +19,8 @@ class GraphOptions:
     open: tuple[str, ...] = ()
     """JSON Pointers of values whose inside is drawn, however large."""
     max_states: int = 400
+    drawn: bool = False
+    """Whether the picture also has its SVG elements and text for Graphviz."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,13 +6,18 @@ import json
 import re
 from collections import OrderedDict
 from collections.abc import Hashable, Iterable
+from dataclasses import replace
 from typing import Any
 
 from app.constraint.limits import Limits
+from app.core.constraint import ConstraintSpec
 from app.core.errors import InvalidRequest
 from app.core.graphs import GraphSpec, WalkSpec
+from app.core.specs import JsonSchema
+from app.explain.dot import dot_text
 from app.explain.drawing import Drawing, drawing_of
 from app.explain.folding import folded_graph
+from app.explain.svg import boxes_of, routes_of, states_of
 from app.explain.walk import Resume, Walker
 
 _STATE = re.compile(r"[0-9]{1,7}\.[0-9]{1,7}\.[0-9]{1,7}")
@@ -30,7 +35,19 @@ def draw_graph(asked: GraphSpec, limits: Limits | None = None) -> bytes:
     Raises ``ConstraintError``. Cost: a compilation and a layout; not for a thread that others wait
     for.
     """
-    return _json(picture_of(drawing_of(_explored(asked, limits).graph)))
+    drawing = drawing_of(_explored(asked, limits).graph)
+    picture = picture_of(drawing)
+    if asked.options.drawn:
+        picture = with_elements(picture, drawing)
+        picture["dot"] = dot_text(drawing, _title(asked.spec))
+    return _json(picture)
+
+
+def _title(spec: ConstraintSpec) -> str:
+    """The title of a schema, "answer" where there is none."""
+    schema = spec.schema if isinstance(spec, JsonSchema) else None
+    title = schema.get("title") if isinstance(schema, dict) else None
+    return title if isinstance(title, str) and title else "answer"
 
 
 def walk_graph(asked: WalkSpec, limits: Limits | None = None) -> bytes:
@@ -84,7 +101,8 @@ _explored_lately: OrderedDict[Hashable, _Explored] = OrderedDict()
 
 
 def _explored(asked: GraphSpec, limits: Limits | None) -> _Explored:
-    key = type(asked.spec), asked.spec.cache_key(), asked.options, limits
+    options = replace(asked.options, drawn=False)  # walks are over the same graph
+    key = type(asked.spec), asked.spec.cache_key(), options, limits
     known = _explored_lately.pop(key, None)
     if known is None or known.size > _MOST_EXPRESSIONS:
         known = _Explored(asked, limits)
@@ -133,6 +151,18 @@ def picture_of(drawing: Drawing) -> dict[str, Any]:
             }
             for route in drawing.routes
         ],
+    }
+
+
+def with_elements(picture: dict[str, Any], drawing: Drawing) -> dict[str, Any]:
+    """``picture`` with the SVG element of each route, box and state beside its places."""
+    drawn = {"routes": routes_of, "boxes": boxes_of, "states": states_of}
+    return picture | {
+        name: [
+            part | {"svg": element}
+            for part, element in zip(picture[name], elements(drawing), strict=True)
+        ]
+        for name, elements in drawn.items()
     }
 
 

@@ -1,32 +1,58 @@
-"""The graph as a picture: circles are branch points, boxes are the ways from one to the next.
+"""The graph as SVG elements: circles are branch points, boxes are the ways from one to the next.
 
-A box has a line for each way: what is decided, then the leap, which costs no step of the model.
-Plain SVG 1.1 with text in the reader's own monospace font; equal graphs give equal files.
+A box has a line for each way: the choice, then the leap, which costs no step of the model. The
+command line writes the elements as a file, the page of the server puts them into its own drawing;
+both colour them by their classes. Plain SVG 1.1; equal graphs give equal elements.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Sequence
 from itertools import pairwise
+from typing import Any
 from xml.sax.saxutils import escape, quoteattr
 
-from app.explain.drawing import ADVANCE, HEAD, LINE, RADIUS, Box, Drawing, Route, more_text
+from app.explain.drawing import (
+    ADVANCE,
+    HEAD,
+    LINE,
+    RADIUS,
+    Box,
+    Drawing,
+    Route,
+    State,
+    more_text,
+)
 
-_FONT = "'DejaVu Sans Mono', ui-monospace, Menlo, Consolas, monospace"
-_SIZE = 12
 _MARGIN = 24.0
 _TOP = 74.0
 """Height of the title and the legend."""
+_NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+"""What XML 1.0 (section 2.2) has no characters for."""
 
-_FILLS = {
-    "start": "#ffffff",
-    "byte": "#ffd9a8",
-    "class": "#ffd9a8",
-    "text": "#cfe3ff",
-    "rule": "#e5d4f7",
-    "fold": "#f3d9e6",
-    "leap": "#cdeccd",
-}
+_STYLE = """
+svg { font: 12px 'DejaVu Sans Mono', ui-monospace, Menlo, Consolas, monospace; }
+text { fill: #222222; white-space: pre; }
+.paper { fill: #fafafa; }
+.heading { font-size: 14px; }
+.frame { fill: #ffffff; stroke: #999999; }
+.byte, .class { fill: #ffd9a8; }
+.text { fill: #cfe3ff; }
+.rule { fill: #e5d4f7; }
+.fold { fill: #f3d9e6; }
+.leap { fill: #cdeccd; }
+.start { fill: #ffffff; }
+.rim { fill: #ffffff; stroke: #444444; stroke-width: 1.4px; }
+.dot { fill: #444444; }
+.number { font-size: 10px; text-anchor: middle; }
+.note { fill: #555555; }
+.cut { fill: #777777; text-anchor: middle; }
+.line { fill: none; stroke: #666666; stroke-width: 1.2px; }
+.head { fill: #666666; }
+.back .line { stroke: #b0563b; }
+.back .head { fill: #b0563b; }
+"""
 _LEGEND = (
     ("byte", "decided byte"),
     ("text", "free text, number"),
@@ -36,110 +62,125 @@ _LEGEND = (
 )
 
 
-def draw(drawing: Drawing, title: str) -> str:
-    """An SVG document. States and ways are elements with an id: ``s0``, ``w0`` and so on."""
-    parts = list(map(_route, drawing.routes))
-    parts += [_state(drawing, number) for number in range(len(drawing.states))]
-    parts += [_box(drawing, box) for box in drawing.boxes]
-    return _document(title, parts, drawing.width, drawing.height)
+Element = list[Any]
+"""``[tag, attributes, text]`` or ``[tag, attributes, [element, ...]]``, as the JSON has it."""
 
 
-def _state(drawing: Drawing, number: int) -> str:
-    state = drawing.states[number]
-    place = state.place
-    circle = f'<circle cx="{place.x}" cy="{place.y}" r='
-    text = circle + f'"{RADIUS - 2}" fill="#ffffff" stroke="#444444" stroke-width="1.4"/>'
-    if drawing.graph.nodes[number].accepting:
-        text += circle + f'"{RADIUS - 6}" fill="#444444"/>'
-    else:
-        text += _text(place.x, place.y + 3.5, str(number), anchor="middle", size=10)
-    if state.note:
-        text += _text(place.x + RADIUS + 3, place.y + 4, state.note, fill="#555555")
-    return f'<g id="s{number}">{text}</g>'
+def routes_of(drawing: Drawing) -> list[Element]:
+    """By route its line and arrow's head; ids ``r0``, ``r1`` and so on."""
+    return [_route(route, number) for number, route in enumerate(drawing.routes)]
 
 
-def _box(drawing: Drawing, box: Box) -> str:
-    left, top = box.place.x - box.width / 2, box.place.y - box.height / 2
-    parts = [
-        f'<rect x="{left:.1f}" y="{top:.1f}" width="{box.width:.1f}" height="{box.height:.1f}" '
-        'rx="6" fill="#ffffff" stroke="#999999"/>'
+def boxes_of(drawing: Drawing) -> list[Element]:
+    """By box its frame and lines. A way that has a line is a group with its id: ``w0`` ..."""
+    return [_box(drawing, box) for box in drawing.boxes]
+
+
+def states_of(drawing: Drawing) -> list[Element]:
+    """By state its circle and note; ids ``s0``, ``s1`` and so on."""
+    nodes = drawing.graph.nodes
+    return [
+        _state(state, number, nodes[number].accepting)
+        for number, state in enumerate(drawing.states)
     ]
+
+
+def draw(drawing: Drawing, title: str) -> str:
+    """An SVG document, with a title and a legend."""
+    head = [_text(_MARGIN, 26, title, "heading")]
+    x = _MARGIN
+    for kind, name in _LEGEND:
+        head += [_rect(f"run {kind}", x, 40, 14, 14, 3), _text(x + 19, 51, name)]
+        x += 34 + len(name) * ADVANCE
+    wide = max(drawing.width + 2 * _MARGIN, x, 2 * _MARGIN + len(title) * ADVANCE * 14 / 12)
+    width, height = round(wide), round(drawing.height + _TOP + 2 * _MARGIN)
+    place = f"translate({(wide - drawing.width) / 2:.0f} {_TOP + _MARGIN / 2:.0f})"
+    root = {
+        "xmlns": "http://www.w3.org/2000/svg",
+        "width": width,
+        "height": height,
+        "viewBox": f"0 0 {width} {height}",
+        "xml:space": "preserve",
+    }
+    inside = [
+        ["title", {}, _NO_XML.sub("\ufffd", title)],
+        ["style", {}, _STYLE],
+        ["rect", {"class": "paper", "width": width, "height": height}, []],
+        *head,
+        ["g", {"transform": place}, routes_of(drawing) + boxes_of(drawing) + states_of(drawing)],
+    ]
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n{_xml(["svg", root, inside])}\n'
+
+
+def _xml(element: Element) -> str:
+    tag, attributes, inside = element
+    told = "".join([f" {name}={quoteattr(str(value))}" for name, value in attributes.items()])
+    text = escape(inside) if isinstance(inside, str) else "".join(map(_xml, inside))
+    whole = f"<{tag}{told}>{text}</{tag}>" if text else f"<{tag}{told}/>"
+    return whole + "\n" if tag == "g" else whole
+
+
+def _state(state: State, number: int, accepting: bool) -> Element:
+    x, y = state.place.x, state.place.y
+    inside = [["circle", {"class": "rim", "cx": x, "cy": y, "r": RADIUS - 2}, []]]
+    if accepting:
+        inside.append(["circle", {"class": "dot", "cx": x, "cy": y, "r": RADIUS - 6}, []])
+    else:
+        inside.append(_text(x, y + 3.5, str(number), "number"))
+    if state.note:
+        inside.append(_text(x + RADIUS + 3, y + 4, state.note, "note"))
+    return ["g", {"id": f"s{number}", "class": "state"}, inside]
+
+
+def _box(drawing: Drawing, box: Box) -> Element:
+    left, top = box.place.x - box.width / 2, box.place.y - box.height / 2
+    inside = [_rect("frame", left, top, box.width, box.height, 6)]
     y = top + 4
     for number in box.ways:
-        line = _line(left + 5, y, drawing.ways[number].runs)
-        parts.append(f'<g id="w{number}">{line}</g>')
+        way = drawing.ways[number]
+        name = "way folded" if way.edge.kind == "fold" else "way"
+        inside.append(["g", {"id": f"w{number}", "class": name}, _line(left + 5, y, way.runs)])
         y += LINE
     if box.more:
-        parts.append(_line(left + 5, y, [(more_text(box.more), "start")]))
+        inside.append(_text(left + 7, y + 14, more_text(box.more), "more"))
     if box.target is None:
-        below = top + box.height + 14
-        parts.append(_text(box.place.x, below, "more, not drawn", anchor="middle", fill="#777777"))
-    return "".join(parts)
+        inside.append(_text(box.place.x, top + box.height + 14, "more, not drawn", "cut"))
+    return ["g", {"class": "box"}, inside]
 
 
-def _line(x: float, y: float, runs: Sequence[tuple[str, str]]) -> str:
+def _line(x: float, y: float, runs: Sequence[tuple[str, str]]) -> list[Element]:
+    """The line of a way whose top is ``y``: a rectangle and a text for each run."""
     parts = []
     for text, kind in runs:
         wide = len(text) * ADVANCE + 4
-        parts.append(
-            f'<rect x="{x:.1f}" y="{y + 2:.1f}" width="{wide:.1f}" height="{LINE - 4:.1f}" '
-            f'rx="3" fill="{_FILLS[kind]}"/>'
-        )
-        parts.append(_text(x + 2, y + 14, text))
+        parts += [_rect(f"run {kind}", x, y + 2, wide, LINE - 4, 3), _text(x + 2, y + 14, text)]
         x += wide + 2
-    return "".join(parts)
+    return parts
 
 
-def _route(route: Route) -> str:
+def _route(route: Route, number: int) -> Element:
     """A smooth line through the points, with an arrow's head behind the last one."""
-    points, last = route.points, route.points[-1]
-    path = f"M{points[0].x:.1f} {points[0].y:.1f}"
-    for a, b in pairwise(points):
-        middle = (a.y + b.y) / 2
-        path += f" C{a.x:.1f} {middle:.1f} {b.x:.1f} {middle:.1f} {b.x:.1f} {b.y:.1f}"
-    tip = last.y + (-HEAD if route.back else HEAD)
-    head = f"M{last.x - 4:.1f} {last.y:.1f} L{last.x + 4:.1f} {last.y:.1f} L{last.x:.1f} {tip:.1f}Z"
-    colour = "#b0563b" if route.back else "#666666"
-    return (
-        f'<path d="{path}" fill="none" stroke="{colour}" stroke-width="1.2"/>'
-        f'<path d="{head}" fill="{colour}"/>'
-    )
+    points = [(_round(each.x), _round(each.y)) for each in route.points]
+    path = f"M{points[0][0]} {points[0][1]}"
+    for (a, b), (x, y) in pairwise(points):
+        middle = _round((b + y) / 2)
+        path += f" C{a} {middle} {x} {middle} {x} {y}"
+    x, y = points[-1]
+    head = f"M{_round(x - 4)} {y} h8 L{x} {_round(y + (-HEAD if route.back else HEAD))}Z"
+    name = "route back" if route.back else "route"
+    parts = [["path", {"class": "line", "d": path}, []], ["path", {"class": "head", "d": head}, []]]
+    return ["g", {"id": f"r{number}", "class": name}, parts]
 
 
-def _text(
-    x: float,
-    y: float,
-    text: str,
-    *,
-    anchor: str = "start",
-    fill: str = "#222222",
-    size: int = _SIZE,
-) -> str:
-    return (
-        f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" text-anchor="{anchor}" '
-        f'fill="{fill}" xml:space="preserve">{escape(text)}</text>'
-    )
+def _rect(name: str, x: float, y: float, width: float, height: float, rx: int) -> Element:
+    size = {"width": _round(width), "height": _round(height), "rx": rx}
+    return ["rect", {"class": name, "x": _round(x), "y": _round(y), **size}, []]
 
 
-def _document(title: str, parts: Iterable[str], inner: float, height: float) -> str:
-    head = [_text(_MARGIN, 26, title, size=14)]
-    x = _MARGIN
-    for kind, name in _LEGEND:
-        head.append(
-            f'<rect x="{x:.1f}" y="40" width="14" height="14" rx="3" fill="{_FILLS[kind]}"/>'
-        )
-        head.append(_text(x + 19, 51, name))
-        x += 34 + len(name) * ADVANCE
-    width = max(inner + 2 * _MARGIN, x, 2 * _MARGIN + len(title) * ADVANCE * 14 / _SIZE)
-    height += _TOP + 2 * _MARGIN
-    left, top = (width - inner) / 2, _TOP + _MARGIN / 2
-    body = "\n".join(parts)
-    return (
-        '<?xml version="1.0" encoding="UTF-8"?>\n'
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}" '
-        f'viewBox="0 0 {width:.0f} {height:.0f}" font-family={quoteattr(_FONT)}>\n'
-        f"<title>{escape(title)}</title>\n"
-        f'<rect width="{width:.0f}" height="{height:.0f}" fill="#fafafa"/>\n'
-        + "\n".join(head)
-        + f'\n<g transform="translate({left:.0f} {top:.0f})">\n{body}\n</g>\n</svg>\n'
-    )
+def _text(x: float, y: float, text: str, name: str = "") -> Element:
+    told = {"class": name} if name else {}
+    return ["text", {**told, "x": _round(x), "y": _round(y)}, _NO_XML.sub("\ufffd", text)]
+
+
+def _round(value: float) -> float:
+    return round(value, 1)

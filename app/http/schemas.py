@@ -49,10 +49,12 @@ class GraphFields(Wire):
     )
     """JSON Pointers of values whose inside is drawn, however large."""
     max_states: Annotated[int, Field(ge=2, le=MOST_STATES)] = 400
+    drawn: bool = False
+    """Whether routes, boxes and states have their SVG elements, and the graph its DOT text."""
 
     @property
     def options(self) -> GraphOptions:
-        return GraphOptions(tuple(sorted(set(self.open))), self.max_states)
+        return GraphOptions(tuple(sorted(set(self.open))), self.max_states, self.drawn)
 
 
 class SchemaRequest(
@@ -113,7 +115,13 @@ class WalkObject(Shape):
     """To go on from."""
 
 
-class GraphState(Shape):
+class Drawn(Shape):
+    svg: tuple[str, dict[str, str | float], Any] | None = None
+    """Where ``drawn`` was asked for, the SVG element: its tag, its attributes, and its text or the
+    list of elements in it, of the same form."""
+
+
+class GraphState(Drawn):
     """A circle: a state in which more than one way leads on, or the answer may end."""
 
     id: str
@@ -148,7 +156,7 @@ class GraphWay(Shape):
     """Of a fold: the pointer that opens it."""
 
 
-class GraphBox(Shape):
+class GraphBox(Drawn):
     """A box with a line for each way from one state to another; ``x`` and ``y`` are its centre."""
 
     x: float
@@ -162,7 +170,7 @@ class GraphBox(Shape):
     """Ways that have no line."""
 
 
-class GraphRoute(Shape):
+class GraphRoute(Drawn):
     """A line between a state and a box, from rim to rim."""
 
     box: int
@@ -186,6 +194,8 @@ class GraphObject(Shape):
     ways: list[GraphWay]
     boxes: list[GraphBox]
     routes: list[GraphRoute]
+    dot: str | None = None
+    """Where ``drawn`` was asked for, the graph in Graphviz' language."""
 
 
 class Problem(Shape):

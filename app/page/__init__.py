@@ -1,6 +1,6 @@
-"""The page that the server shows at ``/``: its sources, and the files they are built into.
+"""The page that the server shows at ``/``: files as they are served, built from ``page/``.
 
-`STATIC_PATH` is a folder of files as they are served. How they are made is in docs/page.md.
+Their sources and how they are built: docs/page.md.
 """
 
 from pathlib import Path

@@ -1,8 +1,7 @@
 """Do what goes wrong in operation to a real server, and report what was measured.
 
 ``python -m loadtest.faults`` runs every fault but the soak; ``python -m loadtest.faults soak``
-takes half an hour: a server under mixed requests (``python -m loadtest.soak`` is about the cache of
-schemas alone). Exit status: 0 if everything held. Only servers of its own are attacked, on
+takes half an hour. Exit status: 0 if everything held. Only servers of its own are attacked, on
 127.0.0.1.
 """
 
@@ -39,7 +38,7 @@ from loadtest.faults import (
     slow_clients,
     soak,
 )
-from loadtest.faults.report import COLUMNS, Report, fault_table, write_json
+from loadtest.faults.findings import COLUMNS, Report, fault_table, write_json
 from loadtest.faults.setting import Setting
 from loadtest.tables import heading
 

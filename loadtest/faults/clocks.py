@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from loadtest.faults.client import BrokenAnswerError, ask, chat, json_schema
-from loadtest.faults.report import Report
+from loadtest.faults.findings import Report
 from loadtest.faults.setting import SERVE, Setting
 from loadtest.faults.watch import bystanders, metric, resident, settle
 

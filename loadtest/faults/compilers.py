@@ -10,7 +10,7 @@ import time
 from typing import Any
 
 from loadtest.faults.client import ask, chat, json_schema, send
-from loadtest.faults.report import Report
+from loadtest.faults.findings import Report
 from loadtest.faults.setting import Setting
 from loadtest.faults.watch import bystanders, compile_workers, metric, processor_seconds, until
 from loadtest.schemas import strict_object

@@ -15,7 +15,7 @@ from loadtest.faults.client import (
     regex,
     streamed,
 )
-from loadtest.faults.report import Report
+from loadtest.faults.findings import Report
 from loadtest.faults.setting import SERVE, Setting
 from loadtest.faults.watch import bystanders, descriptors, processor_seconds, until
 

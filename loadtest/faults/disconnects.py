@@ -19,7 +19,7 @@ from loadtest.faults.client import (
     regex,
     request,
 )
-from loadtest.faults.report import Report
+from loadtest.faults.findings import Report
 from loadtest.faults.setting import Setting
 from loadtest.faults.watch import MIB, bystanders, metric, resident, settle
 from loadtest.schemas import strict_object

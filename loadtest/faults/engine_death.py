@@ -12,7 +12,7 @@ from collections import Counter
 from typing import Any
 
 from loadtest.faults.client import BrokenAnswerError, ask, chat, json_schema, regex, send
-from loadtest.faults.report import Report
+from loadtest.faults.findings import Report
 from loadtest.faults.setting import Setting
 from loadtest.faults.watch import compile_workers, metric, until
 from loadtest.server import Server

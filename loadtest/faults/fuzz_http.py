@@ -9,8 +9,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from loadtest.faults.client import connect
+from loadtest.faults.findings import Report
 from loadtest.faults.fuzz_cases import Case, case
-from loadtest.faults.report import Report
 from loadtest.faults.setting import Setting
 from loadtest.faults.watch import bystanders, descriptors, resident, settle, until
 

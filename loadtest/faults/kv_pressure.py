@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 from loadtest.faults.client import chat, content, regex, streamed
-from loadtest.faults.report import Report
+from loadtest.faults.findings import Report
 from loadtest.faults.setting import Setting
 from loadtest.faults.watch import metric, settle
 

@@ -9,7 +9,7 @@ import time
 import jsonschema
 
 from loadtest.faults.client import content, send
-from loadtest.faults.report import Report, quantile
+from loadtest.faults.findings import Report, quantile
 from loadtest.faults.setting import Setting
 from loadtest.faults.watch import descriptors, probing, question, resident, settle
 from loadtest.tasks import task

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 from loadtest.faults.client import CHAT, BrokenAnswerError, request
-from loadtest.faults.report import Report, quantile
+from loadtest.faults.findings import Report, quantile
 from loadtest.faults.setting import Setting
 from loadtest.faults.watch import probing, processor_seconds, question, settle
 from loadtest.server import Server

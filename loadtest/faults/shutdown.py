@@ -10,7 +10,7 @@ from collections import Counter
 
 from loadtest.faults.client import CHAT as PATH
 from loadtest.faults.client import BrokenAnswerError, Exchange, chat, connect, regex, request
-from loadtest.faults.report import Report
+from loadtest.faults.findings import Report
 from loadtest.faults.setting import Setting
 from loadtest.faults.watch import until
 

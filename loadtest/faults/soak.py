@@ -1,7 +1,4 @@
-"""Half an hour of everything at once, with the memory of all processes watched.
-
-A whole server under mixed requests; ``loadtest.soak`` is about the cache of schemas alone.
-"""
+"""Half an hour of everything at once, with the memory of all processes watched."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from loadtest.faults.client import BrokenAnswerError, ask, chat, json_schema, regex, send
-from loadtest.faults.report import Report
+from loadtest.faults.findings import Report
 from loadtest.faults.setting import Setting
 from loadtest.faults.watch import (
     MIB,
@@ -26,8 +23,7 @@ from loadtest.faults.watch import (
     resident,
     settle,
 )
-from loadtest.schemas import strict_object
-from loadtest.soak import distinct_schemas
+from loadtest.schemas import distinct_schemas, strict_object
 from tools import datasets
 
 CLIENTS = 12

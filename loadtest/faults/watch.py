@@ -15,7 +15,7 @@ from typing import Any
 import jsonschema
 
 from loadtest.faults.client import BrokenAnswerError, ask, chat, content, json_schema, streamed
-from loadtest.faults.report import Report, quantile
+from loadtest.faults.findings import Report, quantile
 from loadtest.server_metrics import metric_value
 from loadtest.tasks import task
 

@@ -159,7 +159,7 @@ def test_the_drawing_moves_by_keys_and_wheel(page: Page) -> None:
 
 def test_the_drawing_is_taken_home_as_svg_and_as_graphviz_text(page: Page, tmp_path: Path) -> None:
     wait_until_drawn(page, "company")
-    ways = drawn(page, ".way")
+    ways, states = drawn(page, ".way"), drawn(page, ".state")
     with page.expect_download() as saved:
         page.get_by_role("button", name="SVG").click()
     assert saved.value.suggested_filename == "Contact.svg"
@@ -172,7 +172,7 @@ def test_the_drawing_is_taken_home_as_svg_and_as_graphviz_text(page: Page, tmp_p
     saved.value.save_as(tmp_path / "graph.dot")
     text = (tmp_path / "graph.dot").read_text()
     assert text.startswith('digraph "Contact" {')
-    assert set(re.findall(r'id="(w\d+)"', text)) == ways
+    assert set(re.findall(r'^  (s\d+) \[label="\d+"', text, re.MULTILINE)) == states
 
 
 def test_explain_leads_from_each_keyword_to_its_place(page: Page) -> None:

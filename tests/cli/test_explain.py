@@ -275,7 +275,8 @@ def test_states_and_ways_of_the_picture_have_the_ids_of_the_json() -> None:
     ids = {element.get("id") for element in picture.iter()} - {None}
     told = picture_of(drawing)
     shown = {way for box in told["boxes"] for way in box["ways"]}
-    assert ids == {state["id"] for state in told["states"]} | shown
+    routes = {f"r{number}" for number in range(len(told["routes"]))}
+    assert ids == {state["id"] for state in told["states"]} | shown | routes
     assert shown == {way["id"] for way in told["ways"]}
 
 

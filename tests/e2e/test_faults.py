@@ -14,8 +14,8 @@ import pytest
 from loadtest.faults import engine_death, fuzz_http
 from loadtest.faults.client import ask, chat, content, json_schema, regex
 from loadtest.faults.disconnects import leave
+from loadtest.faults.findings import Report
 from loadtest.faults.kv_pressure import TOKEN_BYTES
-from loadtest.faults.report import Report
 from loadtest.faults.setting import Setting
 from loadtest.faults.watch import compile_workers, metric, settle
 from loadtest.server import Server

@@ -350,11 +350,12 @@ async def test_a_refusal_says_where_it_is_about(
         assert found == place, error
 
 
+@pytest.mark.parametrize("drawn", [False, True])
 @pytest.mark.parametrize("most", [3, 400])
-def test_a_picture_and_a_walk_are_what_the_document_of_the_api_says(most: int) -> None:
+def test_a_picture_and_a_walk_are_what_the_document_of_the_api_says(most: int, drawn: bool) -> None:
     inner = {"type": "object", "properties": {"b": {"type": "string"}, "c": {"enum": ["x", "y"]}}}
     schema = {"type": "object", "properties": {"a": inner, "n": {"$ref": "#"}}}
-    asked = GraphSpec(JsonSchema(schema, close_objects=True), GraphOptions(max_states=most))
+    asked = GraphSpec(JsonSchema(schema, close_objects=True), GraphOptions((), most, drawn))
     picture = GraphObject.model_validate_json(draw_graph(asked), strict=True)
     assert picture.whole == (most == 400)
     states = {state.id for state in picture.states}

@@ -1,178 +1,126 @@
-"""The autoscaling rules of the manifests under a recorded load: they react, and do not flap."""
+"""The arithmetic of the autoscaling rule, by the algorithm that Kubernetes documents.
+
+https://kubernetes.io/docs/concepts/workloads/autoscaling/horizontal-pod-autoscale/ : the wish of a
+metric is the number of pods times its mean over its target, rounded up; within the tolerance it is
+the number there is; the highest wish counts; policies bound the change within their period.
+"""
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass
+from typing import Any
 
 import pytest
+import yaml
 
-from loadtest.autoscale.__main__ import FIGURE
-from loadtest.autoscale.figure import figure
-from loadtest.autoscale.fleet import Service, measured
-from loadtest.autoscale.hpa import Autoscaler, Direction, Policy, Rule, Target
-from loadtest.autoscale.recording import Recording, read
-from loadtest.autoscale.report import (
-    DRAIN,
-    MAX_QUEUE,
-    Outcome,
-    capacity,
-    cluster,
-    outcome,
-    recorded_loads,
-    steady,
-)
-from loadtest.autoscale.rules import hpa, keda, queue_alone
-from loadtest.autoscale.simulation import WAITING, Cluster, simulate
-from tests.k8s.manifests import literals
+from tests.k8s.manifests import K8S, documents, literals
 
-REACTION = 60
-"""Seconds from a queue to the decision for more pods."""
-FLEETS = (1.5, 2.5, 3.3, 5.0, 7.5, 9.0)
-"""Steady loads, by how many full servers they would take."""
+WAITING, RUNNING = "leapjson_num_requests_waiting", "leapjson_num_requests_running"
 
 
-@pytest.fixture(scope="module")
-def recording() -> Recording:
-    return read()
+@dataclass(frozen=True, slots=True)
+class Rule:
+    least: int
+    most: int
+    targets: Mapping[str, float]
+    """By metric, for each pod."""
+    behavior: Mapping[str, Any]
+
+    def pods_for(self, pods: int, means: Mapping[str, float]) -> int:
+        """The pods to have, of so many with these means of the metrics, in a first decision."""
+        up, down = self.behavior["scaleUp"], self.behavior["scaleDown"]
+        ratios = [means[metric] / target for metric, target in self.targets.items()]
+        low, high = 1 - float(down["tolerance"]), 1 + float(up.get("tolerance", 0.1))
+        wanted = max(pods if low <= each <= high else math.ceil(each * pods) for each in ratios)
+        if wanted > pods:
+            wanted = min(wanted, max(_changed(pods, each, 1) for each in up["policies"]))
+        if wanted < pods:
+            wanted = max(wanted, min(_changed(pods, each, -1) for each in down["policies"]))
+        return min(max(wanted, self.least), self.most)
 
 
-@pytest.fixture(scope="module")
-def outcomes(recording: Recording) -> Mapping[str, Outcome]:
-    surroundings, loads = cluster(recording), recorded_loads(recording)
-    rules = (hpa(), keda(), queue_alone(hpa()))
-    return {rule.name: outcome(rule, surroundings, loads) for rule in rules}
+def _changed(pods: int, policy: Mapping[str, Any], sign: int) -> int:
+    value: float = policy["value"]
+    share = value if policy["type"] == "Pods" else pods * value / 100
+    return math.ceil(pods + sign * share)
 
 
-@pytest.mark.parametrize("rule", ["HPA", "KEDA"])
-def test_more_pods_are_asked_for_within_a_minute_of_a_queue(
-    rule: str, outcomes: Mapping[str, Outcome]
-) -> None:
-    reactions = outcomes[rule].reactions
-    assert reactions
-    assert max(reactions) <= REACTION
+def hpa() -> Rule:
+    [whole] = documents(K8S / "components/hpa/horizontalpodautoscaler.yaml")
+    spec = whole["spec"]
+    metrics = [each["pods"] for each in spec["metrics"]]
+    targets = {each["metric"]["name"]: float(each["target"]["averageValue"]) for each in metrics}
+    return Rule(spec["minReplicas"], spec["maxReplicas"], targets, spec["behavior"])
 
 
-@pytest.mark.parametrize("rule", ["HPA", "KEDA"])
-def test_no_pod_is_taken_away_and_brought_back_while_the_load_is_steady(
-    rule: str, outcomes: Mapping[str, Outcome]
-) -> None:
-    assert outcomes[rule].flaps == []
+def keda() -> Rule:
+    [whole] = documents(K8S / "components/keda/scaledobject.yaml")
+    spec = whole["spec"]
+    targets = {}
+    for each in spec["triggers"]:
+        found = re.fullmatch(r"sum\((\w+)\{[^}]*\}\)", each["metadata"]["query"])
+        assert found is not None
+        targets[found[1]] = float(each["metadata"]["threshold"])
+    behavior = spec["advanced"]["horizontalPodAutoscalerConfig"]["behavior"]
+    return Rule(spec["minReplicaCount"], spec["maxReplicaCount"], targets, behavior)
 
 
-def test_the_queue_alone_flaps_under_the_same_load(outcomes: Mapping[str, Outcome]) -> None:
-    assert len(outcomes["queue alone"].flaps) > 10
+def test_the_targets_are_a_quarter_and_three_quarters_of_what_a_pod_runs() -> None:
+    most = int(literals("leapjson", "base", "components/cpu")["LEAPJSON_MAX_RUNNING"])
+    assert hpa().targets == {WAITING: most / 4, RUNNING: most * 3 / 4}
 
 
-@pytest.mark.parametrize("rule", ["HPA", "KEDA"])
-def test_pods_that_are_taken_away_finish_what_they_have(
-    rule: str, outcomes: Mapping[str, Outcome]
-) -> None:
-    assert outcomes[rule].run.lost == 0
-    assert any(change < 0 for _, change in outcomes[rule].run.changes)
+def test_the_targets_of_a_gpu_are_the_same_shares() -> None:
+    most = int(literals("leapjson", "base", "components/gpu")["LEAPJSON_MAX_RUNNING"])
+    [overlay] = documents(K8S / "overlays/gpu/kustomization.yaml")
+    [patch] = [each for each in overlay["patches"] if "HorizontalPod" in each["target"]["kind"]]
+    values = [each["value"] for each in yaml.safe_load(patch["patch"]) if "target" in each["path"]]
+    assert [float(each) for each in values] == [most / 4, most * 3 / 4]
 
 
-@pytest.mark.parametrize("rule", ["HPA", "KEDA"])
-def test_pods_follow_the_load_down_again(rule: str, outcomes: Mapping[str, Outcome]) -> None:
-    moments = outcomes[rule].run.moments
-    assert moments[-1].replicas <= max(each.replicas for each in moments) // 3
-
-
-def test_fleets_of_any_size_settle(recording: Recording) -> None:
-    for servers in FLEETS:
-        load = steady(recording, servers, 2400)
-        found = outcome(hpa(), cluster(recording, seed=round(servers * 10)), [load])
-        assert found.flaps == [], servers
-        assert max(found.reactions, default=0) <= REACTION, servers
-        settled = found.run.moments[-1].replicas
-        assert servers <= settled <= max(found.rule.least, 2 * servers), servers
-
-
-def test_the_simulated_server_queues_as_the_recorded_one_did(recording: Recording) -> None:
-    still = Direction(0, [Policy("Pods", 1, 15)])
-    one = Rule("one server", 1, 1, [Target(WAITING, 1.0, "pods")], still, still)
-    alone = Cluster(measured(recording), 0.0, 10, 10**6, 0.0)
-    run = simulate(one, alone, [each.arrived for each in recording.seconds])
-    simulated = [each.waiting for each in run.moments]
-    recorded = [each.waiting for each in recording.seconds]
-    assert max(simulated) == pytest.approx(max(recorded), rel=0.2)
-    assert sum(simulated) == pytest.approx(sum(recorded), rel=0.1)
-
-
-def test_the_simulation_has_the_manifests_drain_and_the_servers_queue() -> None:
-    from app.server.settings import Settings
-
-    settings = literals("leapjson", "base")
-    assert float(settings["LEAPJSON_DRAIN_SECONDS"]) == DRAIN
-    assert Settings.model_fields["max_queue"].default == MAX_QUEUE
-
-
-def test_the_figure_in_the_documentation_is_the_one_these_manifests_give(
-    recording: Recording, outcomes: Mapping[str, Outcome]
-) -> None:
-    server = capacity(measured(recording))
-    drawn = figure(outcomes["HPA"], outcomes["queue alone"], server)
-    assert drawn == FIGURE.read_text(encoding="utf-8"), "run python -m loadtest.autoscale"
-
-
-STEADY = Direction(0, [Policy("Percent", 100, 15)])
-
-
-def rule(up: Direction = STEADY, down: Direction = STEADY, average: float = 10.0) -> Rule:
-    return Rule("test", 1, 100, [Target("m", average, "pods")], up, down)
+def test_keda_has_the_same_rule() -> None:
+    assert keda() == hpa()
 
 
 @pytest.mark.parametrize(
-    ("values", "pods", "wanted"),
+    ("pods", "waiting", "running", "wanted"),
     [
-        ([20.0, 20.0], 2, 4),  # the formula: 2 * 20 / 10
-        ([10.9, 10.9], 2, 2),  # within the tolerance of 0.1
-        ([11.5, 11.5], 2, 3),
-        ([4.0, 4.0, 4.0], 3, 2),
-        ([30.0], 2, 3),  # the pod without a metric counts as 0: 30 / 2 / 10 * 2
-        ([15.0], 2, 2),  # so counted it is no reason to grow
-        ([5.0], 2, 2),  # and as the target on the way down: 15 / 2 / 10 * 2 = 1.5
+        (2, 4.0, 12.0, 2),  # on target
+        (2, 4.4, 12.0, 2),  # within the tolerance of 0.1
+        (2, 5.0, 16.0, 3),  # 2 * 5 / 4 = 2.5, and 2 * 16 / 12 = 2.7
+        (2, 8.0, 16.0, 4),  # the queue asks for more than those that run
+        (2, 400.0, 16.0, 4),  # no more than twice as many, or two more, in a period
+        (5, 400.0, 16.0, 10),
+        (1, 400.0, 16.0, 3),
+        (12, 400.0, 16.0, 20),  # maxReplicas
+        (6, 0.0, 6.0, 6),  # an empty queue takes no pod away from those that are busy
+        (6, 0.0, 2.4, 6),  # a fifth of the target keeps them
+        (6, 0.0, 2.3, 5),  # one pod at a time
+        (2, 0.0, 0.0, 2),  # minReplicas
     ],
 )
-def test_the_autoscaler_asks_for_what_kubernetes_documents(
-    values: list[float], pods: int, wanted: int
+def test_pods_follow_the_higher_of_both_wishes(
+    pods: int, waiting: float, running: float, wanted: int
 ) -> None:
-    assert Autoscaler(rule()).sync(0, pods, {"m": values}) == wanted
+    assert hpa().pods_for(pods, {WAITING: waiting, RUNNING: running}) == wanted
 
 
-def test_a_sum_for_all_pods_gives_the_same_wish_as_the_mean_of_each() -> None:
-    external = replace(rule(), targets=[Target("m", 10.0, "external")])
-    assert Autoscaler(external).sync(0, 2, {"m": [20.0, 20.0]}) == 4
+def test_a_pod_that_goes_leaves_no_reason_to_bring_it_back() -> None:
+    """Even where the answers that run become three times as many for each pod that stays."""
+    rule = hpa()
+    for pods in range(rule.least + 1, rule.most + 1):
+        for tenths in range(10 * int(rule.targets[RUNNING])):
+            running = tenths / 10
+            fewer = rule.pods_for(pods, {WAITING: 0.0, RUNNING: running})
+            if fewer < pods:
+                after = 3 * running * pods / fewer
+                assert rule.pods_for(fewer, {WAITING: 0.0, RUNNING: after}) <= fewer
 
 
-def test_the_highest_wish_of_the_window_holds_on_the_way_down() -> None:
-    autoscaler = Autoscaler(rule(down=replace(STEADY, window=60)))
-    assert autoscaler.sync(0, 4, {"m": [10.0] * 4}) == 4
-    assert [autoscaler.sync(at, 4, {"m": [1.0] * 4}) for at in (15, 30, 45, 60)] == [4] * 4
-    assert autoscaler.sync(75, 4, {"m": [1.0] * 4}) == 1
-
-
-def test_the_lowest_wish_of_the_window_holds_on_the_way_up() -> None:
-    autoscaler = Autoscaler(rule(up=replace(STEADY, window=15)))
-    assert autoscaler.sync(0, 2, {"m": [10.0] * 2}) == 2
-    assert autoscaler.sync(15, 2, {"m": [20.0] * 2}) == 2
-    assert autoscaler.sync(30, 2, {"m": [20.0] * 2}) == 4
-
-
-def test_policies_bound_the_change_of_their_period() -> None:
-    autoscaler = Autoscaler(rule(up=Direction(0, [Policy("Pods", 2, 60)])))
-    assert autoscaler.sync(0, 2, {"m": [90.0] * 2}) == 4
-    assert autoscaler.sync(15, 4, {"m": [90.0] * 4}) == 4
-    assert autoscaler.sync(60, 4, {"m": [90.0] * 4}) == 6
-
-
-def test_a_tolerance_of_its_own_keeps_pods_on_the_way_down() -> None:
-    autoscaler = Autoscaler(rule(down=replace(STEADY, tolerance=0.8)))
-    assert autoscaler.sync(0, 4, {"m": [2.5] * 4}) == 4
-    assert autoscaler.sync(15, 4, {"m": [1.5] * 4}) == 1
-
-
-def test_a_server_answers_no_more_than_its_places_allow() -> None:
-    service = Service(alone=0.1, beside=0.01, max_running=10)
-    assert capacity(service) == pytest.approx(50.0)
-    assert service.finished(1) == pytest.approx(1 / 0.11)
+def test_the_next_decision_up_waits_until_the_pods_of_the_last_one_serve() -> None:
+    up = hpa().behavior["scaleUp"]
+    start = 46  # seconds, measured: docs/kubernetes.md
+    assert all(each["periodSeconds"] >= start + 30 for each in up["policies"])

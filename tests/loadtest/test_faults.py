@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from loadtest.faults.findings import Report, fault_table, quantile, write_json
 from loadtest.faults.fuzz_cases import KINDS, case
-from loadtest.faults.report import Report, fault_table, quantile, write_json
 from loadtest.faults.soak import gradient
 
 

@@ -7,14 +7,14 @@ import { pathToFileURL } from "node:url";
 const [callsPath, folder] = process.argv.slice(2);
 const page = process.cwd();
 const { build } = createRequire(join(page, "package.json"))("esbuild");
-const parts = ["camera", "export", "index_of", "place", "search", "shapes", "walk"];
+const parts = ["camera", "index_of", "place", "search", "shapes", "walk"];
 const contents = parts.map((part) => `export * from "./${part}";`).join("\n");
 await build({ stdin: { contents, resolveDir: join(page, "src/graph") }, bundle: true, format: "esm", outfile: join(folder, "graph.mjs") });
 const own = await import(pathToFileURL(join(folder, "graph.mjs")).href);
 
 const calls = {
   ...own,
-  layers: (graph) => own.layersOf(graph).map((items) => items.map((item) => ({ ...item, shape: item.shape() }))),
+  outlinesOf: (graph) => Object.fromEntries(own.outlinesOf(graph)),
   search: (graph, wanted) => own.matchesOf(graph, own.indexOf(graph), wanted),
   place: (graph, id) => own.placeOf(own.indexOf(graph), id),
   /** What a walk has passed, and what the picture is told to change from one walk to the next. */

@@ -11,9 +11,7 @@ from typing import Any, Final
 
 import pytest
 
-from app.page import STATIC_PATH
-
-PAGE: Final = STATIC_PATH.parent
+PAGE: Final = Path(__file__).parents[2] / "page"
 _INSTALL_SECONDS = 180
 
 

@@ -1,1 +1,0 @@
-"""Does the autoscaling of ``k8s/`` follow a load without flapping? A simulation on a recording."""

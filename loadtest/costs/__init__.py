@@ -1,1 +1,0 @@
-"""What a step, a schema and a context cost: ``python -m loadtest.costs``."""

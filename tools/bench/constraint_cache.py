@@ -1,0 +1,135 @@
+"""Thousands of distinct schemas through one process: does its memory stay bounded?
+
+The cache of constraints alone, without a server and without a model; the soak of a server is
+``python -m loadtest.faults soak``.
+
+``python -m tools.bench.constraint_cache`` compiles variants of real schemas (their properties
+renamed) in worker processes, keeps them in the server's own cache, and walks a random answer
+through each, as an engine would. It prints a Markdown table of memory over time."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import random
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from app.constraint import Compiler
+from app.core.constraint import Constraint, ConstraintSpec, Vocabulary
+from app.core.errors import ConstraintError, DrawAgain
+from app.core.progress import telling
+from app.core.specs import JsonSchema
+from app.demo import MODEL_PATH
+from app.serving.compiling.cache import ConstraintCache
+from app.serving.workers.pool import WorkerLimits, WorkerPool
+from app.terminal.screen import open_screen
+from app.text import Vocabulary as TextVocabulary
+from loadtest.faults.watch import resident
+from loadtest.schemas import distinct_schemas
+from loadtest.tables import heading, table_row
+from tools import datasets
+
+COLUMNS = (
+    "schemas", "seconds", "resident MiB", "cache MiB", "kept", "evicted", "states", "masks",
+)  # fmt: skip
+
+
+class NoObserver:
+    """Nobody counts these requests."""
+
+    def observe_request(self, stats: Any) -> None: ...
+
+    def observe_rejection(self, reason: str) -> None: ...
+
+    def observe_compile(self, kind: str, result: str, seconds: float) -> None: ...
+
+
+def walk(constraint: Constraint, vocabulary: Vocabulary, tokens: int, rng: random.Random) -> int:
+    """A random answer of at most ``tokens`` tokens, leaps included; how many it took."""
+    state = constraint.start()
+    for taken in range(tokens):
+        if forced := state.forced():
+            state.accept_bytes(forced)
+        mask = state.mask(budget=max(tokens - taken, state.shortest_tokens()))
+        allowed = np.flatnonzero(np.unpackbits(mask.view(np.uint8), bitorder="little"))
+        token = int(rng.choice(allowed)) if len(allowed) else None
+        if token is None or token in vocabulary.eos_ids:
+            return taken
+        with suppress(DrawAgain):  # a step of its own, as in the engine
+            state.accept(token)
+    return tokens
+
+
+async def fill(arguments: argparse.Namespace) -> None:
+    tokenizer = json.loads(datasets.tokenizer_json(arguments.tokenizer))
+    vocabulary = TextVocabulary.from_json(tokenizer, arguments.eos)
+    compiler = Compiler(vocabulary)
+    pool = WorkerPool("app.constraint:compile_program", workers=2, limits=WorkerLimits())
+    await pool.start()
+
+    async def compile(spec: ConstraintSpec, tenant: str) -> Constraint:
+        return compiler.link(await pool.work(spec, tenant))
+
+    cache = ConstraintCache(
+        compile,
+        max_bytes=arguments.cache_mib << 20,
+        observer=NoObserver(),
+        clock=time.perf_counter,
+    )
+    results: Counter[str] = Counter()
+    rng = random.Random(0)
+    print(heading(COLUMNS))
+    started, most = time.perf_counter(), 0.0
+    schemas: Iterator[Any] = islice(distinct_schemas(arguments.schemas), arguments.count)
+    progress, count = open_screen(sys.stderr).progress, arguments.count
+    schemas = telling(progress, "walking", schemas, of=count, unit="schemas")
+    for number, schema in enumerate(schemas, start=1):
+        try:
+            constraint = await cache.get(JsonSchema(schema, close_objects=True))
+            await asyncio.to_thread(walk, constraint, vocabulary, arguments.tokens, rng)
+            results["walked"] += 1
+        except ConstraintError as error:
+            results[error.code] += 1
+        most = max(most, resident(os.getpid()))
+        if number % arguments.every == 0 or number == 1:
+            row = (
+                number,
+                round(time.perf_counter() - started),
+                round(resident(os.getpid())),
+                cache.nbytes >> 20,
+                len(cache),
+                cache.evictions,
+                cache.num_states,
+                cache.num_masks,
+            )
+            print(table_row(row), flush=True)
+    print(f"\nmost resident: {most:.0f} MiB; {dict(results)}")
+    await cache.close()
+    await pool.close()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--schemas", type=Path, default=datasets.MASKBENCH)
+    parser.add_argument("--tokenizer", type=Path, default=MODEL_PATH, help="a folder")
+    parser.add_argument("--eos", type=int, nargs="+", default=[4], help="ids of end of sequence")
+    parser.add_argument("--count", type=int, default=5_000)
+    parser.add_argument("--tokens", type=int, default=32, help="of each walk")
+    parser.add_argument("--cache-mib", type=int, default=256)
+    parser.add_argument("--every", type=int, default=250, help="schemas between two rows")
+    asyncio.run(fill(parser.parse_args()))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,65 @@
+"""What packing the weights changes in a step of the runner alone.
+
+With it come the fused layers, where a model's shape allows them: see ``app.model``.
+"""
+
+from __future__ import annotations
+
+import gc
+import statistics
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from app.core.request import SamplingParams
+from app.core.step import Draw, LogitsRow, Runner, Span, StepPlan
+from app.model.composition import load_runner
+from loadtest.tables import table
+from tools.bench.costs.stepping import Words, model_config
+
+COLUMNS = ("sequences", "tokens of each", "weights as loaded, ms", "weights packed, ms")
+CONTEXT = 256
+SHAPES = ((1, 1), (1, 8), (8, 1), (32, 1))
+"""Sequences, and tokens of each in the step."""
+WARM = 3
+
+
+def plan_of(sequences: int, tokens: int, block_size: int) -> StepPlan:
+    """The next ``tokens`` of each sequence, after ``CONTEXT`` that nobody computed."""
+    blocks = -(-(CONTEXT + tokens) // block_size)
+    spans = [
+        Span(range(1, tokens + 1), CONTEXT, [range(index * blocks, (index + 1) * blocks)])
+        for index in range(sequences)
+    ]
+    rows = [LogitsRow(index, tokens - 1) for index in range(sequences)]
+    return StepPlan(spans, rows)
+
+
+def linears_table(folder: Path, words: Words, steps: int, threads: int | None) -> str:
+    """Medians of ``steps`` steps. One model after the other: both may not fit into memory."""
+    columns = []
+    for packed in (False, True):
+        config = model_config(folder, words, threads=threads, pack_linears=packed)
+        runner = load_runner(config)
+        columns.append([_median(runner, shape, steps) for shape in SHAPES])
+        about = runner.description
+        del runner
+        gc.collect()
+    rows: list[Sequence[str]] = [
+        [str(sequences), str(tokens), f"{1e3 * plain:.1f}", f"{1e3 * packed:.1f}"]
+        for (sequences, tokens), plain, packed in zip(SHAPES, *columns, strict=True)
+    ]
+    heading = f"{about.parameters:,} parameters, {about.dtype}; context {CONTEXT}"
+    return f"{heading}\n\n{table(COLUMNS, rows)}"
+
+
+def _median(runner: Runner, shape: tuple[int, int], steps: int) -> float:
+    plan = plan_of(*shape, runner.block_size)
+    draws = [Draw(SamplingParams(), key) for key in range(len(plan.rows))]
+    found = []
+    for _ in range(WARM + steps):
+        start = time.perf_counter()
+        runner.launch(plan)
+        runner.sample(draws).wait()
+        found.append(time.perf_counter() - start)
+    return statistics.median(found[WARM:])

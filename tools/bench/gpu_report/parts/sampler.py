@@ -1,0 +1,136 @@
+"""The device's sampler: the same tokens as the CPU's for the same keys, among 128,256."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from app.core.constraint import Mask
+from app.core.request import SamplingParams
+from app.core.step import Draw, SampledToken, TokenLogprob
+from app.model.cuda.sampling import DeviceSampler
+from tests.model import naive_sampling
+from tools.bench.gpu_report import without_numba
+from tools.bench.gpu_report.device import device_of
+from tools.bench.gpu_report.options import Options
+from tools.bench.gpu_report.record import Record
+
+VOCABULARY = 128_256
+TINY_VOCABULARY = 160
+
+KINDS = {
+    "greedy": SamplingParams(temperature=0.0),
+    "plain": SamplingParams(),
+    "top_p": SamplingParams(top_p=0.9),
+    "top_k": SamplingParams(top_k=40),
+    "min_p": SamplingParams(min_p=0.05),
+    "all filters": SamplingParams(temperature=0.7, top_k=100, top_p=0.95, min_p=0.01),
+    "logprobs": SamplingParams(logprobs=5),
+    "penalties": SamplingParams(
+        repetition_penalty=1.2, frequency_penalty=0.4, presence_penalty=0.3
+    ),
+    "bias": SamplingParams(logit_bias={3: 5.0, 17: -4.0, 100: 2.0}),
+}  # fmt: skip
+_NEAR = 2e-3
+"""Log-probabilities may be so far apart: bfloat16 logits are the same, sums are not."""
+
+Sample = Callable[[torch.Tensor, Sequence[Draw]], Sequence[SampledToken]]
+
+
+def run(record: Record, options: Options) -> None:
+    device = device_of(options)
+    size = TINY_VOCABULARY if options.tiny else VOCABULARY
+    ours = DeviceSampler(size, device)
+    torch.manual_seed(0)
+    _compare(record, ours, device, size, options.tiny)
+
+
+def draws(params: SamplingParams, rows: int, size: int, masked: str, history: bool) -> list[Draw]:
+    """``masked``: "none", "wide" (four of five tokens allowed) or "narrow" (some 20)."""
+    chance = np.random.default_rng(rows)
+    spoken = chance.integers(0, size, 300).tolist() if history else ()
+    masks = [_mask(chance, size, masked) for _ in range(min(rows, 8))]
+    dice = random.Random(1)
+    return [
+        Draw(params, dice.getrandbits(64), masks[row % len(masks)], spoken, 200 if history else 0)
+        for row in range(rows)
+    ]
+
+
+def _mask(chance: Any, size: int, masked: str) -> Mask | None:
+    if masked == "none":
+        return None
+    allowed = chance.random(size) < (0.8 if masked == "wide" else 20 / size)
+    allowed[chance.integers(size)] = True
+    bits = np.zeros(-(-size // 32) * 32, dtype=np.uint8)
+    bits[:size] = allowed
+    mask = np.packbits(bits, bitorder="little").view(np.uint32).copy()
+    mask.flags.writeable = False
+    return mask
+
+
+def _compare(
+    record: Record, ours: DeviceSampler, device: torch.device, size: int, tiny: bool
+) -> None:
+    oracle, name = _oracle(size, tiny)
+    record.value("compared with", name)
+    rows = 2 if tiny else 32 if name == "the CPU's sampler" else 3
+    for kind, params in KINDS.items():
+        same: dict[str, Any] = {}
+        for masked in ("wide",) if tiny else ("none", "wide", "narrow"):
+            if record.seconds_left < 8:
+                same[masked] = "no time"
+                continue
+            asked = draws(params, rows, size, masked, params.has_penalties)
+            # As sharp as a trained model's, and rounded as its are.
+            logits = (torch.randn(rows, size) * 3).to(torch.bfloat16)
+            try:
+                expected = oracle(logits, asked)
+                found = ours.sample(logits.to(device), asked).wait().tokens
+            except Exception as error:
+                record.failed(f"{kind}, mask {masked}", error)
+                same[masked] = "failed"
+                continue
+            agreeing = sum(map(_agree, found, expected))
+            same[masked] = f"{agreeing} of {rows}"
+            if agreeing < rows:
+                record.failed(f"{kind}, mask {masked}", f"{agreeing} of {rows} tokens are the same")
+        record.row("the same tokens, by mask", draws=kind, **same)
+
+
+def _agree(found: SampledToken, expected: SampledToken) -> bool:
+    if found.token_id != expected.token_id or abs(found.logprob - expected.logprob) > _NEAR:
+        return False
+    ours, theirs = ([top.logprob for top in token.top] for token in (found, expected))
+    return len(ours) == len(theirs) and bool(np.allclose(ours, theirs, atol=_NEAR))
+
+
+def _oracle(size: int, tiny: bool) -> tuple[Sample, str]:
+    if without_numba.is_missing():
+        return _plainly, "the rules written plainly"
+    from app.model.cpu.sampling import CpuSampler
+
+    sampler = CpuSampler(size)
+    return lambda logits, asked: sampler.sample(logits, asked).wait().tokens, "the CPU's sampler"
+
+
+def _plainly(logits: torch.Tensor, asked: Sequence[Draw]) -> Sequence[SampledToken]:
+    """What ``naive_sampling`` says; a second or so for a row of 128,256."""
+    found = []
+    for values, draw in zip(logits.float().numpy(), asked, strict=True):
+        ids = naive_sampling.unpack(draw.mask, len(values))
+        token = naive_sampling.winner(naive_sampling.distribution(values, draw, ids), draw.key)
+        most = draw.params.logprobs
+        if most is None:
+            found.append(SampledToken(token))
+            continue
+        logprobs = naive_sampling.logprobs(values, draw, ids)
+        best = sorted(logprobs.items(), key=lambda pair: (-pair[1], pair[0]))[:most]
+        found.append(
+            SampledToken(token, logprobs[token], tuple(TokenLogprob(*pair) for pair in best))
+        )
+    return found
