@@ -363,18 +363,18 @@ def draw(logits: Logits, asked: Draw) -> SampledToken:
 
 
 class FakeLook:
-    def __init__(self, looker: FakeLooker, images: Sequence[PreparedImage]) -> None:
+    def __init__(self, vision_encoder: FakeEncoder, images: Sequence[PreparedImage]) -> None:
         self.images = images
         self.is_done = False
         self.error: Exception | None = None
-        self._looker = looker
+        self._encoder = vision_encoder
 
     def drop(self) -> None:
-        self._looker.looks.remove(self)
+        self._encoder.looks.remove(self)
 
 
-class FakeLooker:
-    """Looks at images when a test says so; see ``app.core.images.Looker``."""
+class FakeEncoder:
+    """Looks at images when a test says so; see ``app.core.images.VisionEncoder``."""
 
     def __init__(self, room: int = 1 << 20, *, at_once: bool = False) -> None:
         """``room``: tokens of images that are held at a time; ``at_once``: nobody ever waits."""
@@ -454,10 +454,10 @@ class ScriptedRunner:
         max_model_len: int = 4096,
         groups: Sequence[Group] | None = None,
         states: StateSlots | None = None,
-        looker: FakeLooker | None = None,
+        vision_encoder: FakeEncoder | None = None,
     ) -> None:
         """``groups`` are those of the cache; None stands for one of ``num_blocks``."""
-        self._looker = looker
+        self._encoder = vision_encoder
         self._model = model
         self._groups = (Group(num_blocks),) if groups is None else tuple(groups)
         self._states = states
@@ -494,8 +494,8 @@ class ScriptedRunner:
         return self._states is None
 
     @property
-    def looker(self) -> FakeLooker | None:
-        return self._looker
+    def vision_encoder(self) -> FakeEncoder | None:
+        return self._encoder
 
     def launch(self, plan: StepPlan) -> None:
         assert self._launched is None, "launch and sample alternate"
@@ -511,9 +511,9 @@ class ScriptedRunner:
 
     def _check_features(self, plan: StepPlan) -> None:
         for span in plan.spans:
-            for each in () if span.sight is None else span.sight.images:
-                assert self._looker is not None, "an image for a model that is served as text"
-                assert self._looker.holds(each.image), "a step needs features that are not there"
+            for each in () if span.vision_input is None else span.vision_input.images:
+                assert self._encoder is not None, "an image for a model that is served as text"
+                assert self._encoder.holds(each.image), "a step needs features that are not there"
 
     def _compute(self, plan: StepPlan) -> list[tuple[list[int], Logits]]:
         for span in plan.spans:
@@ -667,7 +667,7 @@ class QueuedRunner(ScriptedRunner):
         max_model_len: int = 4096,
         groups: Sequence[Group] | None = None,
         states: StateSlots | None = None,
-        looker: FakeLooker | None = None,
+        vision_encoder: FakeEncoder | None = None,
     ) -> None:
         super().__init__(
             model,
@@ -676,7 +676,7 @@ class QueuedRunner(ScriptedRunner):
             max_model_len=max_model_len,
             groups=groups,
             states=states,
-            looker=looker,
+            vision_encoder=vision_encoder,
         )
         self._plan: StepPlan | None = None
         self._queue: deque[_QueuedDraws] = deque()

@@ -41,8 +41,8 @@ SWEEPS = (
     r"|mamba2|gpt_oss|qwen3_vl\b)",
     r"model/cpu/test_same_bits\.py::.*\[int[48]\]",
     r"model/cuda/test_scan\.py::test_models_with_states.*\[(?!qwen3_5_text)",
-    r"model/parallel/test_crew\.py::test_two_processes.*\[(?!llama)",
-    r"model/parallel/test_crew\.py::test_a_rank_that_is_killed.*\[(?!qwen3\])",
+    r"model/parallel/test_rank_processes\.py::test_two_processes.*\[(?!llama)",
+    r"model/parallel/test_rank_processes\.py::test_a_rank_that_is_killed.*\[(?!qwen3\])",
     # float16 has kernels of its own, and few serve it on a CPU.
     r"model/cpu/test_(attention|two_way)\.py::.*\[torch\.float16",
     r"model/cuda/test_fp8\.py::test_attention_over_8_bits.*-dtype[1-5]\]",

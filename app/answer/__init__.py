@@ -1,7 +1,7 @@
 """What an answer is: its constraint, and what its text is taken apart into.
 
 formats     how a family of models marks reasoning and calls, found in its chat template
-prompt      a conversation as the chat template takes it; told: the schema that it tells of
+prompt      a conversation as the chat template takes it; schema_prompt: the schema that it tells of
 reasoning   how much an answer reasons, and what a model is told that was not taught to
 tools       the functions that may be called; custom: tools with one text in place of arguments
 language    the texts that an answer may be
@@ -13,6 +13,6 @@ choice      bytes and tokens of one choice of a request -> pieces; decoding: byt
 confidence  how sure the model was of each value: tokens and scored choices -> entries
 spans       where values stand in the prompt
 fields      its JSON values, each as soon as it is whole
-relaxed     what an answer says of keywords that were not enforced
+warnings    what an answer says of keywords that were not enforced
 locator     where the JSON values of an answer are, for the engine
 """

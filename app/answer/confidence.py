@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from app.answer.pieces import AlternativeKind, Confidence, LeastLikely, TokenByToken
-from app.answer.shares import tell
+from app.answer.probability_mass import tell
 from app.core.choices import ScoredChoice, Way
 from app.core.events import AnswerToken
 from app.core.json_scan import BLANKS, NUMBER_BYTES, JsonScan, Place

@@ -14,7 +14,7 @@ from app.answer.formats.reasoning import ReasoningFormat
 from app.answer.formats.spelled import SpelledCalls
 from app.answer.images import ImageSource, as_templates_take_it, results_first
 from app.answer.reasoning import AS_IT_IS, INSTRUCTION, ReasoningUse
-from app.answer.told import Told, kept_schema
+from app.answer.schema_prompt import Told, kept_schema
 from app.answer.tools import FunctionTool
 from app.core.errors import InvalidRequest
 from app.core.text import RenderedPrompt, Tokenizer

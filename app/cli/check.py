@@ -44,8 +44,8 @@ def run(options: argparse.Namespace) -> int:
 
 def _bound(program: Program, name: str) -> Program:
     """``program`` with the text of a file in its holes. Raises ``UnusableInput``."""
-    from app.constraint.pieces.binding import bind, holes_of
-    from app.constraint.pieces.document import Document
+    from app.constraint.quotes.binding import bind, holes_of
+    from app.constraint.quotes.document import Document
 
     holes = holes_of(program)
     if not holes:

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from app.answer.told import Told, told_schema
+from app.answer.schema_prompt import Told, told_schema
 from app.cli.specification import Constrained, UnusableInput, read_specification
 from app.constraint.program import compile_program
 from app.core.errors import UnsupportedModel, UnsupportedSchema

@@ -5,7 +5,7 @@ language/  expressions over bytes, and their derivatives
 json/ regex/ formats/ schema/ grammar/ composite
            the front ends: from each kind of specification to an expression
 program    the one door to them: a compiled specification, made in a worker process
-pieces/    strings that are pieces of documents: holes in a program, filled by requests
+quotes/    strings that are pieces of documents: holes in a program, filled by requests
 automaton/ a program run over a vocabulary: states, forced paths, masks, distances
 constraint a constraint and its state in a request
 compiler   from a specification, or a program, to a constraint over a vocabulary

@@ -15,7 +15,7 @@ from app.core.specs import JsonSchema
 
 if TYPE_CHECKING:
     from app.constraint.constraint import CompiledConstraint
-    from app.constraint.pieces.document import Document
+    from app.constraint.quotes.document import Document
 
 _WARMING = JsonSchema(
     {
@@ -60,7 +60,7 @@ class _Bytes:
 
 def read_document(texts: Sequence[str], words: bool, missing: ByteSet = 0) -> Document:
     """What fills the holes of constraints: see ``Document``. Costs some 20 ms, on any thread."""
-    from app.constraint.pieces.document import Document
+    from app.constraint.quotes.document import Document
 
     return Document(texts, words=words, missing=missing)
 

@@ -15,11 +15,11 @@ from app.constraint.distinct.places import Place as PlaceInText
 from app.constraint.distinct.places import Places, Repeated
 from app.constraint.distinct.plans import Plans
 from app.constraint.language.rows import TooMuchWork
-from app.constraint.pieces.automaton import PieceAutomaton
-from app.constraint.pieces.binding import BoundDerivatives, bind, holes_of
-from app.constraint.pieces.document import Document
-from app.constraint.pieces.masks import PieceMasks
 from app.constraint.program import Program
+from app.constraint.quotes.automaton import PieceAutomaton
+from app.constraint.quotes.binding import BoundDerivatives, bind, holes_of
+from app.constraint.quotes.document import Document
+from app.constraint.quotes.masks import PieceMasks
 from app.core.choices import Choice, TokenIds, Way
 from app.core.constraint import Mask
 from app.core.errors import ConstraintTooComplex, DrawAgain, RejectedToken, WorkPending

@@ -12,7 +12,7 @@ from app.core.step import TokenLogprob
 
 FinishReason = Literal["stop", "length", "abort", "error"]
 TokenSource = Literal["sampled", "drafted", "held", "leapt"]
-"""See ``app.engine.origins``."""
+"""See ``app.engine.token_sources``."""
 PhaseName = Literal["compile", "queue", "prefill", "decode"]
 
 
@@ -63,7 +63,7 @@ class AnswerUsage:
     drafted_tokens: int
     """Those that were guessed before they were drawn; like the next, as the answer stands."""
     held_tokens: int
-    """Those that were drawn though a leap could have spelled them: see ``app.engine.origins``."""
+    """Those that were drawn though a leap could have spelled them: ``app.engine.token_sources``."""
     forward_passes: int
     """Steps of the engine in which this answer took part."""
     accepted_prediction_tokens: int = 0

@@ -118,7 +118,7 @@ class ImageProcessor(Protocol):
         """
 
 
-class Eyes(Protocol):
+class VisionSpec(Protocol):
     """What the server knows of the tower of a model that sees. Any thread may call it."""
 
     @property
@@ -140,7 +140,7 @@ class Eyes(Protocol):
         """
 
 
-class Look(Protocol):
+class EncodeJob(Protocol):
     """Features of images that one sequence asked for: computed beside the steps, and held until
     they are dropped."""
 
@@ -158,14 +158,14 @@ class Look(Protocol):
         it."""
 
 
-class Looker(Protocol):
+class VisionEncoder(Protocol):
     """Runs a model's tower beside the steps. One thread asks it: the engine's."""
 
     def has_room(self, images: Sequence[PreparedImage]) -> bool:
         """Whether features of ``images`` can be held beside those that are. So they can where none
         are, however large they are."""
 
-    def look(self, images: Sequence[PreparedImage]) -> Look:
+    def look(self, images: Sequence[PreparedImage]) -> EncodeJob:
         """Ask for features of ``images``, behind what was asked for before. It is done at once
         where all are there."""
 
@@ -174,7 +174,7 @@ class Looker(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class SightCounts:
+class VisionCounts:
     """What a tower has done since the server began, and what is kept of it."""
 
     computed: int

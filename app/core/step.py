@@ -22,12 +22,12 @@ from numpy.typing import NDArray
 
 from app.core.cache import CacheGroup, StateSlots
 from app.core.constraint import Mask
-from app.core.images import Looker, PromptImage
+from app.core.images import PromptImage, VisionEncoder
 from app.core.request import SamplingParams
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class SpanImages:
     """What images make of a span."""
 
     images: Sequence[PromptImage] = ()
@@ -62,7 +62,7 @@ class Span:
     save to the slot that it reads. No other span of the step reads or writes what it writes."""
     adapter: int = 0
     """Slot of the adapter that the sequence runs with; 0 is the base model."""
-    sight: Sight | None = None
+    vision_input: SpanImages | None = None
     """None: its sequence sees nothing."""
     tree: Sequence[int] = ()
     """Where the tokens are a tree behind the sequence: for each its parent's index in the span, -1
@@ -174,7 +174,7 @@ class Runner(Protocol):
         order."""
 
     @property
-    def looker(self) -> Looker | None:
+    def vision_encoder(self) -> VisionEncoder | None:
         """What has images seen: a step needs the features of those in its spans held. None: the
         model is served as text."""
 

@@ -20,9 +20,9 @@ from app.engine.drafts.draft import NO_DRAFT, Source
 from app.engine.drafts.drafting import Drafter
 from app.engine.drafts.prediction import Prediction
 from app.engine.leap import Leaper
-from app.engine.origins import HELD, SAMPLED
 from app.engine.sequence import Sequence
 from app.engine.stop_tokens import EditedMasks
+from app.engine.token_sources import HELD, SAMPLED
 
 _MOST_PLAIN = 1 << 14
 

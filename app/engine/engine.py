@@ -24,7 +24,7 @@ from app.engine.choices.scoring import Scoring
 from app.engine.config import EngineConfig
 from app.engine.decoding import Decoder
 from app.engine.drafts.draft import Source
-from app.engine.origins import ToldTokens
+from app.engine.mask_work import MaskWork
 from app.engine.prompt_scores import PromptScores
 from app.engine.request_checks import check_request
 from app.engine.scheduler import Scheduler
@@ -32,7 +32,7 @@ from app.engine.sequence import Sequence
 from app.engine.step_stats import step_stats
 from app.engine.stop_tokens import StopTokens
 from app.engine.thinking import Thinking
-from app.engine.turns import Turns
+from app.engine.token_sources import ReportedTokens
 from app.kv.manager import BlockManager
 
 _log = logging.getLogger(__name__)
@@ -89,7 +89,7 @@ class Engine:
             share_prefixes=config.share_prefixes,
             states=runner.states,
         )
-        self._scheduler = Scheduler(config, blocks, runner.looker)
+        self._scheduler = Scheduler(config, blocks, runner.vision_encoder)
         self._decoder = Decoder(
             vocabulary,
             tokenizer,
@@ -98,9 +98,9 @@ class Engine:
             branching=runner.trees,
         )
         self._sequences: dict[str, Sequence] = {}
-        self._unmasked = Turns[Sequence]()
+        self._unmasked = MaskWork[Sequence]()
         """Sequences that wait for a mask."""
-        self._unopened = Turns[Sequence]()
+        self._unopened = MaskWork[Sequence]()
         """Sequences that wait to know how their answers begin."""
         self._arrivals = 0
         self._flight: Batch | None = None
@@ -116,10 +116,10 @@ class Engine:
     @property
     def has_work(self) -> bool:
         """Whether ``step`` would do anything: not where all that is left is being looked at."""
-        looking = self._scheduler.looking
-        if self._flight is not None or looking is None:
+        vision_queue = self._scheduler.vision_queue
+        if self._flight is not None or vision_queue is None:
             return self._flight is not None or bool(self._sequences)
-        return len(self._sequences) > looking.num_aside or looking.has_news
+        return len(self._sequences) > vision_queue.num_aside or vision_queue.has_news
 
     @property
     def num_running(self) -> int:
@@ -132,8 +132,8 @@ class Engine:
     @property
     def num_looking(self) -> int:
         """Those of them whose images are to be looked at first."""
-        looking = self._scheduler.looking
-        return 0 if looking is None else looking.num_aside
+        vision_queue = self._scheduler.vision_queue
+        return 0 if vision_queue is None else vision_queue.num_aside
 
     @property
     def kv_usage(self) -> float:
@@ -149,8 +149,8 @@ class Engine:
     def watch(self, on_news: Callable[[], None]) -> None:
         """Call ``on_news``, from any thread, when ``has_work`` may have come to be true between two
         steps: images have been looked at."""
-        if self._runner.looker is not None:
-            self._runner.looker.watch(on_news)
+        if self._runner.vision_encoder is not None:
+            self._runner.vision_encoder.watch(on_news)
 
     def add(self, request: EngineRequest) -> None:
         """Queue a request. Costs O(prompt).
@@ -178,7 +178,7 @@ class Engine:
         sequence = Sequence(request, state, self._arrivals, stop_tokens, thinking)
         self._arrivals += 1
         if request.options.origins:
-            sequence.told = ToldTokens(self._decoder.spelling)
+            sequence.told = ReportedTokens(self._decoder.spelling)
         if request.options.prompt_logprobs is not None:
             sequence.prompt_scores = PromptScores(
                 request.prompt,
@@ -255,10 +255,10 @@ class Engine:
 
     def _settle_looks(self) -> list[Sequence]:
         """Let those go on whose images have been looked at; who ended, as that failed."""
-        looking = self._scheduler.looking
-        if looking is None:
+        vision_queue = self._scheduler.vision_queue
+        if vision_queue is None:
             return []
-        failed = looking.settle()
+        failed = vision_queue.settle()
         for sequence, error in failed:
             request_id = sequence.request.request_id
             _log.error("the tower failed at an image of request %s", request_id, exc_info=error)
@@ -304,8 +304,10 @@ class Engine:
         """
         try:
             if sequence.state is not None:
-                turns = self._unopened
-                sequence.state.prepare(work=turns.work_for(sequence), last=turns.is_last(sequence))
+                mask_work = self._unopened
+                sequence.state.prepare(
+                    work=mask_work.work_for(sequence), last=mask_work.is_last(sequence)
+                )
             self._unopened.done(sequence)
             self._decoder.begin(sequence)
         except WorkPending as pending:
@@ -328,8 +330,8 @@ class Engine:
                 continue
             sequence = portion.sequence
             try:
-                turns = self._unmasked
-                work, last = turns.work_for(sequence), turns.is_last(sequence)
+                mask_work = self._unmasked
+                work, last = mask_work.work_for(sequence), mask_work.is_last(sequence)
                 masks = self._decoder.masks(portion, work, last=last)
                 if last and sequence.state is not None and sequence.state.gave_up:
                     _log.warning(_TOOK_LONG, sequence.request.request_id)

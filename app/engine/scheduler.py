@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from collections.abc import Sequence as Seq
 
-from app.core.images import Looker
+from app.core.images import VisionEncoder
 from app.core.step import LogitsRow, Span, StepPlan
 from app.engine.batch import Batch, Portion
 from app.engine.config import EngineConfig
 from app.engine.fair_queue import FairQueue
-from app.engine.grants import grant, prompt_tokens
-from app.engine.looking import Looking
 from app.engine.sequence import Sequence
 from app.engine.state_keeping import StateKeeper
+from app.engine.token_budget import grant, prompt_tokens
+from app.engine.vision_queue import VisionQueue
 from app.kv.manager import BlockManager
 from app.kv.prefix import Prefix
 
@@ -33,13 +33,18 @@ class Scheduler:
     """
 
     def __init__(
-        self, config: EngineConfig, blocks: BlockManager, looker: Looker | None = None
+        self,
+        config: EngineConfig,
+        blocks: BlockManager,
+        vision_encoder: VisionEncoder | None = None,
     ) -> None:
         self.running: list[Sequence] = []
         self.waiting: FairQueue[Sequence] = FairQueue(lambda sequence: sequence.request.tenant)
         self.blocks = blocks
         self._states = None if blocks.states is None else StateKeeper(blocks, blocks.states)
-        self.looking = None if looker is None else Looking(looker, self.waiting, blocks)
+        self.vision_queue = (
+            None if vision_encoder is None else VisionQueue(vision_encoder, self.waiting, blocks)
+        )
         self._config = config
         self._needed: dict[Sequence, Seq[int]] = {}
         """Free blocks, by group, that waiting sequences asked for in vain, since one was last
@@ -48,15 +53,15 @@ class Scheduler:
 
     def add(self, sequence: Sequence) -> None:
         self.waiting.push(sequence)
-        if sequence.sight is not None:
-            assert self.looking is not None, "an image for a model that is served as text"
-            self.looking.add(sequence)
+        if sequence.vision_input is not None:
+            assert self.vision_queue is not None, "an image for a model that is served as text"
+            self.vision_queue.add(sequence)
 
     def remove(self, sequence: Sequence) -> None:
         """Forget a finished or aborted sequence and free its blocks, states and features."""
         self._needed.pop(sequence, None)
-        if self.looking is not None:
-            self.looking.drop(sequence)
+        if self.vision_queue is not None:
+            self.vision_queue.drop(sequence)
         if sequence in self.running:
             self._stop(sequence)
         elif sequence in self.waiting:
@@ -144,7 +149,7 @@ class Scheduler:
             prefix: Seq[Prefix] = ()
             if not sequence.recomputes:
                 prefix = self.blocks.match(sequence.basis, sequence.request.scope)
-            if self.looking is not None and not self.looking.lets_run(
+            if self.vision_queue is not None and not self.vision_queue.can_run(
                 sequence, len(prefix) * self.blocks.block_size
             ):
                 continue
@@ -187,8 +192,10 @@ class Scheduler:
             portion.row = len(rows)
             span = portion.span
             span.adapter = sequence.request.adapter
-            if sequence.sight is not None:
-                span.sight = sequence.sight.of(span.start, span.start + len(span.tokens))
+            if sequence.vision_input is not None:
+                span.vision_input = sequence.vision_input.of(
+                    span.start, span.start + len(span.tokens)
+                )
             rows += portion.rows(len(spans))
             spans.append(span)
             sequence.launched = portion.end
@@ -329,8 +336,8 @@ class Scheduler:
             self.blocks.advance(sequence.blocks, sequence.identities, computed)
         if states is not None:
             states.settle(sequence)
-        if self.looking is not None:
-            self.looking.advance(sequence, computed)
+        if self.vision_queue is not None:
+            self.vision_queue.advance(sequence, computed)
 
     def follow(self, portion: Portion, drawn: int) -> None:
         """Account for a span in flight, now that the step before it is committed.
@@ -356,8 +363,8 @@ class Scheduler:
         """Assert every invariant. Costs O(blocks + known tokens); for tests."""
         self.blocks.check_integrity([sequence.blocks for sequence in self.running])
         self.waiting.check_integrity()
-        if self.looking is not None:
-            self.looking.check_integrity()
+        if self.vision_queue is not None:
+            self.vision_queue.check_integrity()
         last: dict[str, int] = {}
         for sequence in self.waiting:
             assert sequence.computed == 0

@@ -20,12 +20,12 @@ from app.engine.drafts.draft import NO_DRAFT, Draft
 from app.engine.drafts.prediction import Prediction
 from app.engine.drafts.statistics import DraftStatistics
 from app.engine.leap import Change, Leap
-from app.engine.origins import DRAFTED, HELD, LEAPT, SAMPLED, TokenSources, ToldTokens
+from app.engine.prompt_images import PromptImageMap
 from app.engine.prompt_scores import PromptScores
-from app.engine.sights import PromptSight
 from app.engine.stop_tokens import Edit, StopTokens
 from app.engine.stopping import StopFinder
 from app.engine.thinking import Thinking
+from app.engine.token_sources import DRAFTED, HELD, LEAPT, SAMPLED, ReportedTokens, TokenSources
 from app.kv.states import KeptStates
 from app.kv.table import BlockTable
 
@@ -56,7 +56,7 @@ class Sequence:
     """None where the whole budget may be spent."""
     tokens: list[int] = field(init=False)
     answer_start: int = field(init=False)
-    sight: PromptSight | None = field(init=False)
+    vision_input: PromptImageMap | None = field(init=False)
     """None: its prompt is text alone."""
     draft: Draft = NO_DRAFT
     computed: int = 0
@@ -107,7 +107,7 @@ class Sequence:
     _stops: StopFinder | None = field(init=False)
     sources: TokenSources = field(default_factory=TokenSources)
     """Of the answer's tokens."""
-    told: ToldTokens | None = None
+    told: ReportedTokens | None = None
     """None where nobody asked where they came from."""
     prompt_scores: PromptScores | None = None
     """Until they were emitted; None where nobody asked for them."""
@@ -120,7 +120,7 @@ class Sequence:
         self.tokens = list(request.prompt)
         self.answer_start = len(self.tokens)
         images = request.images
-        self.sight = None if images is None else PromptSight(request.prompt, images)
+        self.vision_input = None if images is None else PromptImageMap(request.prompt, images)
         self.finishes_in_budget = self.state is not None and request.options.on_budget == "finish"
         self.has_penalties = request.options.sampling.has_penalties
         seed = request.seed & 0xFFFF_FFFF_FFFF_FFFF
@@ -142,9 +142,9 @@ class Sequence:
     @property
     def identities(self) -> Seq[int]:
         """The tokens as prefixes know them: in the places of images others than the prompt's."""
-        if self.sight is None:
+        if self.vision_input is None:
             return self.tokens
-        return self.sight.identities(self.tokens)
+        return self.vision_input.identities(self.tokens)
 
     @property
     def basis(self) -> Seq[int]:
@@ -162,7 +162,11 @@ class Sequence:
         if self.recomputes:
             assert self.prompt_scores is not None
             granted = min(granted, self.prompt_scores.most)
-        return granted if self.sight is None else self.sight.uncut(self.launched, granted)
+        return (
+            granted
+            if self.vision_input is None
+            else self.vision_input.uncut(self.launched, granted)
+        )
 
     @property
     def recomputes(self) -> bool:
@@ -172,7 +176,7 @@ class Sequence:
     @property
     def whole(self) -> int:
         """Tokens that such an image has next; 0: it is something else."""
-        return 0 if self.sight is None else self.sight.whole(self.launched)
+        return 0 if self.vision_input is None else self.vision_input.whole(self.launched)
 
     @property
     def length(self) -> int:

@@ -11,9 +11,9 @@ from app.constraint.automaton.automaton import Automaton
 from app.constraint.distinct.places import Place, Places, Repeated
 from app.constraint.distinct.plans import Plans
 from app.constraint.json.whitespace import Whitespace
-from app.constraint.pieces.automaton import PieceAutomaton
-from app.constraint.pieces.binding import BoundDerivatives
 from app.constraint.program import Program
+from app.constraint.quotes.automaton import PieceAutomaton
+from app.constraint.quotes.binding import BoundDerivatives
 from app.core.errors import InvalidSchema
 from app.explain.spelling import first_bytes, spell_class
 

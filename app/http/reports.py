@@ -20,7 +20,7 @@ from app.answer.pieces import (
     Spans,
     TokenByToken,
 )
-from app.answer.relaxed import Warned
+from app.answer.warnings import Warned
 from app.core.constraint import Vocabulary
 from app.core.events import AnswerToken, Origins, OriginToken
 from app.http.openapi import Shape

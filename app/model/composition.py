@@ -37,17 +37,17 @@ from app.model.kv_storage import CacheUse, allocate, allocate_groups, groups_wit
 from app.model.layers.architecture import position_limit
 from app.model.layers.quantized import require_quantizable
 from app.model.loaded import LoadedModel, load
-from app.model.parallel.crew import Crew, Job
+from app.model.memory_profile import REHEARSAL_BLOCKS, StepLimits, largest_steps, rehearse
+from app.model.optimise import Prepared, prepare
 from app.model.parallel.group import Group
 from app.model.parallel.joining import check_sharing, join
+from app.model.parallel.rank_processes import Job, RankProcesses
 from app.model.parallel.steps import Follower, Leader
-from app.model.preparation import Prepared, prepare
-from app.model.rehearsal import REHEARSAL_BLOCKS, StepLimits, largest_steps, rehearse
 from app.model.runner import RunnerDescription, TorchRunner
 from app.model.sampling import Sampler
 from app.model.self_check import CHECKED_SLOTS
 from app.model.state_storage import StateStorage, allocate_states, slots_within
-from app.model.vision.memory import SeeingMemory
+from app.model.vision.memory import VisionMemory
 
 if TYPE_CHECKING:
     from app.model.cuda.compilations import KernelCompilations
@@ -69,10 +69,10 @@ def load_runner(config: ModelConfig, progress: Progress = SILENCE) -> TorchRunne
         if config.tensor_parallel == 1:
             return _load(config, progress=progress)
         check_sharing(config, read_config(config.model))
-        crew = Crew(config)
-        with crew.loading():
-            group = join(config, 0, crew.store)
-            runner = _load(config, group, Leader(crew, group), progress)
+        rank_processes = RankProcesses(config)
+        with rank_processes.loading():
+            group = join(config, 0, rank_processes.store)
+            runner = _load(config, group, Leader(rank_processes, group), progress)
             group.least(0)  # returns when all ranks have loaded
         return runner
 
@@ -117,8 +117,8 @@ def _load(
     with progress.stage("loading the model"):
         loaded = load(config, device, dtype, group, progress)
     model = loaded.model
-    if loaded.eyes is not None:
-        _require_room(loaded.eyes.trial.images.longest_whole, config)
+    if loaded.vision is not None:
+        _require_room(loaded.vision.trial.images.longest_whole, config)
     compilations = _count_compilations(device)
     parameters = model.num_parameters() + stored_parameters(model)
     adapters = make_slots(model, loaded.route, config)
@@ -169,7 +169,7 @@ def _load(
         compilations=compilations,
         leader=leader,
         seen=prepared.seen,
-        eyes=None if prepared.seen is None or loaded.eyes is None else loaded.eyes.prompts,
+        vision=None if prepared.seen is None or loaded.vision is None else loaded.vision.prompts,
         description=RunnerDescription(
             architecture=type(model).__name__,
             device=device.type,
@@ -197,10 +197,10 @@ def _with_tower(
     weight_bytes: Mapping[str, int], loaded: LoadedModel, dtype: torch.dtype
 ) -> Mapping[str, int]:
     """Memory of all weights by the name of their type, those that see included."""
-    if loaded.eyes is None:
+    if loaded.vision is None:
         return weight_bytes
     name = str(dtype).removeprefix("torch.")
-    return {**weight_bytes, name: weight_bytes.get(name, 0) + loaded.eyes.tower.nbytes}
+    return {**weight_bytes, name: weight_bytes.get(name, 0) + loaded.vision.tower.nbytes}
 
 
 def _require_room(longest: int, config: ModelConfig) -> None:
@@ -318,13 +318,13 @@ def _rehearsed(
         blocks=[group.num_blocks for group in storage.groups],
     )
     seeing = None
-    if prepared.seen is not None and loaded.eyes is not None:
-        seeing = SeeingMemory(loaded.eyes, config, context)
+    if prepared.seen is not None and loaded.vision is not None:
+        seeing = VisionMemory(loaded.vision, config, context)
 
     def run_steps() -> None:
         if seeing is not None and prepared.seen is not None:
             with progress.stage("rehearsing the largest image"):
-                prepared.seen.looker.rehearse(seeing.largest_image())
+                prepared.seen.vision_encoder.rehearse(seeing.largest_image())
         rehearse(forward, sampler, steps, size, progress)
 
     left = budget.cache_bytes(

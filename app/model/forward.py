@@ -80,7 +80,7 @@ class RaggedForward:
 
     def told_positions(self, step: StepArrays) -> Tensor:
         """Where the model is told that tokens stand: [1, T], or by axis [axes, 1, T]."""
-        turned = None if step.sight is None else step.sight.turned
+        turned = None if step.vision_input is None else step.vision_input.turned
         positions = step.positions if turned is None else turned
         return self._to_device(positions).unsqueeze(-2)
 

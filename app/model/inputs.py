@@ -62,7 +62,7 @@ class StateArrays:
 
 
 @dataclass(frozen=True, slots=True)
-class SeenRows:
+class ImageRows:
     """Consecutive rows of a step that have features of an image."""
 
     image: PreparedImage
@@ -73,10 +73,10 @@ class SeenRows:
 
 
 @dataclass(frozen=True, slots=True)
-class StepSight:
+class StepImages:
     """What images make of a step."""
 
-    seen: tuple[SeenRows, ...]
+    seen: tuple[ImageRows, ...]
     turned: Ints | None
     """Shape [T], or [axes, T]: where the model is told that tokens stand; None: at their
     positions."""
@@ -114,7 +114,7 @@ class StepArrays:
     ancestors: Ints | None = None
     """Shape [T]: of a tree's token, bit j says that it sees token j of its span; 0 for all others.
     None: no span is a tree."""
-    sight: StepSight | None = None
+    vision_input: StepImages | None = None
     """None: nobody sees anything."""
 
     def ancestors_of(self, span: SpanLayout) -> Ints | None:
@@ -124,9 +124,13 @@ class StepArrays:
         return self.ancestors[span.row : span.row + span.length]
 
     def ends(self, *, windowed: bool) -> Ints | None:
-        """``StepSight.ends`` for layers with a window, or without."""
-        sight = self.sight
-        return None if sight is None or (sight.windows_alone and not windowed) else sight.ends
+        """``StepImages.ends`` for layers with a window, or without."""
+        vision_input = self.vision_input
+        return (
+            None
+            if vision_input is None or (vision_input.windows_alone and not windowed)
+            else vision_input.ends
+        )
 
     @property
     def state_arrays(self) -> StateArrays:
@@ -175,30 +179,35 @@ def lay_out(plan: StepPlan, block_size: int) -> StepArrays:
         adapters=np.repeat(np.array(adapters), lengths) if any(adapters) else None,
         states=_states(spans, np.append(rows, total)),
         ancestors=seen,
-        sight=_sight(spans, first_rows, positions),
+        vision_input=_sight(spans, first_rows, positions),
     )
 
 
-def _sight(spans: Sequence[Span], rows: Sequence[int], positions: Ints) -> StepSight | None:
-    sights = [span.sight for span in spans]
-    if not any(sights):
+def _sight(spans: Sequence[Span], rows: Sequence[int], positions: Ints) -> StepImages | None:
+    vision_inputs = [span.vision_input for span in spans]
+    if not any(vision_inputs):
         return None
-    turned, seen, ends = positions.copy(), list[SeenRows](), np.zeros_like(positions)
-    for span, row, sight in zip(spans, rows, sights, strict=True):
-        if sight is None:
+    turned, seen, ends = positions.copy(), list[ImageRows](), np.zeros_like(positions)
+    for span, row, vision_input in zip(spans, rows, vision_inputs, strict=True):
+        if vision_input is None:
             continue
-        turned[..., row : row + len(span.tokens)] += sight.shift
-        if sight.axes is not None:
+        turned[..., row : row + len(span.tokens)] += vision_input.shift
+        if vision_input.axes is not None:
             if turned.ndim == 1:
-                turned = np.repeat(turned[None], len(sight.axes), axis=0)
-            turned[:, row : row + sight.axes.shape[1]] = sight.axes
-        for image in sight.images:
+                turned = np.repeat(turned[None], len(vision_input.axes), axis=0)
+            turned[:, row : row + vision_input.axes.shape[1]] = vision_input.axes
+        for image in vision_input.images:
             seen += _rows_of(image, span, row)
             if image.two_way is not None:
                 _see_later(image, span, row, ends)
     is_turned = turned.ndim > 1 or not np.array_equal(turned, positions)
-    ways = {image.two_way for sight in sights if sight is not None for image in sight.images}
-    return StepSight(
+    ways = {
+        image.two_way
+        for vision_input in vision_inputs
+        if vision_input is not None
+        for image in vision_input.images
+    }
+    return StepImages(
         tuple(seen),
         turned if is_turned else None,
         ends if ends.any() else None,
@@ -207,7 +216,7 @@ def _sight(spans: Sequence[Span], rows: Sequence[int], positions: Ints) -> StepS
 
 
 def _see_later(image: PromptImage, span: Span, row: int, ends: Ints) -> None:
-    """Put into ``ends`` what rows see of ``image``; see ``StepSight``."""
+    """Put into ``ends`` what rows see of ``image``; see ``StepImages``."""
     start, end = span.start, span.start + len(span.tokens)
     for place, length in image.places:
         low, high = max(start, place), min(end, place + length)
@@ -216,14 +225,16 @@ def _see_later(image: PromptImage, span: Span, row: int, ends: Ints) -> None:
             ends[row + low - start : row + high - start] = high
 
 
-def _rows_of(image: PromptImage, span: Span, row: int) -> list[SeenRows]:
+def _rows_of(image: PromptImage, span: Span, row: int) -> list[ImageRows]:
     """Where ``image`` is in a span whose first row is ``row``."""
     start, end = span.start, span.start + len(span.tokens)
-    found, before = list[SeenRows](), 0
+    found, before = list[ImageRows](), 0
     for place, length in image.places:
         low, high = max(start, place), min(end, place + length)
         if low < high:
-            found.append(SeenRows(image.image, before + low - place, row + low - start, high - low))
+            found.append(
+                ImageRows(image.image, before + low - place, row + low - start, high - low)
+            )
         before += length
     return found
 

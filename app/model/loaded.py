@@ -25,7 +25,7 @@ from app.model.layers.recurrent import RecurrentRoute
 from app.model.layers.sparse import run_densely
 from app.model.parallel.group import Group
 from app.model.state_storage import StateStorage
-from app.model.vision.opening import Eyes, open_eyes
+from app.model.vision.self_check import LoadedVision, open_vision
 from app.model.vision.tower import can_see
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class LoadedModel:
     recurrent: RecurrentRoute
     shapes: dict[int, LayerShape]
     """By layer with attention. Shapes of states: ``recurrent.shapes``."""
-    eyes: Eyes | None = None
+    vision: LoadedVision | None = None
     """None: it is served as text."""
 
     @property
@@ -101,14 +101,14 @@ def load(
     """With a ``group`` this rank's share. Raises ``UnsupportedModel`` for what cannot be loaded, or
     has layers of another kind."""
     whole = load_whole(config, device, dtype, group, progress)
-    eyes = None
+    vision = None
     if config.images and group is None and can_see(whole):
         with progress.stage("looking at a picture"):
-            eyes = open_eyes(whole, config.model)
-    apart = () if eyes is None else eyes.tower.parts
+            vision = open_vision(whole, config.model)
+    apart = () if vision is None else vision.tower.parts
     model = language_part(whole, device, group, apart)
-    if eyes is not None:
-        eyes.tower.to(device)
+    if vision is not None:
+        vision.tower.to(device)
     route, recurrent = AttentionRoute(), RecurrentRoute(model)
     run_densely(model, route)
     route_own_attention(model, route)
@@ -116,4 +116,4 @@ def load(
     route_own_recurrence(model, recurrent)
     give_positions(model)
     shapes = keep_latents(model, route, probe_layers(model, route, recurrent))
-    return LoadedModel(model, route, recurrent, shapes, eyes)
+    return LoadedModel(model, route, recurrent, shapes, vision)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from app.core.cache import StateSlots
-from app.core.images import Eyes, Looker, SightCounts
+from app.core.images import VisionCounts, VisionEncoder, VisionSpec
 from app.core.step import Draw, PendingDraws, StepPlan, StepResult
 from app.model.adapters.slots import AdapterSlots
 from app.model.failures import naming_failures
@@ -21,7 +21,7 @@ from app.model.inputs import StepArrays, lay_out
 from app.model.kv_storage import KvStorage
 from app.model.sampling import Sampler
 from app.model.state_storage import StateStorage
-from app.model.vision.embeddings import SeenEmbeddings
+from app.model.vision.embeddings import ImageEmbeddings
 
 if TYPE_CHECKING:
     from app.model.cuda.compilations import KernelCompilations
@@ -95,17 +95,17 @@ class TorchRunner:
         description: RunnerDescription,
         compilations: KernelCompilations | None,
         leader: Leader | None = None,
-        seen: SeenEmbeddings | None = None,
-        eyes: Eyes | None = None,
+        seen: ImageEmbeddings | None = None,
+        vision: VisionSpec | None = None,
     ) -> None:
-        """``seen`` and ``eyes`` are of a model that sees."""
+        """``seen`` and ``vision`` are of a model that sees."""
         self._forward = forward
         self._graphs = graphs
         self._compilations = compilations
         self._leader = leader
         self._seen = seen
-        self.looker: Looker | None = None if seen is None else seen.looker
-        self.eyes = eyes
+        self.vision_encoder: VisionEncoder | None = None if seen is None else seen.vision_encoder
+        self.vision = vision
         self._sampler = sampler
         self.adapters = adapters
         self.description = description
@@ -140,7 +140,7 @@ class TorchRunner:
 
     def compute(self, step: StepArrays, drawn: Tensor | None) -> Tensor:
         """The logits of a laid-out step; ``drawn`` as in ``CudaSteps.run``."""
-        if step.sight is None:
+        if step.vision_input is None:
             return self._run(step, drawn)
         assert self._seen is not None, "an image for a model that is served as text"
         with self._seen.of_step(step):
@@ -152,9 +152,9 @@ class TorchRunner:
         return self._graphs.run(step, drawn)
 
     @property
-    def sight_counts(self) -> SightCounts | None:
+    def vision_counts(self) -> VisionCounts | None:
         """None: the model is served as text."""
-        return None if self._seen is None else self._seen.looker.counts
+        return None if self._seen is None else self._seen.vision_encoder.counts
 
     @torch.inference_mode()
     def sample(self, draws: Sequence[Draw | None]) -> PendingDraws:
@@ -175,7 +175,7 @@ class TorchRunner:
     def close(self) -> None:
         """End what else runs for this model. No steps are run afterwards."""
         if self._seen is not None:
-            self._seen.looker.close()
+            self._seen.vision_encoder.close()
         if self._leader is not None:
             self._leader.close()
 

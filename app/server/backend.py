@@ -15,7 +15,7 @@ from app.answer.formats import ChatFormat, detect
 from app.core.adapters import Adapter
 from app.core.constraint import Constraint, ConstraintSpec, Vocabulary
 from app.core.events import StepObserver
-from app.core.images import Eyes, SightCounts
+from app.core.images import VisionCounts, VisionSpec
 from app.core.progress import SILENCE, Progress
 from app.core.text import Tokenizer
 from app.core.verbatim import Document
@@ -45,11 +45,11 @@ class Backend:
     """From texts to what fills the holes of constraints; whether pieces are made of words."""
     max_sequence_tokens: int
     fingerprint: str
-    eyes: Eyes | None = None
+    vision: VisionSpec | None = None
     most_whole: int | None = None
     """Tokens that an image may have that is computed in one step; None: none has to be."""
     """What expands prompts with images; None: the model is served as text."""
-    sight_counts: Callable[[], SightCounts | None] = lambda: None
+    vision_counts: Callable[[], VisionCounts | None] = lambda: None
     """What the vision tower has done; None where there is none."""
     adapter_slots: Slots | None = None
     """Room for adapters; None: there are none."""
@@ -139,8 +139,8 @@ def _load(settings: Settings, observer: StepObserver, progress: Progress) -> Bac
             missing.bit_count(),
             ", ".join([f"0x{byte:02X}" for byte in range(256) if missing >> byte & 1]),
         )
-    if runner.eyes is not None:
-        marker = runner.eyes.marker
+    if runner.vision is not None:
+        marker = runner.vision.marker
         takes_images = tokenizer.takes_images(marker)
         chat_format = replace(chat_format, image_marker=marker, takes_images=takes_images)
     arithmetic = description.arithmetic
@@ -155,9 +155,9 @@ def _load(settings: Settings, observer: StepObserver, progress: Progress) -> Bac
         read_document=partial(read_document, missing=missing),
         max_sequence_tokens=engine.max_sequence_tokens,
         fingerprint="fp_" + hashlib.blake2b(identity.encode(), digest_size=5).hexdigest(),
-        eyes=runner.eyes,
-        most_whole=engine_config.most_whole if runner.eyes and runner.eyes.two_way else None,
-        sight_counts=lambda: runner.sight_counts,
+        vision=runner.vision,
+        most_whole=engine_config.most_whole if runner.vision and runner.vision.two_way else None,
+        vision_counts=lambda: runner.vision_counts,
         adapter_slots=slots,
         adapters=[] if slots is None else _loaded(settings, slots.identities),
         kernel_compilations=lambda: runner.kernel_compilations,

@@ -26,7 +26,7 @@ from app.server.backend import Backend
 from app.server.preload import Preload, warm
 from app.server.readings import memory_bounds, readings
 from app.server.settings import Settings
-from app.server.sight import sight_of
+from app.server.vision import vision_intake
 from app.serving.adapters import Adapters
 from app.serving.admission import Admission
 from app.serving.compiling.bindings import Bindings
@@ -146,8 +146,8 @@ def assemble(
         max_characters=settings.max_verbatim_characters,
     )
     validation = Validation(check)
-    sight = sight_of(settings, backend, metrics)
-    intakes = () if sight is None else (sight.intake,)
+    vision_input = vision_intake(settings, backend, metrics)
+    intakes = () if vision_input is None else (vision_input.intake,)
     service = GenerationService(
         ServiceConfig(
             max_sequence_tokens=backend.max_sequence_tokens,
@@ -170,7 +170,7 @@ def assemble(
             loaded=backend.adapters,
             folder=settings.adapter_folder,
         ),
-        sight=sight,
+        vision_input=vision_input,
         observer=metrics,
         status_of=status_of,
         clock=clock,
@@ -189,7 +189,9 @@ def assemble(
     )
     bounds = memory_bounds(settings, backend)
     metrics.watch(
-        readings(backend, constraints, bindings, responses, worker, admission, pool, sight, bounds)
+        readings(
+            backend, constraints, bindings, responses, worker, admission, pool, vision_input, bounds
+        )
     )
     logger.info(
         "memory: %s; at most %.1f GiB together, and %d compile workers of at most %.1f GiB each",
@@ -265,8 +267,8 @@ def _api_config(settings: Settings, backend: Backend) -> ApiConfig:
         fingerprint=backend.fingerprint,
         created=int(time.time()),
         has_adapters=backend.adapter_slots is not None,
-        max_body_bytes=settings.body_bytes(sees=backend.eyes is not None),
-        images=None if backend.eyes is None else settings.image_rules(),
+        max_body_bytes=settings.body_bytes(sees=backend.vision is not None),
+        images=None if backend.vision is None else settings.image_rules(),
         max_nesting=settings.max_body_nesting,
         max_n=min(settings.max_n, _places(settings)),
         max_messages=settings.max_messages,

@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
-from app.core.images import SightCounts
+from app.core.images import VisionCounts
 from app.server.backend import Backend
 from app.server.settings import Settings
 from app.serving.admission import Admission
 from app.serving.compiling.bindings import Bindings
 from app.serving.compiling.cache import ConstraintCache
 from app.serving.kept_responses import MemoryResponses
-from app.serving.service import Sight
+from app.serving.service import VisionIntake
 from app.serving.worker import EngineWorker
 from app.serving.workers.pool import WorkerPool
 from app.telemetry.metrics import Reading
@@ -32,7 +32,7 @@ def memory_bounds(settings: Settings, backend: Backend) -> dict[str, int]:
         "registered_schemas": settings.schema_registry_bytes,
         "kept_responses": settings.kept_responses_bytes,
         "verbatim": settings.verbatim_cache_bytes,
-        "images": settings.image_cache_bytes if backend.eyes is not None else 0,
+        "images": settings.image_cache_bytes if backend.vision is not None else 0,
     }
 
 
@@ -44,7 +44,7 @@ def readings(
     worker: EngineWorker,
     admission: Admission,
     pool: WorkerPool,
-    sight: Sight | None,
+    vision_input: VisionIntake | None,
     bounds: Mapping[str, int],
 ) -> list[Reading]:
     engine = backend.engine
@@ -90,7 +90,7 @@ def readings(
         Reading("kernel_compilations_total",
                 "GPU kernels compiled while serving: everybody waited. Should be 0.",
                 backend.kernel_compilations),
-        *_of_images(backend, admission, sight),
+        *_of_images(backend, admission, vision_input),
         *[
             Reading("model_weight_bytes", "Memory of the model's weights, by their type.",
                     partial(float, size), {"dtype": dtype})
@@ -105,13 +105,15 @@ def readings(
     ]  # fmt: skip
 
 
-def _of_images(backend: Backend, admission: Admission, sight: Sight | None) -> list[Reading]:
+def _of_images(
+    backend: Backend, admission: Admission, vision_input: VisionIntake | None
+) -> list[Reading]:
     """None for a model that is served as text."""
-    if sight is None:
+    if vision_input is None:
         return []
 
-    def counts() -> SightCounts:
-        found = backend.sight_counts()
+    def counts() -> VisionCounts:
+        found = backend.vision_counts()
         assert found is not None, "a model that sees counts what it sees"
         return found
 
@@ -127,13 +129,13 @@ def _of_images(backend: Backend, admission: Admission, sight: Sight | None) -> l
                 "Memory of what images look like: those that prompts wait with, and those seen "
                 "last.",
                 lambda: counts().kept_bytes),
-        Reading("num_requests_looking",
+        Reading("num_requests_awaiting_vision",
                 "Answers that wait for the vision tower, of those that wait.",
                 lambda: backend.engine.num_looking),
         Reading("image_bytes", "Images of the requests that are served, as sent and prepared.",
                 lambda: admission.image_bytes),
         Reading("kept_image_bytes", "Images as they were prepared for earlier requests.",
-                lambda: sight.intake.kept_bytes),
+                lambda: vision_input.intake.kept_bytes),
         Reading("image_worker_restarts_total", "Image workers that had to be replaced.",
-                lambda: sight.intake.restarts),
+                lambda: vision_input.intake.restarts),
     ]  # fmt: skip

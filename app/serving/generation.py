@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 
 from app.answer.fields import ClosedValue, FieldReader
-from app.answer.origins import OriginReader
 from app.answer.pieces import Delta
 from app.answer.plan import AnswerPlan
-from app.answer.relaxed import RelaxedAnswers
 from app.answer.spans import Quotable
+from app.answer.token_sources import OriginReader
+from app.answer.warnings import RelaxedAnswers
 from app.core.errors import LeapjsonError
 from app.core.events import AnswerUsage, TokenChunk
 from app.core.request import GenerationOptions

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from app.answer.formats import ChatFormat
 from app.answer.plan import AnswerPlan, prepare
 from app.answer.prompt import Conversation, Prompt, passages, text_length
-from app.answer.relaxed import RelaxedAnswers
 from app.answer.spans import Quotable
+from app.answer.warnings import RelaxedAnswers
 from app.core.choices import ChoosingState
 from app.core.constraint import Constraint, ConstraintState
 from app.core.errors import (
@@ -24,7 +24,7 @@ from app.core.errors import (
     RejectedToken,
 )
 from app.core.events import RequestObserver
-from app.core.images import Eyes
+from app.core.images import VisionSpec
 from app.core.relaxation import Relaxation
 from app.core.request import ChoiceOptions, EngineRequest, GenerationOptions
 from app.core.text import Tokenizer
@@ -56,10 +56,10 @@ HUGE_PROMPT = 1 << 17
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class VisionIntake:
     """What a server has whose model sees."""
 
-    eyes: Eyes
+    vision: VisionSpec
     intake: ImageIntake
 
 
@@ -95,7 +95,7 @@ class GenerationService:
         validation: Validation,
         tokenizer: Tokenizer,
         adapters: Adapters,
-        sight: Sight | None = None,
+        vision_input: VisionIntake | None = None,
         observer: RequestObserver,
         status_of: Callable[[LeapjsonError], int],
         clock: Callable[[], float],
@@ -110,7 +110,7 @@ class GenerationService:
         self.tokenizer = tokenizer
         """The model's own, for text that is not generated."""
         self.adapters = adapters
-        self._sight = sight
+        self._sight = vision_input
         self._observer = observer
         self._status_of = status_of
         self._clock = clock
@@ -304,9 +304,9 @@ class GenerationService:
         config, expand = self._config, None
         if isinstance(prompt, Conversation) and prompt.images:
             assert self._sight is not None, "images are refused where the model has no eyes"
-            eyes, scope = self._sight.eyes, "" if config.tenants_share else ticket.tenant
+            vision, scope = self._sight.vision, "" if config.tenants_share else ticket.tenant
             images = await self._sight.intake.prepare(prompt.images, ticket, scope)
-            expand = functools.partial(eyes.expand, images=images)
+            expand = functools.partial(vision.expand, images=images)
         work = functools.partial(
             prepare,
             prompt,

@@ -155,8 +155,8 @@ class EngineWorker:
         self._inboxes: dict[str, Inbox] = {}
         self._submitting: set[asyncio.Future[None]] = set()
         self._dead = False
-        self._mourning = threading.Lock()
-        self._mourned = False
+        self._death_lock = threading.Lock()
+        self._death_reported = False
 
     @property
     def alive(self) -> bool:
@@ -254,7 +254,7 @@ class EngineWorker:
 
         ``why`` says nothing of a request.
         """
-        self._mourn(f": {why}")
+        self._report_death(f": {why}")
 
     def _fail_all(self, error: Callable[[], LeapjsonError]) -> None:
         inboxes = {id(inbox): inbox for inbox in self._inboxes.values()}
@@ -271,11 +271,11 @@ class EngineWorker:
         except BaseException as error:
             # By default the log leaves out what exceptions say; this one says nothing of a request.
             why = f": {error}" if isinstance(error, DeviceFailed) else ""
-            self._mourn(why, error)
+            self._report_death(why, error)
 
-    def _mourn(self, why: str, error: BaseException | None = None) -> None:
-        with self._mourning:
-            first, self._mourned = not self._mourned, True
+    def _report_death(self, why: str, error: BaseException | None = None) -> None:
+        with self._death_lock:
+            first, self._death_reported = not self._death_reported, True
         if first:
             logger.critical("the engine died%s", why, exc_info=error)
             self._on_loop(self._die)

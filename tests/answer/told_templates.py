@@ -18,7 +18,7 @@ from transformers import PreTrainedTokenizerFast
 
 from app.answer.formats.chat import detect
 from app.answer.prompt import Conversation, template_input
-from app.answer.told import Told, told_schema
+from app.answer.schema_prompt import Told, told_schema
 from app.core.errors import InvalidRequest
 from app.text.tokenizer import HfTokenizer
 from tools import datasets

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from app.constraint.program import build
-from app.constraint.schema.meanings import Meanings
+from app.constraint.schema.subschema_cache import SubschemaCache
 from app.core.errors import UnsupportedSchema
 from app.core.specs import JsonSchema
 from tests.constraint.walks import Walker
@@ -33,14 +33,14 @@ DIFFERENT: list[tuple[Any, Any]] = [
 
 @pytest.mark.parametrize(("one", "other"), SAME)
 def test_what_says_the_same_has_one_number(one: Any, other: Any) -> None:
-    meanings = Meanings()
-    assert meanings.of(one) == meanings.of(other)
+    subschema_cache = SubschemaCache()
+    assert subschema_cache.of(one) == subschema_cache.of(other)
 
 
 @pytest.mark.parametrize(("one", "other"), DIFFERENT)
 def test_what_says_something_else_has_another_number(one: Any, other: Any) -> None:
-    meanings = Meanings()
-    assert meanings.of(one) != meanings.of(other)
+    subschema_cache = SubschemaCache()
+    assert subschema_cache.of(one) != subschema_cache.of(other)
 
 
 def test_recursive_subschemas_that_say_the_same_are_one_rule() -> None:

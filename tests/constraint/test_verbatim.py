@@ -13,9 +13,9 @@ from pydantic import BaseModel, Field
 
 from app.constraint.automaton.vocabulary_index import VocabularyIndex
 from app.constraint.constraint import CompiledConstraint
-from app.constraint.pieces.document import Document
-from app.constraint.pieces.positions import suffix_order
 from app.constraint.program import compile_program
+from app.constraint.quotes.document import Document
+from app.constraint.quotes.positions import suffix_order
 from app.core.composite import Composite, NotStarting
 from app.core.errors import (
     ConstraintTooComplex,

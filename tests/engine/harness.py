@@ -23,7 +23,7 @@ from app.engine import Engine, EngineConfig
 from tests.fakes import (
     ByteTokenizer,
     ByteVocabulary,
-    FakeLooker,
+    FakeEncoder,
     FiniteConstraint,
     Group,
     QueuedRunner,
@@ -93,7 +93,7 @@ def make_engine(
     groups: Sequence[Group] | None = None,
     states: StateSlots | None = None,
     observer: Recorder | None = None,
-    looker: FakeLooker | None = None,
+    vision_encoder: FakeEncoder | None = None,
 ) -> Engine:
     """With a device that computes as late as it may, where steps overlap."""
     if OVERLAP:
@@ -105,7 +105,7 @@ def make_engine(
         block_size=block_size,
         groups=groups,
         states=states or STATES,
-        looker=looker,
+        vision_encoder=vision_encoder,
     )
     return Engine(runner, VOCABULARY, TOKENIZER, config, observer)
 

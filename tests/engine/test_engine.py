@@ -463,9 +463,9 @@ def test_masks_that_take_much_work_get_their_turns_one_after_the_other() -> None
     for _ in range(20):
         step(engine)
     for one in stubborn:
-        turns = [step for step, work in enumerate(one.given) if work > 2_000][1:]
-        assert len(turns) >= 3
-        assert turns == list(range(turns[0], turns[-1] + 1, len(stubborn)))
+        mask_work = [step for step, work in enumerate(one.given) if work > 2_000][1:]
+        assert len(mask_work) >= 3
+        assert mask_work == list(range(mask_work[0], mask_work[-1] + 1, len(stubborn)))
     for _ in range(100):
         step(engine)
     assert all(max(one.given) == 80_000 for one in stubborn)

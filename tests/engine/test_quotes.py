@@ -10,8 +10,8 @@ import pytest
 
 from app.constraint.automaton.vocabulary_index import VocabularyIndex
 from app.constraint.constraint import CompiledConstraint
-from app.constraint.pieces.document import Document
 from app.constraint.program import compile_program
+from app.constraint.quotes.document import Document
 from app.core.request import ChoiceOptions, SamplingParams
 from app.core.specs import JsonSchema
 from tests.engine.harness import GREEDY, VOCABULARY, Answer, answer_of, make_engine, request, varied

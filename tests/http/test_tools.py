@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from app.answer.formats import HERMES, MISTRAL, ChatFormat
 from app.answer.language import answer
-from app.answer.told import told_schema
+from app.answer.schema_prompt import told_schema
 from app.answer.tools import FunctionTool, ToolUse
 from app.core.specs import JsonSchema
 from tests.http.harness import CHAT, CONFIG, chat, client_of, events, sdk_of

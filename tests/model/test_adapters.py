@@ -128,7 +128,7 @@ def test_an_adapter_of_the_language_model_fits_it_alone_and_as_a_part(
     config = AdaptersConfig(named=named, count=2, rank=4)
     changes = {"random_weights": False, "adapters": config, "images": images}
     runner = load_runner(runner_config(base, **changes))
-    assert (runner.eyes is not None) == images
+    assert (runner.vision is not None) == images
     text = list(range(20, 40))
     plain, one, other = [drawn_alone(runner, text, slot) for slot in range(3)]
     assert plain != one == other

@@ -15,7 +15,7 @@ from typing import Any
 from app.answer.formats import ChatFormat, detect
 from app.answer.pieces import Content, Delta
 from app.answer.prompt import Conversation
-from app.constraint.pieces.document import Document
+from app.constraint.quotes.document import Document
 from app.core.adapters import Adapter
 from app.core.constraint import ConstraintSpec
 from app.core.errors import InvalidAdapter, RequestError

@@ -22,8 +22,8 @@ from app.core.images import (
     PreparedImage,
     PromptImage,
     PromptImages,
-    SightCounts,
     TwoWay,
+    VisionCounts,
 )
 from app.core.text import SEAM, RenderedPrompt
 from app.server.composition import assemble
@@ -155,8 +155,8 @@ async def seeing(**settings: Any) -> AsyncIterator[Seeing]:
         tokenizer=tokenizer,
         chat_format=replace(blind.chat_format, image_marker=MARKER, takes_images=True),
         max_sequence_tokens=settings.pop("context", 4096),
-        eyes=FakeEyes(),
-        sight_counts=lambda: SightCounts(0, 0, 0.0, 0),
+        vision=FakeEyes(),
+        vision_counts=lambda: VisionCounts(0, 0, 0.0, 0),
         image_target="tests.serving.image_targets:prepare",
         compile_target="app.constraint:compile_program",
         link=Compiler(ByteVocabulary()).link,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from app.answer.pieces import Content, Delta
-from app.answer.relaxed import RelaxedAnswers
+from app.answer.warnings import RelaxedAnswers
 from app.core.relaxation import Relaxation, Written
 from app.core.specs import JsonSchema
 from app.serving.compiling.validation import Validation

@@ -42,7 +42,7 @@ from app.answer.plan import AnswerPlan
 from app.constraint import Compiler
 from app.core.cache import CacheGroup, StateSlots
 from app.core.events import RequestStats, StepStats
-from app.core.images import Looker
+from app.core.images import VisionEncoder
 from app.core.request import EngineRequest, GenerationOptions, SamplingParams
 from app.core.specs import JsonSchema
 from app.core.step import Draw, PendingDraws, Runner, StepPlan, StepResult
@@ -144,8 +144,8 @@ class WatchedRunner:
         return self._runner.max_model_len
 
     @property
-    def looker(self) -> Looker | None:
-        return self._runner.looker
+    def vision_encoder(self) -> VisionEncoder | None:
+        return self._runner.vision_encoder
 
     @property
     def trees(self) -> bool:
@@ -173,7 +173,7 @@ class TableRunner:
     states = None
     max_model_len = 1 << 15
     trees = False
-    looker = None
+    vision_encoder = None
 
     def __init__(self, vocab_size: int) -> None:
         chance = torch.Generator().manual_seed(0)

@@ -6,8 +6,8 @@ vocabulary_index  what masks need to know of a vocabulary, whatever the constrai
 walks             an automaton run over a trie
 bits              compiled loops over packed masks
 part_walks        compiled walks over languages that follow one another
-plainness         how expressions fall into heads and what is behind them, and which bounds matter
-heads             what languages allow by themselves, kept for a process
+bounds_relaxation  how expressions fall into heads and what is behind them, and which bounds matter
+shared_languages  what languages allow by themselves, kept for a process
 counted           heads of so many characters that a pattern holds for, too
 parts             masks put together from the parts of an expression
 distances         how many tokens surely suffice from a state to the end

@@ -15,10 +15,10 @@ import numpy as np
 from app.constraint.automaton.automaton import Automaton, State
 from app.constraint.automaton.beginnings import Beginnings, Part
 from app.constraint.automaton.bits import meets, set_bits, set_found
+from app.constraint.automaton.bounds_relaxation import BoundsRelaxation
 from app.constraint.automaton.counted import Counted
-from app.constraint.automaton.heads import Head, Numbering, new_head
 from app.constraint.automaton.part_walks import clear_below, walk_exits, walk_head
-from app.constraint.automaton.plainness import Plainness
+from app.constraint.automaton.shared_languages import Head, Numbering, new_head
 from app.constraint.automaton.trie import Int32s
 from app.constraint.automaton.vocabulary_index import VocabularyIndex
 from app.constraint.automaton.walks import TOKENS_PER_STEP, Walks, with_room
@@ -32,7 +32,7 @@ _WORK_PER_PART = 10
 """Steps of work that a part costs, besides its walks."""
 
 _MORE_CHARACTERS = 4
-"""Bytes after which some text differs from each of the ``Plainness.words`` of a language."""
+"""Bytes after which some text differs from each of the ``BoundsRelaxation.words`` of a language."""
 
 _LOOSE = 16
 """Bounds of repetitions that are no more than this above a token's bytes are kept."""
@@ -48,7 +48,7 @@ class Parts:
         self._automaton = automaton
         self._index = index
         self._walks = walks
-        self._plainness = Plainness(automaton.derivatives, automaton.characters)
+        self._plainness = BoundsRelaxation(automaton.derivatives, automaton.characters)
         self._numbering = Numbering(automaton.pool, index.heads)
         self._counted = Counted(automaton, index)
         self._heads: dict[tuple[Expression, bytes], Head] = {}
@@ -68,7 +68,7 @@ class Parts:
         return 120 * entries + self._beginnings.nbytes + overlaps
 
     def split(self, expression: Expression) -> tuple[Expression, Expression] | None:
-        """See ``Plainness.split``."""
+        """See ``BoundsRelaxation.split``."""
         return self._plainness.split(expression)
 
     def fill(self, state: State, mask: Mask, whole: Whole) -> int | None:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from app.constraint.automaton.automaton import START, Automaton
 from app.constraint.automaton.bits import set_bits
-from app.constraint.automaton.heads import SharedHeads
+from app.constraint.automaton.shared_languages import SharedLanguages
 from app.constraint.automaton.trie import Int32s, Trie, classify
 from app.constraint.json.text import SPELLINGS
 from app.constraint.language.derivatives import Derivatives
@@ -73,7 +73,7 @@ class VocabularyIndex:
         """The tokens that have no quote, and so do not end a string."""
         self.not_closing = self._mask_of(lambda text: text.lstrip(_BLANKS)[:1] not in (b"]", b"}"))
         """The tokens that do not begin with a closing bracket, blanks aside."""
-        self.heads = SharedHeads()
+        self.heads = SharedLanguages()
         self._endings: dict[int, Int32s] = {}
 
     def ending_of_tokens(self, spelling: int) -> Int32s:

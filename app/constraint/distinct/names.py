@@ -9,7 +9,7 @@ import json
 from dataclasses import dataclass
 from typing import Final
 
-from app.constraint.distinct.said import Frame, Said
+from app.constraint.distinct.seen_texts import Frame, SeenTexts
 from app.constraint.json.text import json_text
 from app.constraint.language.nodes import Notation
 
@@ -31,7 +31,7 @@ _BLANKS = b" \n\r\t"
 class Names:
     """Where a text stands."""
 
-    open: tuple[Said | None, ...] = ()
+    open: tuple[SeenTexts | None, ...] = ()
     """The names of each container that is open, from the outermost; None for an array."""
     mode: int = _OUTSIDE
     name: Frame | None = None
@@ -116,7 +116,7 @@ class NameScan:
                 if containers and containers[-1] is not None:
                     mode = _NEXT
             elif byte in _OPENING:
-                containers = (*containers, Said() if byte == _OBJECT else None)
+                containers = (*containers, SeenTexts() if byte == _OBJECT else None)
                 mode = _NEXT if byte == _OBJECT else _OUTSIDE
             elif byte in _CLOSING:
                 containers, mode = containers[:-1], _OUTSIDE

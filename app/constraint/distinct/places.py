@@ -10,7 +10,7 @@ from app.constraint.automaton.automaton import START, Automaton, State
 from app.constraint.automaton.trie import DEAD
 from app.constraint.distinct.levels import Levels
 from app.constraint.distinct.names import NO_NAMES, Names, NameScan
-from app.constraint.distinct.said import NOTHING, Frame
+from app.constraint.distinct.seen_texts import NOTHING, Frame
 from app.constraint.language.counting import Counting
 from app.constraint.language.derivatives import preferred_byte
 from app.constraint.language.expressions import INFINITE, ByteSet, Expression, Notation
@@ -271,7 +271,7 @@ class Places:
         """Whether an answer can be finished from ``place``.
 
         Where an item or name that may yet be one that was said has more endings than were said, it
-        can. Where none may there are values enough (``schema.lowering.plenty``).
+        can. Where none may there are values enough (``schema.lowering.distinct_counts``).
         """
         near, name = place.near, place.names.near
         if len(near) + (name is not None) > 1:

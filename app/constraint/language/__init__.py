@@ -6,7 +6,7 @@ expressions  the algebra: union, intersection, complement, repetition
 codepoints   sets of Unicode characters and their UTF-8
 rows         all derivatives of an expression at once
 widths       how many characters strings have, at least and at most
-fitting      strings of a pattern within a number of characters
+bounded_strings  strings of a pattern within a number of characters
 derivatives  which of them are alive, and their shortest strings
 pruning      a pool without what was needed on the way only
 """

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from pydantic_core import to_json
 
-from app.answer.told import MOST_CHARACTERS, Told, told_schema
+from app.answer.schema_prompt import MOST_CHARACTERS, Told, told_schema
 from app.core.constraint import ConstraintSpec
 from app.core.errors import InvalidRequest
 from app.core.specs import JsonSchema

@@ -26,7 +26,7 @@ from transformers.utils.hub import cached_file, get_checkpoint_shard_files
 
 from app.core.errors import UnsupportedModel
 from app.core.progress import SILENCE, Progress, telling
-from app.model.checkpoints.told_bars import telling_downloads
+from app.model.checkpoints.progress_hooks import telling_downloads
 from app.model.cpu.kernels.quantized_panels import (
     BLOCK,
     INT4,

@@ -34,12 +34,12 @@ from app.model.checkpoints.language_part import (
     language_config,
     names_of_language_part,
 )
+from app.model.checkpoints.progress_hooks import telling_downloads, telling_weights
 from app.model.checkpoints.stored_quantization import (
     loading_options,
     require_as_stored,
     stored_quantization,
 )
-from app.model.checkpoints.told_bars import telling_downloads, telling_weights
 from app.model.config import ModelConfig
 from app.model.device import warn_of_overflow
 from app.model.layers.architecture import check_config, remove_batch_effects

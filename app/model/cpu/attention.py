@@ -80,7 +80,7 @@ class CpuAttention:
         self.adapters: AdapterRows = ()
         """Whose the step's rows are; see ``app.model.adapters.cpu``."""
         self.later: tuple[Ints, ...] = ()
-        """By cache group ``StepSight.ends``, or nothing."""
+        """By cache group ``StepImages.ends``, or nothing."""
         self._long: list[tuple[SpanLayout, Ints | None]] = []
         """With the ancestors of its tokens, where it is a tree."""
         self._long_by_window: dict[tuple[int, int | None, bool], list[_LongSpan]] = {}
@@ -142,7 +142,7 @@ class CpuAttention:
     ) -> None:
         """Fill the rows of ``out`` [T, Hq, Dv] of short ``spans``, see ``ShortSpans``.
 
-        ``later`` are ``StepSight.ends`` of the rows of ``query``, or of no length.
+        ``later`` are ``StepImages.ends`` of the rows of ``query``, or of no length.
         """
         keys, group = self.storage.keys[layer], self.storage.group_of[layer]
         work = self.short.positions * query.shape[0] * query.shape[2]

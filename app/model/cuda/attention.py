@@ -175,11 +175,11 @@ class TritonAttention:
             adapters=self.has_adapters,
             states=self.state_sizes(len(step.spans), len(step.state_arrays.save_rows)),
             trees=step.ancestors is not None,
-            later=step.sight is not None and step.sight.ends is not None,
+            later=step.vision_input is not None and step.vision_input.ends is not None,
         )
         device_step = self._buffers.device_step(layout, [work.waves for work in works])
-        if step.sight is not None:
-            device_step = replace(device_step, windows_alone=step.sight.windows_alone)
+        if step.vision_input is not None:
+            device_step = replace(device_step, windows_alone=step.vision_input.windows_alone)
         self._buffers.load(layout, step, works, self.spare_slots)
         self.begin_on_device(device_step)
 

@@ -232,9 +232,9 @@ class CudaSteps:
             return self._run_eagerly(step, drawn)
         bucket, works = fitting
         captured = self._captured[bucket]
-        if step.sight is not None and step.sight.turned is not None:
+        if step.vision_input is not None and step.vision_input.turned is not None:
             # Without trees nothing but the model reads them.
-            step = replace(step, positions=step.sight.turned)
+            step = replace(step, positions=step.vision_input.turned)
         self._load(captured, step, works, drawn)
         captured.graph.replay()
         return self._logits[: len(step.logits_rows)]
@@ -244,8 +244,8 @@ class CudaSteps:
 
         Graphs know nothing of trees, of features of images, and of positions by axis.
         """
-        sight = step.sight
-        if step.ancestors is not None or (sight is not None and sight.shows):
+        vision_input = step.vision_input
+        if step.ancestors is not None or (vision_input is not None and vision_input.shows):
             return None
         bucket = choose_bucket(self._buckets, len(step.token_ids), len(step.logits_rows))
         if bucket is None:
@@ -268,7 +268,7 @@ class CudaSteps:
         device_step = self.attention.step
         if drawn is not None:
             put_drawn(device_step, drawn)
-        if step.sight is None or step.sight.turned is None:
+        if step.vision_input is None or step.vision_input.turned is None:
             return self._compute(device_step)
         positions = self._forward.told_positions(step)
         return self._forward.compute(device_step.token_ids, positions, device_step.logits_rows)

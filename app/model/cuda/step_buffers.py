@@ -187,7 +187,7 @@ class DeviceStep:
     ancestors: Tensor | None
     """Shape [N], as in ``StepArrays``; None: there is no tree."""
     ends: Tensor | None
-    """Shape [N], as in ``StepSight``; None: no row sees later ones."""
+    """Shape [N], as in ``StepImages``; None: no row sees later ones."""
     waves: Sequence[Sequence[DeviceWave]]
     """By kind of layer."""
     tables: Tensor
@@ -279,7 +279,7 @@ class StepBuffers:
             ancestors = _NONE if step.ancestors is None else step.ancestors
             _fill(ints[layout.ancestors].view(np.int64), ancestors, 0)
         if layout.ends is not None:
-            ends = None if step.sight is None else step.sight.ends
+            ends = None if step.vision_input is None else step.vision_input.ends
             _fill(ints[layout.ends].view(np.int64), _NONE if ends is None else ends, 0)
         if layout.states is not None:
             padding = layout.tokens - len(step.token_ids)

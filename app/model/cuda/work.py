@@ -94,7 +94,7 @@ class SpanNumbers:
     trees: Ints | None = None
     """Each tree's first row, -1 for other spans; None: there is no tree."""
     ends: Ints | None = None
-    """By row ``StepSight.ends``; None: no row sees later ones."""
+    """By row ``StepImages.ends``; None: no row sees later ones."""
     windows_alone: bool = False
 
     def ends_for(self, kind: Kind) -> Ints | None:
@@ -117,8 +117,8 @@ class SpanNumbers:
             trees=None
             if step.ancestors is None
             else np.array([_tree_row(step, span) for span in spans], dtype=np.int64),
-            ends=None if step.sight is None else step.sight.ends,
-            windows_alone=step.sight is not None and step.sight.windows_alone,
+            ends=None if step.vision_input is None else step.vision_input.ends,
+            windows_alone=step.vision_input is not None and step.vision_input.windows_alone,
         )
 
 

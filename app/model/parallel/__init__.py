@@ -6,5 +6,6 @@
 To be read in this order: ``group`` (what the processes tell each other inside a layer), ``plan``
 and ``shares`` (who holds which part of which weight, by transformers' own plan), ``modules`` (what
 is put around the layers that are cut), ``joining``, ``message`` (a step as one array), ``steps``,
-``crew`` (rank 0's side: starts the others, sends steps, notices who is gone) and ``rank`` (theirs).
+``rank_processes`` (rank 0's side: starts the others, sends steps, notices their end) and ``rank``
+(theirs).
 """

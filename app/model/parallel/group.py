@@ -12,7 +12,7 @@ from torch import Tensor
 
 _PATIENCE = timedelta(hours=2)
 """For one exchange: ranks read their weights at different speeds. One that is gone is noticed by
-its connection (``crew``), one that hangs by the server's watch for steps that do not end."""
+its connection (``rank_processes``), one that hangs by the watch for steps that do not end."""
 
 
 _FileStore: Any = dist.FileStore  # type: ignore[attr-defined]

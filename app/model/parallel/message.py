@@ -31,7 +31,7 @@ def pack(step: StepArrays, drawn: int) -> Ints:
 
     Costs some 20 us for a step of few spans (a copy of what it holds).
     """
-    assert step.sight is None, "what sees is not shared"
+    assert step.vision_input is None, "what sees is not shared"
     states = step.states
     lines = [
         (span.row, span.length, span.start, *[len(blocks) for blocks in span.blocks])

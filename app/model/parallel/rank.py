@@ -1,6 +1,6 @@
 """The program of every rank but the first: load, then compute what is sent, and nothing else.
 
-Started by ``app.model.parallel.crew`` as ``python -m`` this module STEPS LIFE, two open sockets.
+Started by ``rank_processes`` as ``python -m`` this module STEPS LIFE, two open sockets.
 Ends when rank 0 says so, or is gone.
 """
 
@@ -23,9 +23,9 @@ import numpy as np
 
 from app.core.errors import LeapjsonError
 from app.model.inputs import Ints
-from app.model.parallel.crew import LENGTH, Job
 from app.model.parallel.group import leave
 from app.model.parallel.message import unpack
+from app.model.parallel.rank_processes import LENGTH, Job
 
 if TYPE_CHECKING:
     from app.model.parallel.steps import Follower

@@ -9,15 +9,15 @@ import torch
 from torch import Tensor
 
 from app.model.inputs import StepArrays
-from app.model.parallel.crew import Crew
 from app.model.parallel.group import Group
+from app.model.parallel.rank_processes import RankProcesses
 
 
 class Leader:
     """What rank 0 does for the others before it computes a step itself."""
 
-    def __init__(self, crew: Crew, group: Group) -> None:
-        self._crew = crew
+    def __init__(self, rank_processes: RankProcesses, group: Group) -> None:
+        self._crew = rank_processes
         self._group = group
 
     def lead(self, step: StepArrays, drawn: Tensor | None = None) -> None:

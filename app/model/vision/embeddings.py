@@ -13,7 +13,7 @@ from torch.utils.hooks import RemovableHandle
 from transformers import PreTrainedModel
 
 from app.model.inputs import StepArrays
-from app.model.vision.looking import TowerThread
+from app.model.vision.encoder import TowerThread
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,17 +24,17 @@ class _Put:
     """Shape [1 + D, N, H]."""
 
 
-class SeenEmbeddings:
+class ImageEmbeddings:
     """The way into a model's embeddings and first layers, for the features of a step."""
 
     def __init__(
-        self, model: PreTrainedModel, looker: TowerThread, depth: int, embedded_as: int
+        self, model: PreTrainedModel, vision_encoder: TowerThread, depth: int, embedded_as: int
     ) -> None:
         """``depth``: the layers behind which features are added; ``embedded_as``: see ``Tower``.
         ``model`` has the modules that it is served with. Costs a call of Python a pass where
         nothing is seen."""
         self._embedded_as = embedded_as
-        self.looker = looker
+        self.vision_encoder = vision_encoder
         self._device = model.device
         self._now: _Put | None = None
         self._hooks = [model.get_input_embeddings().register_forward_hook(self._replace)]
@@ -43,7 +43,7 @@ class SeenEmbeddings:
             self._hooks.append(self._add_behind(decoder.layers[number], number + 1))
 
     def remove(self) -> None:
-        self.looker.close()
+        self.vision_encoder.close()
         for hook in self._hooks:
             hook.remove()
 
@@ -51,12 +51,12 @@ class SeenEmbeddings:
     def of_step(self, step: StepArrays) -> Iterator[None]:
         """While this lasts a forward pass has in its rows what the step sees. The features of all
         its images have to be held."""
-        seen = () if step.sight is None else step.sight.seen
+        seen = () if step.vision_input is None else step.vision_input.seen
         if not seen:
             yield
             return
         parts = [
-            self.looker.features(each.image)[:, each.first : each.first + each.length]
+            self.vision_encoder.features(each.image)[:, each.first : each.first + each.length]
             for each in seen
         ]
         rows = torch.cat([torch.arange(each.row, each.row + each.length) for each in seen])

@@ -45,7 +45,7 @@ class FeatureCache:
         return self._bytes
 
     def has_room(self, images: Sequence[PreparedImage]) -> bool:
-        """See ``Looker``."""
+        """See ``VisionEncoder``."""
         with self._lock:
             if not self._held_bytes:
                 return True

@@ -7,18 +7,18 @@ from PIL import Image
 
 from app.core.images import PreparedImage
 from app.model.config import ModelConfig
-from app.model.vision.opening import Eyes
+from app.model.vision.self_check import LoadedVision
 
 _SIDE = 4096
 """Pixels a side of a picture that any processor makes smaller, or that a model sees whole in some
 16,000 tokens."""
 
 
-class SeeingMemory:
+class VisionMemory:
     """Of a model whose sequences may have ``context`` tokens, prompt and answer together."""
 
-    def __init__(self, eyes: Eyes, config: ModelConfig, context: int) -> None:
-        self._eyes = eyes
+    def __init__(self, vision: LoadedVision, config: ModelConfig, context: int) -> None:
+        self._eyes = vision
         self._config = config
         self._image_tokens = min(config.image_tokens, context)
         self._prompt_tokens = min(config.prompt_images * self._image_tokens, context)

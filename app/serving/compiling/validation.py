@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from app.answer.relaxed import RelaxedAnswers, Warned
+from app.answer.warnings import RelaxedAnswers, Warned
 from app.core.relaxation import Written
 
 SECONDS = 1.0

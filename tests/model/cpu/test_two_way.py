@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from app.core.images import PreparedImage, PromptImage, TwoWay
-from app.core.step import LogitsRow, Sight, Span, StepPlan
+from app.core.step import LogitsRow, Span, SpanImages, StepPlan
 from app.model.cpu.attention import CpuAttention
 from app.model.cpu.layers import FusedLayer, fuse
 from app.model.forward import RaggedForward
@@ -52,8 +52,8 @@ def test_tokens_of_an_image_get_plain_attention_over_all_of_it(
     for length, start, places in SPANS:
         table = [pool.pop() for _ in range(-(-(start + length) // BLOCK_SIZE))]
         tree = random_tree(dice, length) if trees and not places else ()
-        sight = Sight([image_at(places, two_way)]) if places else None
-        spans.append(Span([0] * length, start, [table], sight=sight, tree=tree))
+        vision_input = SpanImages([image_at(places, two_way)]) if places else None
+        spans.append(Span([0] * length, start, [table], vision_input=vision_input, tree=tree))
     step = lay_out(StepPlan(spans, []), BLOCK_SIZE)
     shape = LayerShape(kv_heads, 8, 6, 4 // kv_heads, dtype, window=options.window)
     storage = allocate({0: shape}, num_blocks=80, block_size=BLOCK_SIZE, device=torch.device("cpu"))
@@ -92,7 +92,7 @@ def test_a_token_has_the_same_bits_however_the_prompt_around_images_is_cut(
             end = min(start + dice.randint(1, longest) if longest < tokens else tokens, tokens)
             while end in inside:
                 end += 1
-            span = Span([0] * (end - start), start, [range(10)], sight=Sight([image]))
+            span = Span([0] * (end - start), start, [range(10)], vision_input=SpanImages([image]))
             attention.begin(lay_out(StepPlan([span], []), size))
             query, key, value = (part[:, start:end].contiguous() for part in parts)
             out[start:end] = attention.attend(0, query, key, value, OPTIONS[name])
@@ -114,7 +114,7 @@ def test_fused_layers_see_what_others_see_of_an_image(
     text = [dice.randrange(VOCAB) for _ in range(100)]
     image = image_at([(3, 5), (20, 70)], two_way)
 
-    def logits(*, layers: bool, sight: Sight | None) -> torch.Tensor:
+    def logits(*, layers: bool, vision_input: SpanImages | None) -> torch.Tensor:
         route, model = AttentionRoute(), varied_model(folder)
         shapes = probe_layers(model, route)
         fuse(model, route, layers=layers)
@@ -123,13 +123,15 @@ def test_fused_layers_see_what_others_see_of_an_image(
         forward = RaggedForward(model, route, CpuAttention(storage))
         tables, found = [range(30)] * len(storage.groups), []
         for start, end in ((0, 10), (10, 100)):
-            span = Span(text[start:end], start, tables, sight=sight)
+            span = Span(text[start:end], start, tables, vision_input=vision_input)
             rows = [LogitsRow(0, row) for row in range(end - start)]
             found.append(forward.run(lay_out(StepPlan([span], rows), 4)).float())
         return torch.cat(found)
 
-    fused, others = (logits(layers=layers, sight=Sight([image])) for layers in (True, False))
-    causal = logits(layers=True, sight=None)
+    fused, others = (
+        logits(layers=layers, vision_input=SpanImages([image])) for layers in (True, False)
+    )
+    causal = logits(layers=True, vision_input=None)
     assert mean_error([fused], [others]) < 0.03
     seen_by_none = two_way == "windows" and kind == "llama"
     assert (mean_error([fused], [causal]) < 0.03) == seen_by_none

@@ -22,7 +22,7 @@ from triton.runtime.jit import JITFunction, create_function_from_signature
 
 from app.core.errors import UnsupportedModel
 from app.core.images import PreparedImage, PromptImage, TwoWay
-from app.core.step import Sight, Span, StepPlan
+from app.core.step import Span, SpanImages, StepPlan
 from app.model.cpu.attention import CpuAttention
 from app.model.cuda import attention as attention_module
 from app.model.cuda import step_buffers
@@ -94,11 +94,11 @@ def make_step(
         given_back = 0 if window is None else max(0, start - window + 1) // BLOCK
         table[:given_back] = [0] * given_back
         tree = random_tree(dice, length) if number in trees else ()
-        sight = None
+        vision_input = None
         if images is not None and number in images:
             image = PreparedImage(b"", (), {})
-            sight = Sight([PromptImage(image, images[number], two_way)])
-        spans.append(Span([1] * length, start, [table], tree=tree, sight=sight))
+            vision_input = SpanImages([PromptImage(image, images[number], two_way)])
+        spans.append(Span([1] * length, start, [table], tree=tree, vision_input=vision_input))
     return lay_out(StepPlan(spans, []), BLOCK)
 
 

@@ -19,7 +19,7 @@ from torch import Tensor
 from app.core.cache import StateSlots
 from app.core.errors import UnsupportedModel
 from app.core.images import PreparedImage, PromptImage
-from app.core.step import LogitsRow, Sight, Span, StepPlan
+from app.core.step import LogitsRow, Span, SpanImages, StepPlan
 from app.model.cpu.attention import CpuAttention
 from app.model.cuda.attention import TritonAttention
 from app.model.cuda.graphs import (
@@ -67,7 +67,7 @@ def step_of(
     *,
     all_rows: bool = False,
     trees: bool = False,
-    sight: Sight | None = None,
+    vision_input: SpanImages | None = None,
 ) -> StepArrays:
     """``trees``: of two ways, all of them."""
     blocks = iter(range(BLOCKS))
@@ -76,7 +76,7 @@ def step_of(
             range(10 * i, 10 * i + length),
             start,
             [[next(blocks) for _ in range(6)]],
-            sight=sight,
+            vision_input=vision_input,
             tree=[max(-1, index - 2) for index in range(length)] if trees else (),
         )
         for i, (length, start) in enumerate(spans, start=1)
@@ -188,7 +188,7 @@ def test_tokens_may_stand_elsewhere_for_the_model_than_in_the_cache(
 ) -> None:
     spans = [(5, 11), (1, 3)]
     plain = model.expected(step_of(spans, all_rows=True, trees=trees))
-    step = step_of(spans, all_rows=True, trees=trees, sight=Sight(shift=-3))
+    step = step_of(spans, all_rows=True, trees=trees, vision_input=SpanImages(shift=-3))
     assert (prepared.find_bucket(step) is None) == trees
     expected = model.expected(step)
     assert (expected - plain).abs().max() > 0.01
@@ -197,10 +197,10 @@ def test_tokens_may_stand_elsewhere_for_the_model_than_in_the_cache(
 
 def test_a_step_that_shows_an_image_is_launched_as_it_is(prepared: CudaSteps) -> None:
     image = PromptImage(PreparedImage(b"", (0, 0), {}), ((12, 2),))
-    assert prepared.find_bucket(step_of([(3, 11)], sight=Sight([image]))) is None
-    assert prepared.find_bucket(step_of([(3, 20)], sight=Sight([image]))) is not None
+    assert prepared.find_bucket(step_of([(3, 11)], vision_input=SpanImages([image]))) is None
+    assert prepared.find_bucket(step_of([(3, 20)], vision_input=SpanImages([image]))) is not None
     axes = np.zeros((3, 2), dtype=np.int64)
-    assert prepared.find_bucket(step_of([(3, 11)], sight=Sight(axes=axes))) is None
+    assert prepared.find_bucket(step_of([(3, 11)], vision_input=SpanImages(axes=axes))) is None
 
 
 @pytest.mark.parametrize("spans", [[(1, 20), (2, 3)], [(1, 20), (20, 3)]], ids=["replayed", "not"])

@@ -11,7 +11,7 @@ import torch
 
 from app.core.errors import UnsupportedModel
 from app.model.cuda.memory import MemoryBudget
-from app.model.rehearsal import StepLimits, largest_steps
+from app.model.memory_profile import StepLimits, largest_steps
 from tests.model.tiny import VOCAB, tiny_runner
 
 GIB = 1 << 30

@@ -60,7 +60,7 @@ def test_every_field_of_a_step_is_sent_but_what_ranks_do_not_share() -> None:
         unpack(pack(lay_out(PLANS[name], 4), 0))[0] for name in ("a prompt and a decode", "a tree")
     ]
     for field in fields(StepArrays):
-        if field.name == "sight":  # with several ranks a model is served as text
+        if field.name == "vision_input":  # with several ranks a model is served as text
             continue
         shown = [plain(getattr(found, field.name)) not in (None, []) for found in some]
         assert any(shown), f"{field.name} is not shown"

@@ -33,7 +33,7 @@ def test_what_cannot_be_shared_is_refused_before_anything_is_started(
     changes: dict[str, Any], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started: list[object] = []
-    monkeypatch.setattr("app.model.composition.Crew", started.append)
+    monkeypatch.setattr("app.model.composition.RankProcesses", started.append)
     with pytest.raises(UnsupportedModel, match=said):
         load_runner(runner_config(save_config(tmp_path, "llama"), **changes))
     assert started == []

@@ -35,12 +35,12 @@ def test_ids_that_a_device_has_drawn_reach_the_others_where_a_step_goes_on_from_
         computed.append((step.token_ids.tolist(), None if drawn is None else drawn.tolist()))
 
     drawn = torch.tensor([7, 8, 9])
-    crew: Any = OneCrew()
-    Leader(crew, _Quiet()).lead(lay_out(plan, 4), drawn)
+    rank_processes: Any = OneCrew()
+    Leader(rank_processes, _Quiet()).lead(lay_out(plan, 4), drawn)
 
     def run(group: ThreadGroup) -> None:
         if group.rank == 0:
-            Leader(crew, group).lead(lay_out(plan, 4), drawn)
+            Leader(rank_processes, group).lead(lay_out(plan, 4), drawn)
         else:
             Follower(compute, group).run(*unpack(np.frombuffer(sent[0], dtype=np.int64)))
 

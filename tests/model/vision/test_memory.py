@@ -66,8 +66,8 @@ def test_the_tower_runs_for_the_largest_image_and_its_memory_is_left_alone(
             largest = watched.seen[-1]
             assert max(each.num_tokens for each in watched.seen) == largest.num_tokens
             assert 4 <= largest.num_tokens <= 9
-            assert runner.sight_counts is not None
-            assert runner.sight_counts.computed == 1, "that of the trial"
+            assert runner.vision_counts is not None
+            assert runner.vision_counts.computed == 1, "that of the trial"
             runner.close()
     token_bytes = 3 * 2 * 2 * 8 * 4  # layers, keys and values, heads, width, float32
     lost = (blocks[0] - blocks[1]) * 4 * token_bytes

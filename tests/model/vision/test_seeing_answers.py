@@ -12,7 +12,7 @@ import pytest
 import torch
 from PIL import Image
 
-from app.core.images import Eyes
+from app.core.images import VisionSpec
 from app.core.request import EngineRequest
 from app.engine import Engine, EngineConfig
 from app.model.composition import load_runner
@@ -57,14 +57,14 @@ class _Whole(ScriptedModel):
 class _Asked:
     """Requests with images, and what transformers makes of each."""
 
-    def __init__(self, model: Seeing, eyes: Eyes) -> None:
-        self.model, self.eyes = model, eyes
+    def __init__(self, model: Seeing, vision: VisionSpec) -> None:
+        self.model, self.vision = model, vision
         self.requests: list[EngineRequest] = []
         self.inputs: dict[str, dict[str, torch.Tensor]] = {}
 
     def ask(self, name: str, prompt: str, *pictures: Image.Image, **more: Any) -> None:
         model = self.model
-        expanded = self.eyes.expand(model.tokens(prompt), model.prepared(*pictures))
+        expanded = self.vision.expand(model.tokens(prompt), model.prepared(*pictures))
         plain = request(name, expanded.tokens, **({"max_tokens": 16} | more))
         self.requests.append(replace(plain, images=expanded.images if pictures else None))
         if pictures:
@@ -85,9 +85,9 @@ def _runner(model: Seeing, **changes: Any) -> TorchRunner:
     return load_runner(runner_config(model.folder, random_weights=False, **changes))
 
 
-def _eyes(runner: TorchRunner) -> Eyes:
-    assert runner.eyes is not None, "it is served as text"
-    return runner.eyes
+def _eyes(runner: TorchRunner) -> VisionSpec:
+    assert runner.vision is not None, "it is served as text"
+    return runner.vision
 
 
 @pytest.mark.parametrize("overlap", [False, True])
@@ -138,12 +138,12 @@ def test_a_sequence_that_lost_its_blocks_sees_again_what_it_saw(
 def test_prefixes_are_shared_up_to_another_image(kind: str, tmp_path: Path) -> None:
     model, recorder = seeing(tmp_path, kind), Recorder()
     runner = _runner(model)
-    eyes = _eyes(runner)
+    vision = _eyes(runner)
     engine = Engine(runner, VOCABULARY, TOKENIZER, EngineConfig(), recorder)
     beginning = "the same beginning: "
     found = []
     for name, one in (("a", picture(1)), ("b", picture(1)), ("c", picture(9))):
-        asked = _Asked(model, eyes)
+        asked = _Asked(model, vision)
         asked.ask(name, beginning + "IMAGE and the same end", one)
         recorder.steps.clear()
         asked.compare(engine)
@@ -160,23 +160,23 @@ def test_prefixes_are_shared_up_to_another_image(kind: str, tmp_path: Path) -> N
 def test_an_image_is_looked_at_once_however_often_it_is_sent(tmp_path: Path) -> None:
     model = seeing(tmp_path, "llava")
     runner = _runner(model)
-    assert runner.sight_counts is not None
-    before = runner.sight_counts.computed
+    assert runner.vision_counts is not None
+    before = runner.vision_counts.computed
     config = EngineConfig(max_batch_tokens=8, max_running=2, share_prefixes=False)
     engine = Engine(runner, VOCABULARY, TOKENIZER, config)
     for turn in range(3):
         asked = _Asked(model, _eyes(runner))
         asked.ask(f"{turn}", "IMAGE again", PICTURES[0])
         asked.compare(engine)
-    assert runner.sight_counts.computed == before + 1
+    assert runner.vision_counts.computed == before + 1
 
 
 @pytest.mark.parametrize(("room", "looks"), [(1, 3), (1 << 20, 2)])
 def test_what_was_forgotten_is_looked_at_again(room: int, looks: int, tmp_path: Path) -> None:
     model = seeing(tmp_path, "llava")
     runner = _runner(model, image_cache_bytes=room)
-    assert runner.sight_counts is not None
-    before = runner.sight_counts.computed
+    assert runner.vision_counts is not None
+    before = runner.vision_counts.computed
     first, second, _ = PICTURES
     config = EngineConfig(max_batch_tokens=9, max_running=3, share_prefixes=False)
     engine = Engine(runner, VOCABULARY, TOKENIZER, config)
@@ -184,4 +184,4 @@ def test_what_was_forgotten_is_looked_at_again(room: int, looks: int, tmp_path: 
         asked = _Asked(model, _eyes(runner))
         asked.ask(f"{turn}", "IMAGE IMAGE", one, one)
         asked.compare(engine)
-    assert runner.sight_counts.computed == before + looks
+    assert runner.vision_counts.computed == before + looks

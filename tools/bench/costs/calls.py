@@ -24,7 +24,7 @@ from app.constraint.constraint import CompiledConstraint
 from app.core.constraint import ConstraintState, Mask
 from app.core.errors import DrawAgain, LeapjsonError, WorkPending
 from app.core.specs import JsonSchema
-from app.engine.turns import WORK_AT_ONCE, work_in_turn
+from app.engine.mask_work import WORK_AT_ONCE, work_in_turn
 from app.text import Vocabulary
 from loadtest.tables import table
 from tools import datasets

@@ -19,8 +19,8 @@ from app.constraint.language.expressions import Expression, Mark
 from app.constraint.schema.arrays import ArrayShape, Wanted
 from app.constraint.schema.document import Goal, Node
 from app.constraint.schema.logic.negation import negated
+from app.constraint.schema.lowering.distinct_counts import DistinctCounts, LevelsNeeded, few
 from app.constraint.schema.lowering.form import Form
-from app.constraint.schema.lowering.plenty import LevelsNeeded, Plenty, few
 from app.core.errors import ConstraintTooComplex
 
 _FEW = 16
@@ -61,7 +61,7 @@ class ArrayWriter:
         text: JsonText,
         value: Value,
         values: Values,
-        plenty: Plenty,
+        distinct_counts: DistinctCounts,
         depth: int,
         form: Form,
     ) -> None:
@@ -69,7 +69,7 @@ class ArrayWriter:
         self._pool = text.pool
         self._any_value = value
         self._values = values
-        self._plenty = plenty
+        self._plenty = distinct_counts
         self._depth = depth
         self._form = form
         self._told_apart = False

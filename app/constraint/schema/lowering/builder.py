@@ -7,10 +7,10 @@ from functools import cached_property, partial
 from typing import Any
 
 from app.constraint.cached_method import cached_method
+from app.constraint.deep_stack import with_room
 from app.constraint.json.text import JsonText, json_text
 from app.constraint.language.expressions import Expression
 from app.constraint.language.spelling import unspelled
-from app.constraint.roomy_stack import with_room
 from app.constraint.schema.arrays import array_shape
 from app.constraint.schema.document import Document, Goal, Node
 from app.constraint.schema.keywords import (
@@ -30,14 +30,14 @@ from app.constraint.schema.logic.emptiness import Emptiness
 from app.constraint.schema.logic.evaluation import Evaluation, admits_type
 from app.constraint.schema.logic.partial_branch import Branch
 from app.constraint.schema.lowering.array_text import ArrayWriter
+from app.constraint.schema.lowering.distinct_counts import DistinctCounts, LevelsNeeded
 from app.constraint.schema.lowering.form import Form
 from app.constraint.schema.lowering.free_names import FreeNames
 from app.constraint.schema.lowering.object_text import ObjectWriter
-from app.constraint.schema.lowering.plenty import LevelsNeeded, Plenty
-from app.constraint.schema.meanings import Meanings
 from app.constraint.schema.numeric import build_numbers
 from app.constraint.schema.objects import object_shape
 from app.constraint.schema.strings import Strings
+from app.constraint.schema.subschema_cache import SubschemaCache
 from app.constraint.schema.values import identity
 from app.core.choices import MOST_BYTES, MOST_WAYS
 from app.core.errors import ConstraintTooComplex, InvalidSchema, UnsupportedSchema
@@ -84,10 +84,10 @@ class SchemaBuilder:
         self._alike: dict[tuple[int | None, int, Form], Expression] = {}
         """What subschemas of one meaning are, at a depth of the text, in a form."""
         placed = text.pointers or self._document.places_count
-        self._meanings = None if placed else Meanings()
+        self._meanings = None if placed else SubschemaCache()
         self._open: set[_Unit] = set()
         self._waiting: list[tuple[_Unit, Expression]] = []
-        self._plenty = Plenty(self._pool, text.limits.missing)
+        self._plenty = DistinctCounts(self._pool, text.limits.missing)
 
     @cached_property
     def _loose_evaluation(self) -> Evaluation:

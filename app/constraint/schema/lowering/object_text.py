@@ -16,8 +16,8 @@ from app.constraint.language.expressions import Expression
 from app.constraint.language.spelling import unspelled
 from app.constraint.schema.document import Goal, Node
 from app.constraint.schema.keywords import SOME_MEMBER
+from app.constraint.schema.lowering.distinct_counts import DistinctCounts
 from app.constraint.schema.lowering.free_names import FreeNames, property_names
-from app.constraint.schema.lowering.plenty import Plenty
 from app.constraint.schema.objects import (
     Member,
     ObjectShape,
@@ -60,7 +60,7 @@ class ObjectWriter:
         strings: Strings,
         free_names: FreeNames,
         value: Value,
-        plenty: Plenty,
+        distinct_counts: DistinctCounts,
         depth: int,
         *,
         once: bool = False,
@@ -71,7 +71,7 @@ class ObjectWriter:
         self._strings = strings
         self._free_names = free_names
         self._value = value
-        self._plenty = plenty
+        self._plenty = distinct_counts
         self._depth = depth
         self._names: list[Expression] = []
         """Free names."""

@@ -31,7 +31,7 @@ def file_on_disk(model: str, progress: Progress = SILENCE) -> str:
         return model
     from transformers.utils.hub import cached_file
 
-    from app.model.checkpoints.told_bars import telling_downloads
+    from app.model.checkpoints.progress_hooks import telling_downloads
 
     repository, name = on_hub
     try:

@@ -192,7 +192,7 @@ def attend(
     """Attend for the spans [n, 4]: row, tokens, first position, and where its ``blocks`` begin.
 
     ``query`` [T, Hq, D] over the pools ``keys`` and ``values`` [slots, Hk, D] into ``out``
-    [T, Hq, Dv]. ``later`` are ``StepSight.ends``; of no length they stand for none, and so do
+    [T, Hq, Dv]. ``later`` are ``StepImages.ends``; of no length they stand for none, and so do
     ``sinks`` and ``slopes``, and ``window`` and ``softcap`` 0. With ``extent`` E the slopes are
     ``AttentionOptions.near`` instead, [T * Hq * E]: what is added to a token's scores by distance.
     The key heads are cut into ``chunks``; ``parallel`` shares the items out among numba's threads.

@@ -57,10 +57,10 @@ STEP = _record(
     "state_pools", "state_slots", "convolved", "gates",
 )  # fmt: skip
 """Sizes, and the addresses of what a step is computed with. ``heads`` has what a mixer begins with,
-``attended`` what it gives. ``rotary_dim`` is the width of ``cos``; ``later`` is ``StepSight.ends``,
-if there are any. ``pools`` has the addresses of keys and values of each layer, ``state_pools``
-those of its convolution's and its scan's states. From ``rows`` to ``save_slots`` are
-``inputs.StateArrays``."""
+``attended`` what it gives. ``rotary_dim`` is the width of ``cos``; ``later`` is
+``StepImages.ends``, if there are any. ``pools`` has the addresses of keys and values of each
+layer, ``state_pools`` those of its convolution's and its scan's states. From ``rows`` to
+``save_slots`` are ``inputs.StateArrays``."""
 
 _numba: Any = numba
 memory: Any = _numba.carray

@@ -1,0 +1,142 @@
+"""How expressions fall into heads and what is behind them, and which of their bounds matter.
+
+Nothing here changes what is allowed; it decides what may be worked out once for many states.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from app.constraint.language.derivatives import Derivatives
+from app.constraint.language.expressions import Expression, Kind
+
+_STRUCTURE = frozenset(b'"[]{},<')
+"""Bytes of the structure of JSON around scalars: where a head ends."""
+
+_MOST_PIECES = 64
+"""Parts of a head."""
+_MOST_WORDS = 2_000
+"""Words of a finite language that are listed."""
+
+
+class BoundsRelaxation:
+    """Looks at the expressions of one pool, memoised."""
+
+    def __init__(self, derivatives: Derivatives, characters: Collection[Expression | None]) -> None:
+        self._pool = derivatives.pool
+        self._length = derivatives.length
+        self._plain: dict[Expression, bool] = {
+            each: True for each in characters if each is not None
+        }
+        self._loose: dict[Expression, tuple[Expression, int | None]] = {}
+        self._words: dict[Expression, frozenset[bytes] | None] = {}
+
+    def __len__(self) -> int:
+        """How much is remembered. Any thread may ask."""
+        return len(self._plain) + len(self._loose) + len(self._words)
+
+    def split(self, expression: Expression) -> tuple[Expression, Expression] | None:
+        """The plain beginning of ``expression`` and what is behind it; None where it has none."""
+        pool = self._pool
+        parts: list[Expression] = []
+        while pool.kinds[expression] == Kind.CONCATENATION:
+            head, tail = pool.operands[expression]
+            if not self.is_plain(head) or len(parts) == _MOST_PIECES:
+                break
+            parts.append(head)
+            expression = tail
+        else:
+            if self.is_plain(expression):
+                parts.append(expression)
+                expression = pool.epsilon
+        return (pool.concatenate(*parts), expression) if parts else None
+
+    def is_plain(self, expression: Expression) -> bool:
+        """Whether ``expression`` has no rules and, as it seems, no structure of JSON inside."""
+        known = self._plain.get(expression)
+        if known is None:
+            pool = self._pool
+            kind, operand = pool.kinds[expression], pool.operands[expression]
+            if kind == Kind.LITERAL:  # a backslash begins what is escaped
+                known = operand[0] == 0x5C or _STRUCTURE.isdisjoint(operand)
+            elif kind == Kind.HOLE or kind == Kind.PIECE:
+                known = False
+            elif kind == Kind.COMPLEMENT:  # whatever structure it leaves out is not there
+                known = pool.regular[expression]
+            elif kind == Kind.CONCATENATION:
+                known = all(map(self.is_plain, pool.pieces(expression)))
+            else:
+                known = pool.regular[expression] and all(map(self.is_plain, pool.parts(expression)))
+            self._plain[expression] = known
+        return known
+
+    def loosened(self, expression: Expression, above: int) -> tuple[Expression, int | None]:
+        """``expression`` without those bounds of its repetitions that are above ``above``, and how
+        many bytes surely fit into each of them; None where there is none.
+
+        Bounds inside complements stay, as less is more there.
+        """
+        known = self._loose.get(expression)
+        if known is None:
+            known = self._loose[expression] = self._loosened(expression, above)
+        return known
+
+    def _loosened(self, expression: Expression, above: int) -> tuple[Expression, int | None]:
+        pool = self._pool
+        kind, operand = pool.kinds[expression], pool.operands[expression]
+        if kind not in (Kind.CONCATENATION, Kind.UNION, Kind.INTERSECTION, Kind.REPETITION):
+            return expression, None
+        pieces = pool.parts(expression)
+        if kind == Kind.CONCATENATION:
+            pieces = tuple(pool.pieces(expression))
+        parts = [self.loosened(piece, above) for piece in pieces]
+        bounds = [bound for _, bound in parts if bound is not None]
+        loose = [part for part, _ in parts]
+        if kind == Kind.REPETITION:
+            _, low, high = operand
+            least = self._length(operand[0])
+            if high is not None and high > low and high * least > above:
+                bounds.append(high * least)
+                high = None
+            result = pool.repeat(loose[0], low, high) if bounds else expression
+        elif not bounds:
+            result = expression
+        elif kind == Kind.CONCATENATION:
+            result = pool.concatenate(*loose)
+        else:
+            result = pool.union(loose) if kind == Kind.UNION else pool.intersect(loose)
+        return result, min(bounds, default=None)
+
+    def words(self, expression: Expression) -> frozenset[bytes] | None:
+        """All strings of a language that is plainly finite and small; None elsewhere."""
+        if expression in self._words:
+            return self._words[expression]
+        found = self._words[expression] = self._listed(expression)
+        return found
+
+    def _listed(self, expression: Expression) -> frozenset[bytes] | None:
+        pool = self._pool
+        kind, operand = pool.kinds[expression], pool.operands[expression]
+        if kind == Kind.EMPTY:
+            return frozenset()
+        if kind == Kind.EPSILON:
+            return frozenset([b""])
+        if kind == Kind.LITERAL:
+            return frozenset([operand])
+        if kind == Kind.BYTES:
+            return frozenset(bytes([byte]) for byte in range(256) if operand >> byte & 1)
+        if kind not in (Kind.UNION, Kind.CONCATENATION):
+            return None
+        pieces = operand if kind == Kind.UNION else pool.pieces(expression)
+        total = frozenset[bytes]() if kind == Kind.UNION else frozenset([b""])
+        for piece in pieces:
+            words = self.words(piece)
+            if words is None or len(words) > _MOST_WORDS // (
+                len(total) if kind == Kind.CONCATENATION else 1
+            ):
+                return None
+            if kind == Kind.UNION:
+                total |= words
+            else:
+                total = frozenset(first + second for first in total for second in words)
+        return total if len(total) <= _MOST_WORDS else None

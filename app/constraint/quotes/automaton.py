@@ -1,0 +1,120 @@
+"""The automaton of a program whose holes are filled: states inside pieces have no rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from app.constraint.automaton.automaton import Automaton, State
+from app.constraint.automaton.trie import DEAD
+from app.constraint.language.expressions import Expression, Kind
+from app.constraint.program import Program
+from app.constraint.quotes.binding import BoundDerivatives
+
+_PIECES = (Kind.HOLE, Kind.PIECE)
+
+
+class PieceMet(Exception):
+    """A walk that expands states came to one inside a piece."""
+
+
+@dataclass(frozen=True, slots=True)
+class Inside:
+    """A state inside a piece: the piece, and what follows it, which begins with a quote."""
+
+    piece: Expression
+    tail: State
+
+
+@dataclass(frozen=True, slots=True)
+class Ways:
+    """What a state is: inside one piece or several, or something else that ``rest`` is."""
+
+    pieces: tuple[Inside, ...]
+    rest: State
+
+
+class PieceAutomaton(Automaton):
+    """Follows pieces by the kernels of ``positions``, many bytes at once.
+
+    A state inside a piece is never expanded, which raises ``PieceMet``: so what is told of states
+    does not depend on what was walked before.
+    """
+
+    def __init__(self, program: Program, max_states: int = 500_000) -> None:
+        assert isinstance(program.derivatives, BoundDerivatives)
+        self.bound: BoundDerivatives = program.derivatives
+        self._ways: dict[State, Ways | None] = {}
+        super().__init__(program, max_states)
+
+    def inside(self, state: State) -> Ways | None:
+        """The pieces that ``state`` is inside of; None where it is inside of none."""
+        if state not in self._ways:
+            self._ways[state] = self._look_inside(state)
+        return self._ways[state]
+
+    def begins_with_piece(self, expression: Expression) -> Inside | None:
+        """The piece that ``expression`` begins with, where a quote ends that."""
+        pool = self.pool
+        if pool.kinds[expression] != Kind.CONCATENATION:
+            return None
+        head, tail = pool.operands[expression]
+        if pool.kinds[head] not in _PIECES or self.leading_literal(tail)[:1] != b'"':
+            return None
+        return Inside(head, self.state(tail))
+
+    def quoted(self, state: State, most: int) -> bytes:
+        ways = self.inside(state)
+        if ways is None:
+            return b""
+        filled = self.bound.filled(ways.pieces[0].piece)
+        assert filled is not None
+        pieces, leaf = filled
+        return pieces.quoted(leaf, most)
+
+    def expand(self, state: State) -> None:
+        if self.inside(state) is not None:
+            raise PieceMet
+        super().expand(state)
+
+    def _look_inside(self, state: State) -> Ways | None:
+        pool = self.pool
+        expression = self.expression(state)
+        is_union = pool.kinds[expression] == Kind.UNION
+        pieces: list[Inside] = []
+        rest: list[Expression] = []
+        for member in pool.operands[expression] if is_union else (expression,):
+            found = self.begins_with_piece(member)
+            if found is None:
+                rest.append(member)
+            else:
+                pieces.append(found)
+        if not pieces:
+            return None
+        return Ways(tuple(pieces), self.state(pool.union(rest)) if rest else DEAD)
+
+    def _stepped(self, state: State, text: bytes) -> State:
+        here, position = self.expression(state), 0
+        while position < len(text) and here != self.pool.empty:
+            shared = self._literal_prefix(here, text, position)
+            inside = None if shared else self.begins_with_piece(here)
+            if inside is not None:
+                here, position = self._along_piece(inside, text, position)
+            elif shared:
+                here = self.skip_literal(here, shared)
+                position += shared
+            else:
+                here = self.derivatives.derivative(here, text[position])
+                position += 1
+        return self.state(here)
+
+    def _along_piece(self, inside: Inside, text: bytes, position: int) -> tuple[Expression, int]:
+        """Along ``text`` inside a piece at once, or to what follows it."""
+        after, stop = self.bound.follow(inside.piece, text, position)
+        tail = self.expression(inside.tail)
+        if stop > position:
+            return self.pool.concatenate(after, tail), stop
+        return (tail if self.pool.nullable[inside.piece] else self.pool.empty), position
+
+    def _branches(self, expression: Expression) -> bool:
+        inside = self.begins_with_piece(expression)
+        return inside is not None and self.bound.branches(inside.piece)

@@ -1,0 +1,98 @@
+"""Whether there are values enough for all the items that have to differ."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cached_property
+
+from app.constraint.language.counting import ENDLESS, Counting
+from app.constraint.language.derivatives import Derivatives
+from app.constraint.language.expressions import ByteSet, Expression, ExpressionPool, Kind
+from app.constraint.language.spelling import spelled
+from app.constraint.schema.document import Node
+from app.core.errors import ConstraintTooComplex, UnsupportedSchema
+
+_NAMES_WORK = 50_000
+"""Steps of work for the names of one object."""
+
+
+class LevelsNeeded(Exception):
+    """``keyword`` wants items or names told apart, and containers are not marked: to be built
+    again."""
+
+    def __init__(self, asks: Node, keyword: str) -> None:
+        super().__init__()
+        self.keyword = keyword
+        self.pointer = asks.pointer_to(keyword)
+
+
+class DistinctCounts:
+    """Counts values; those of which rules are a part when all rules have their bodies."""
+
+    def __init__(self, pool: ExpressionPool, missing: ByteSet) -> None:
+        """``missing``: bytes that no value can have, as the tokenizer cannot spell them."""
+        self._pool = pool
+        self._missing = missing
+        self._later: list[tuple[Expression, int, Node]] = []
+
+    @cached_property
+    def _counting(self) -> Counting:
+        return Counting(Derivatives(self._pool))
+
+    def count(self, values: Expression, most: int, asks: Node) -> int:
+        """How many ``values`` there are, at most ``most``. ``asks`` wants them to differ.
+
+        With rules inside it says ``most``, and ``check`` will say whether that is right.
+        """
+        if self._has_rules(values):
+            self._later.append((values, most, asks))
+            return most
+        return self._counting.count(spelled(self._pool, values, self._missing), most)
+
+    def _has_rules(self, values: Expression) -> bool:
+        pool = self._pool
+        seen, waiting = {values}, [values]
+        while waiting:
+            here = waiting.pop()
+            if pool.kinds[here] == Kind.RULE:
+                return True
+            for part in () if pool.regular[here] else pool.parts(here):
+                if part not in seen:
+                    seen.add(part)
+                    waiting.append(part)
+        return False
+
+    def number_of(self, names: Iterable[Expression]) -> int | None:
+        """How many ``names`` there are in all, no two of them alike, at most ``ENDLESS``; None
+        where that takes too much work."""
+        derivatives = Derivatives(self._pool)
+        derivatives.allow(_NAMES_WORK)
+        counting, total = Counting(derivatives), 0
+        try:
+            for each in names:
+                total += counting.count(spelled(self._pool, each, self._missing))
+                if total >= ENDLESS:
+                    return ENDLESS
+        except ConstraintTooComplex:
+            return None
+        return total if counting.is_exact else None
+
+    def check(self) -> None:
+        """Raises ``UnsupportedSchema`` for values that were not counted and are few."""
+        if not self._later:
+            return
+        later = [
+            (spelled(self._pool, values, self._missing), most, asks)
+            for values, most, asks in self._later
+        ]
+        derivatives = Derivatives(self._pool)
+        derivatives.measure()
+        counting = Counting(derivatives)
+        for values, most, asks in later:
+            if counting.count(values, most) < most:
+                raise few(asks)
+
+
+def few(asks: Node) -> UnsupportedSchema:
+    reason = "there may be too few different items, of which some have no list"
+    return UnsupportedSchema("uniqueItems", asks.pointer_to("uniqueItems"), reason)

@@ -1,0 +1,71 @@
+"""Work on constraints that takes more than a step has time for: done in turns, one a step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Generic, TypeVar
+
+from app.core.errors import WorkPending
+
+T = TypeVar("T")
+
+WORK_AT_ONCE = 2_000
+"""Steps of work (see ``ConstraintState.mask``) that one answer may cost a step of the engine."""
+
+_WORK_IN_TURN = 8_000
+"""The same for the one whose turn it is, of those that this was not enough for."""
+
+_IN_VAIN = 3
+_MOST_WORK = 80_000
+"""Some work cannot be left and taken up: after so many turns in which nothing was learned the next
+ones may cost twice as much, up to what any other call on a constraint may."""
+
+
+_MOST_IN_VAIN = 16
+_MOST_TURNS = 400
+"""Turns after which the next is the last: those in which nothing was learned, and all of them."""
+
+
+def work_in_turn(in_vain: int) -> int:
+    """What a turn may cost after so many in which nothing was learned."""
+    return min(_WORK_IN_TURN << in_vain // _IN_VAIN, _MOST_WORK)
+
+
+class MaskWork(Generic[T]):
+    """Who waits for its turn. One goes on at a time, so a step costs the others little, however
+    many hard constraints there are."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[T, tuple[int, int]] = {}
+        """In the order of their turns: how many they had, and how many were in vain."""
+        self._next: T | None = None
+
+    def __iter__(self) -> Iterator[T]:
+        return iter(self._waiting)
+
+    def begin_step(self, takes_part: Callable[[T], bool]) -> None:
+        """Of those that take part in a step the first one has its turn."""
+        self._next = next(filter(takes_part, self._waiting), None)
+
+    def work_for(self, one: T) -> int:
+        """What ``one`` may cost in this step."""
+        mask_work = self._waiting.get(one)
+        if mask_work is None:
+            return WORK_AT_ONCE
+        return work_in_turn(mask_work[1]) if one == self._next else 0
+
+    def is_last(self, one: T) -> bool:
+        """Whether ``one`` has its turn, and no other after it: it gets nowhere, or takes long."""
+        mask_work, in_vain = self._waiting.get(one, (0, 0))
+        return one == self._next and (mask_work >= _MOST_TURNS or in_vain >= _MOST_IN_VAIN)
+
+    def put_off(self, one: T, pending: WorkPending) -> None:
+        """``one`` was not done: behind the others, if it had its turn."""
+        mask_work, in_vain = self._waiting.setdefault(one, (0, 0))
+        if one == self._next:
+            del self._waiting[one]
+            self._waiting[one] = mask_work + 1, in_vain + (not pending.learned)
+
+    def done(self, one: T) -> None:
+        """``one`` needs no turn any more, if it did."""
+        self._waiting.pop(one, None)

@@ -1,0 +1,97 @@
+"""What a sequence sees: its images in spans, and in the names of its prefixes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import overload
+
+from app.core.images import PromptImage, PromptImages
+from app.core.step import SpanImages
+
+_MOST_FEATURES = 1 << 32
+"""Of one image, to tell their numbers from its digest."""
+
+
+class Identities(Sequence[int]):
+    """The tokens of a sequence as prefixes know them; they grow and change as its answer does."""
+
+    def __init__(self, prompt: Sequence[int], tokens: Sequence[int]) -> None:
+        """``prompt`` stands for the first of ``tokens``."""
+        self._prompt = prompt
+        self._tokens = tokens
+
+    def __len__(self) -> int:
+        return len(self._tokens)
+
+    @overload
+    def __getitem__(self, at: int) -> int: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[int]: ...
+    def __getitem__(self, at: int | slice) -> int | Sequence[int]:
+        """Costs what it returns."""
+        length = len(self._prompt)
+        if isinstance(at, slice):
+            start, stop, step = at.indices(len(self._tokens))
+            assert step == 1
+            behind = self._tokens[max(start, length) : stop]
+            return [*self._prompt[start:stop], *behind] if start < length else behind
+        at = range(len(self._tokens))[at]
+        return self._prompt[at] if at < length else self._tokens[at]
+
+
+class PromptImageMap:
+    """The images of one prompt."""
+
+    def __init__(self, prompt: Sequence[int], images: PromptImages) -> None:
+        """Costs O(prompt)."""
+        self._images = images
+        self._length = len(prompt)
+        positions = images.positions
+        self._shift = 0 if positions is None else int(positions.max()) + 1 - len(prompt)
+        self._identities = list(prompt)
+        """The prompt as prefixes know it: what a token in an image's place stands for is the image,
+        and which of its features lies there."""
+        for each in images.images:
+            number = int.from_bytes(each.image.digest, "big") * _MOST_FEATURES
+            for start, length in each.places:
+                for at in range(start, start + length):
+                    number += 1
+                    self._identities[at] = -number  # a token is 0 or more
+        self._wholes = [
+            (start, start + length)
+            for each in images.images
+            if each.two_way is not None
+            for start, length in each.places
+        ]
+        assert positions is None or positions.shape[1] == len(prompt), "a position for each token"
+
+    def identities(self, tokens: Sequence[int]) -> Identities:
+        """Of the sequence whose ``tokens`` begin with the prompt."""
+        return Identities(self._identities, tokens)
+
+    def ending_behind(self, position: int) -> Sequence[PromptImage]:
+        """The images that are not wholly before ``position``: the last ones."""
+        return [each for each in self._images.images if each.end > position]
+
+    def uncut(self, start: int, count: int) -> int:
+        """How many of ``count`` tokens from ``start`` on a step can compute: it cuts no image whose
+        tokens see one another."""
+        end = start + count
+        for low, high in self._wholes:
+            if low < end < high:
+                return max(0, low - start)
+        return count
+
+    def whole(self, start: int) -> int:
+        """How many tokens from ``start`` on are of one such image; 0: none."""
+        return sum(high - start for low, high in self._wholes if low <= start < high)
+
+    def of(self, start: int, end: int) -> SpanImages | None:
+        """Of positions ``start`` to ``end - 1``; None: nothing is seen there."""
+        if start >= self._length:
+            return SpanImages(shift=self._shift) if self._shift else None
+        images = [each for each in self._images.images if each.start < end and start < each.end]
+        positions = self._images.positions
+        if positions is None:
+            return SpanImages(images) if images else None
+        return SpanImages(images, self._shift, positions[:, start:end])

@@ -1,0 +1,109 @@
+"""Where each token of an answer came from, as the answer stands.
+
+A leap splits the end of an answer anew, so a token may give way to others that spell the same text
+and more. Each has one source all the same:
+
+sampled  drawn
+drafted  drawn, and guessed before: it came in a pass that drew other tokens, too
+held     drawn, though its bytes were forced: a leap had left them to the model, as the next
+         character could still merge with them, or as the budget left it no room
+leapt    put there by a leap, and it adds forced bytes
+
+A token that a leap puts there and that adds nothing has the source that came first in this list
+among those of the tokens that give way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from app.core.events import AnswerToken, Origins, OriginToken, TokenSource
+
+SAMPLED, DRAFTED, HELD, LEAPT = range(4)
+_NAMES: tuple[TokenSource, ...] = ("sampled", "drafted", "held", "leapt")
+
+
+class TokenSources:
+    """The source of every token of one answer, and how many there are of each."""
+
+    __slots__ = ("_codes", "counts")
+
+    def __init__(self) -> None:
+        self._codes = bytearray()
+        self.counts = [0, 0, 0, 0]
+        """By source; what ends the answer and is none of its tokens is not among them."""
+
+    def __len__(self) -> int:
+        return len(self._codes)
+
+    def __getitem__(self, index: int) -> int:
+        return self._codes[index]
+
+    def append(self, source: int) -> None:
+        self._codes.append(source)
+        self.counts[source] += 1
+
+    def extend(self, source: int, count: int) -> None:
+        self._codes += bytes((source,)) * count
+        self.counts[source] += count
+
+    def drop(self, count: int) -> int:
+        """The last ``count`` tokens give way; the source of those that only split them anew."""
+        gone = self._codes[-count:]
+        del self._codes[-count:]
+        for each in range(4):
+            self.counts[each] -= gone.count(each)
+        return min(gone)
+
+    def confirm(self, index: int, source: int) -> None:
+        """Of a token that was drawn more is known than that."""
+        if self._codes[index] == SAMPLED:
+            self._codes[index] = source
+            self.counts[SAMPLED] -= 1
+            self.counts[source] += 1
+
+    def check_integrity(self) -> None:
+        """Assert that the counts are right. For tests."""
+        assert self.counts == [self._codes.count(each) for each in range(4)]
+
+
+class ReportedTokens:
+    """The tokens of one answer as they stand, for a client that asked where they came from."""
+
+    def __init__(self, spelling: Sequence[bytes]) -> None:
+        """``spelling``: the bytes of every token id."""
+        self._spelling = spelling
+        self._tokens: list[AnswerToken | int] = []
+        """Those that were drawn, with what was measured; of others the id."""
+        self._changed = 0
+        """The first that was not told as it is now."""
+        self._told = 0
+
+    def append(self, token: AnswerToken) -> None:
+        self._tokens.append(token)
+
+    def extend(self, tokens: Sequence[int]) -> None:
+        self._tokens += tokens
+
+    def drop(self, count: int) -> None:
+        """The last ``count`` tokens give way."""
+        del self._tokens[-count:]
+        self._changed = min(self._changed, len(self._tokens))
+
+    def take(self, sources: TokenSources) -> Origins | None:
+        """What has changed since the last call; None: nothing."""
+        first, size = self._changed, len(self._tokens)
+        if first == size == self._told:
+            return None
+        found = [self._token(index, sources) for index in range(first, size)]
+        self._changed = self._told = size
+        return Origins(first, found)
+
+    def _token(self, index: int, sources: TokenSources) -> OriginToken:
+        source = _NAMES[sources[index]] if index < len(sources) else "sampled"
+        token = self._tokens[index]
+        if isinstance(token, int):
+            logprob = 0.0 if source == "leapt" else None
+            return OriginToken(token, self._spelling[token], source, logprob)
+        spelled = self._spelling[token.token_id]
+        return OriginToken(token.token_id, spelled, source, token.logprob, token.top)

@@ -1,0 +1,160 @@
+"""Makes a loaded model quick, and checks that it still says what it said.
+
+What is expected comes from the model as it was loaded, so the self-check covers all that is done
+to its weights and layers here: rounding, packing, fusing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from app.core.progress import SILENCE, Progress
+from app.model.adapters.loading import fill_slots
+from app.model.adapters.slots import AdapterSlots
+from app.model.config import ModelConfig
+from app.model.cpu.layers import can_fuse, fuse, require_invariance
+from app.model.cpu.packed_linear import can_pack, pack_linears
+from app.model.forward import RaggedForward
+from app.model.inputs import lay_out
+from app.model.kv_storage import allocate
+from app.model.layers.attention import set_attention
+from app.model.layers.quantized import (
+    ROUNDING,
+    check_rounding,
+    is_quantized,
+    kinds_of,
+    quantize_linears,
+)
+from app.model.loaded import LoadedModel
+from app.model.self_check import (
+    CHECKED_SLOTS,
+    CheckCase,
+    check_invariance,
+    check_ragged_step,
+    check_rounded_cache,
+    make_case,
+    rounding_noise,
+    whole_logits,
+)
+from app.model.state_storage import allocate_states
+from app.model.tree_check import follows_trees
+from app.model.vision.embeddings import ImageEmbeddings
+from app.model.vision.self_check import blocks_for, look
+
+_BLOCK_SIZE = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """What was done to a model."""
+
+    packed_linears: int = 0
+    fused_layers: int = 0
+    quantized: str = ""
+    trees: bool = False
+    """Whether spans may be trees."""
+    seen: ImageEmbeddings | None = None
+    """The way of images into the model; None: it is served as text."""
+
+
+def prepare(
+    loaded: LoadedModel,
+    config: ModelConfig,
+    adapters: AdapterSlots | None,
+    progress: Progress = SILENCE,
+) -> Prepared:
+    """Pack, fuse or round weights where that pays or is asked for; load the adapters named.
+
+    Raises ``UnsupportedModel`` where the model then fails the self-check.
+    """
+    model = loaded.model
+    block_size = min(config.block_size, _BLOCK_SIZE)
+    text: Any = model.config.get_text_config()
+    case = make_case(
+        text.vocab_size,
+        block_size,
+        len({shape.window for shape in loaded.shapes.values()}),
+        states=bool(loaded.recurrent.shapes),
+        padding=getattr(text, "pad_token_id", None),
+    )
+    expected, noise = whole_logits(model, case, "eager"), None
+    if config.quantize is not None:
+        noise = ROUNDING * rounding_noise(model, case, expected)
+        quantize_linears(model, config.quantize)
+        expected = check_rounding(model, case, expected, config.quantize)
+    prepared, noise = _fuse_or_pack(loaded, config, adapters, case, expected, noise)
+    if config.batch_invariant and loaded.device.type == "cpu":
+        require_invariance(model)
+    set_attention(model, loaded.route.name)
+    forward = _forward_over_new(loaded, config, block_size, case.blocks)
+    check_ragged_step(model, forward, case, block_size, expected, noise)
+    if not loaded.recurrent.shapes:
+        prepared = replace(prepared, trees=follows_trees(forward, case, block_size, expected))
+    if loaded.vision is not None:
+        seen = look(
+            model,
+            loaded.vision,
+            _forward_over_new(loaded, config, block_size, blocks_for(loaded.vision, block_size)),
+            block_size=block_size,
+            groups=len({shape.window for shape in loaded.shapes.values()}),
+            states=bool(loaded.recurrent.shapes),
+            rounded=config.quantize is not None,
+            cache_bytes=config.image_cache_bytes,
+        )
+        prepared = replace(prepared, seen=seen)
+    if config.kv_cache_dtype == "fp8":
+        forward = _forward_over_new(loaded.in_fp8(), config, block_size, case.blocks)
+        check_rounded_cache(forward, case, block_size, expected)
+    if adapters is not None and config.adapters is not None:
+        adapters.attach(lambda: forward.run(lay_out(case.steps[0], block_size)))
+        fill_slots(adapters, config.adapters, progress)
+    if config.batch_invariant:
+        check_invariance(forward, case, block_size)
+    return prepared
+
+
+def _forward_over_new(
+    loaded: LoadedModel, config: ModelConfig, block_size: int, blocks: int
+) -> RaggedForward:
+    """A pass over a cache of so many blocks."""
+    storage = allocate(
+        loaded.shapes, num_blocks=blocks, block_size=block_size, device=loaded.device
+    )
+    states = allocate_states(loaded.recurrent.shapes, CHECKED_SLOTS, loaded.device)
+    return loaded.forward_over(storage, states, blocks * block_size, config)
+
+
+def _fuse_or_pack(
+    loaded: LoadedModel,
+    config: ModelConfig,
+    adapters: AdapterSlots | None,
+    case: CheckCase,
+    expected: Tensor,
+    noise: float | None,
+) -> tuple[Prepared, float | None]:
+    """Also returns the noise to allow for; None: layers are as they were loaded."""
+    model, route = loaded.model, loaded.route
+    if loaded.device.type == "cuda":
+        # Imported where it is needed: triton is there with CUDA builds of torch only.
+        from app.model.cuda.layers import fuse as fuse_on_device
+
+        noise = rounding_noise(model, case, expected)
+        fused = fuse_on_device(
+            model, route, batch_invariant=config.batch_invariant, adapters=adapters
+        )
+        torch.cuda.empty_cache()  # what was joined lies beside its parts until they are given back
+        return Prepared(fused_layers=fused), noise
+    if config.pack_linears and can_fuse(model):
+        if noise is None:
+            noise = rounding_noise(model, case, expected)
+            noise *= ROUNDING if is_quantized(model) else 1
+        quantized = kinds_of(model)
+        packed = fuse(model, route, loaded.recurrent, layers=adapters is None)
+        return Prepared(packed_linears=packed, quantized=quantized), noise
+    if config.pack_linears and can_pack(model.dtype, model.device):
+        return Prepared(packed_linears=pack_linears(model)), noise
+    return Prepared(), noise

@@ -1,0 +1,215 @@
+"""Rank 0's side: starts the other ranks, sends them steps, and notices when one is gone.
+
+    rank 0  ── steps ──▶  rank 1        a length and so many bytes for each step; nothing back
+            ◀── life ───                its job down; up, why it ends; closed when either is gone
+
+Both are sockets that only these two processes have. A step goes through the kernel in some 40 us
+where a broadcast of gloo takes 250 and one of NCCL has to pass through the device; a socket that
+is closed, by whatever end of its process, is noticed at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from app.core.errors import DeviceFailed, LeapjsonError, UnsupportedModel
+from app.model.config import ModelConfig
+from app.model.inputs import Ints, StepArrays
+from app.model.parallel.group import leave
+from app.model.parallel.message import pack
+
+LENGTH = struct.Struct("<q")
+"""Of a message in bytes. ``END`` is sent where no more steps come."""
+END = LENGTH.pack(0)
+
+_NEWS_SECONDS = 3.0
+"""An exchange that fails because a rank is gone may fail before it is known which, and why."""
+_LAST_SECONDS = 10.0
+"""While loading, how long this process may wait for one that is gone before it is ended, too."""
+_LEAVE_SECONDS = 5.0
+"""How long ranks may take to end when they are told to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What a rank is started with."""
+
+    config: ModelConfig
+    rank: int
+    store: str
+    """Path of the file over which the ranks find each other."""
+
+
+class _Member:
+    """Another rank, as rank 0 has it."""
+
+    def __init__(self, job: Job) -> None:
+        self.rank = job.rank
+        self.steps, steps = socket.socketpair()
+        self.life, life = socket.socketpair()
+        with steps, life:
+            ends = (steps.fileno(), life.fileno())
+            self.process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "app.model.parallel.rank", *map(str, ends)],
+                pass_fds=ends,
+                stdin=subprocess.DEVNULL,
+                env=_environment(),
+            )
+        message = pickle.dumps(job)
+        self.life.sendall(LENGTH.pack(len(message)) + message)
+
+    def end(self, *, at_once: bool) -> None:
+        """Tell it to: after the steps it has been sent, or whatever it does."""
+        with contextlib.suppress(OSError):
+            if at_once:
+                self.life.shutdown(socket.SHUT_WR)  # reading goes on, to its end
+            else:
+                self.steps.sendall(END)
+
+    def wait(self, until: float) -> None:
+        """Return when it has ended, which it must by ``until``."""
+        try:
+            self.process.wait(max(0.0, until - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        self.steps.close()
+
+    def last_words(self) -> str:
+        """Why it ended; returns when it has."""
+        said = b""
+        with contextlib.suppress(OSError):
+            while part := self.life.recv(4096):
+                said += part
+        status = self.process.wait()
+        self.life.close()
+        if said:
+            return said.decode(errors="replace")
+        if status < 0:
+            return f"it was killed by {signal.Signals(-status).name}"
+        return f"it ended with status {status}"
+
+
+class RankProcesses:
+    """The other ranks of a model whose rank 0 is this process. Sent to by one thread."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        """Starts them; they load the model while this process does."""
+        self._size = config.tensor_parallel
+        self._folder = tempfile.mkdtemp(prefix="leapjson-")  # for this user alone
+        self.store = str(Path(self._folder) / "ranks")
+        self._closing = False
+        self._loading = True
+        self._news = threading.Condition()
+        self._lost: str | None = None
+        self._on_loss: Callable[[str], None] | None = None
+        self._members = [_Member(Job(config, rank, self.store)) for rank in range(1, self._size)]
+        for member in self._members:
+            threading.Thread(
+                target=self._look_after, args=(member,), name=f"rank-{member.rank}", daemon=True
+            ).start()
+
+    def send(self, step: StepArrays, drawn: int) -> None:
+        """Have all ranks compute ``step``, which may go on from so many drawn tokens."""
+        message: Ints = pack(step, drawn)
+        data = LENGTH.pack(message.nbytes) + message.tobytes()
+        for member in self._members:
+            member.steps.sendall(data)
+
+    def watch(self, on_loss: Callable[[str], None]) -> None:
+        """Call ``on_loss`` once, from any thread, when a rank is gone; at once if one is."""
+        with self._news:
+            self._on_loss = on_loss
+            lost = self._lost
+        if lost is not None:
+            on_loss(lost)
+
+    @contextlib.contextmanager
+    def naming_losses(self) -> Iterator[None]:
+        """Raise ``DeviceFailed`` for what an exchange raises because a rank is gone."""
+        try:
+            yield
+        except Exception as error:
+            if (lost := self.loss(_NEWS_SECONDS)) is None:
+                raise
+            raise DeviceFailed(lost) from error
+
+    @contextlib.contextmanager
+    def loading(self) -> Iterator[None]:
+        """Load the model inside. Where that fails here or elsewhere all ranks end.
+
+        Raises ``UnsupportedModel`` with what a rank has said that failed.
+        """
+        try:
+            yield
+        except BaseException as error:
+            own = isinstance(error, LeapjsonError) and error.__cause__ is None
+            lost = None if own else self.loss(_NEWS_SECONDS)
+            self.close()
+            if lost is None:
+                raise
+            raise UnsupportedModel(lost) from error
+        self._loading = False
+
+    def loss(self, seconds: float) -> str | None:
+        """Which rank is gone and why, if that becomes known in so many seconds."""
+        with self._news:
+            self._news.wait_for(lambda: self._lost is not None, seconds)
+            return self._lost
+
+    def close(self) -> None:
+        """End all ranks, and return when they have."""
+        self._closing = True
+        alone = self._loading or self._lost is not None
+        for member in self._members:
+            member.end(at_once=alone)
+        leave(alone=alone)
+        until = time.monotonic() + _LEAVE_SECONDS
+        for member in self._members:
+            member.wait(until)
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _look_after(self, member: _Member) -> None:
+        why = member.last_words()
+        if self._closing:
+            return
+        shutil.rmtree(self._folder, ignore_errors=True)  # this process may get no time to do it
+        lost = f"rank {member.rank} of {self._size}: {why}"
+        with self._news:
+            first, self._lost = self._lost is None, self._lost or lost
+            self._news.notify_all()
+            on_loss = self._on_loss
+        if first and on_loss is not None:
+            on_loss(lost)
+        elif first and self._loading:
+            self._end_with(lost)
+
+    def _end_with(self, lost: str) -> None:
+        """Let this process end by itself, or, where it waits for who is gone, end it."""
+        time.sleep(_LAST_SECONDS)
+        if not self._closing:
+            print(f"leapjson: {lost}", file=sys.stderr, flush=True)
+            for member in self._members:
+                member.process.kill()
+            os._exit(1)
+
+
+def _environment() -> dict[str, str]:
+    """Ours, so that it finds the same modules; who computes need not know the API keys."""
+    kept = {name: value for name, value in os.environ.items() if name != "LEAPJSON_API_KEYS"}
+    path = os.pathsep.join(filter(None, sys.path))
+    return kept | {"PYTHONPATH": path}

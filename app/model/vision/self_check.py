@@ -1,0 +1,257 @@
+"""Whether a model sees: its tower and image processor, tried together on a picture of noise.
+
+As with text, the oracle is the model as it was loaded: what it says of the picture by its own
+forward pass, in one piece and with eager attention, a ragged step has to say in two.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from app.core.errors import InvalidRequest, UnsupportedModel
+from app.core.images import ExpandedPrompt, PreparedImage, TwoWay
+from app.core.step import LogitsRow, Span, SpanImages, StepPlan
+from app.model.forward import RaggedForward
+from app.model.inputs import lay_out
+from app.model.self_check import worst_error
+from app.model.vision.embeddings import ImageEmbeddings
+from app.model.vision.encoder import TowerThread
+from app.model.vision.processing import HfImageProcessor, load_image_processor
+from app.model.vision.spec import ModelVisionSpec
+from app.model.vision.tower import Tower, language_name
+from app.model.vision.two_way import two_way_of
+
+_log = logging.getLogger(__name__)
+
+_TOLERANCE = {torch.float32: 1e-3, torch.float16: 0.03, torch.bfloat16: 0.1}
+"""Largest relative error of a row of logits, but for what rounding alone makes of them."""
+_TOLERANCE_AT_MOST = 0.5
+_KINDS = ("mm_token_type_ids", "token_type_ids")
+"""What models are told of tokens that stand for images."""
+_NOISE = (72, 56)
+"""Pixels of the picture."""
+_MOST_TOKENS = 1 << 14
+_TRIED = (RuntimeError, ValueError, TypeError, KeyError, AttributeError, IndexError)
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedVision:
+    """What of a loaded model sees, and the trial that it has to pass."""
+
+    tower: Tower
+    prompts: ModelVisionSpec
+    processor: HfImageProcessor
+    trial: ExpandedPrompt
+    expected: Tensor
+    """Logits of the trial's last rows: [R, width], float32."""
+    allowed: float
+    """Relative error of a row."""
+    depth: int
+    """Layers behind which features are added."""
+    token_bytes: int
+    """Memory of what is seen in one place."""
+    embedded_as: int
+    """See ``Tower``."""
+
+
+@torch.inference_mode()
+def open_vision(model: PreTrainedModel, name: str) -> LoadedVision | None:
+    """What sees of a whole model that can, as it was loaded; None where that fails, as is logged.
+
+    Costs some passes over a short prompt.
+    """
+    try:
+        processor = load_image_processor(name)
+    except UnsupportedModel as error:
+        _log.info("served as text: %s", error)
+        return None
+    try:
+        tower = Tower(model)
+        prompts = ModelVisionSpec(tower, processor.marker, processor.placeholder)
+        image = processor.prepare(_noise(0), "low", _MOST_TOKENS)
+        trial = _trial_of(prompts, [image])
+        whole = _Whole(model, trial)
+        expected = whole.logits()
+        if not tower.has_axes and whole.looks_both_ways(expected):
+            another = processor.prepare(_noise(1), "low", _MOST_TOKENS)
+            trial = _trial_of(prompts, [image, another])
+            whole = _Whole(model, trial)
+            expected, two_way = whole.logits_and_masks()
+            prompts = ModelVisionSpec(tower, processor.marker, processor.placeholder, two_way)
+            trial = _trial_of(prompts, [image, another])
+        allowed = _TOLERANCE[model.dtype]
+        if model.dtype != torch.float32:
+            allowed = min(max(allowed, 2 * whole.noise(expected)), _TOLERANCE_AT_MOST)
+        tower.set_attention()
+        features = tower.see(image)
+        return LoadedVision(
+            tower,
+            prompts,
+            processor,
+            trial,
+            expected,
+            allowed,
+            depth=len(features) - 1,
+            token_bytes=features[:, :1].nbytes,
+            embedded_as=tower.embedded_as(image),
+        )
+    except (InvalidRequest, *_TRIED) as error:
+        _log.warning("served as text: no image could be shown to %s: %s", name, error)
+        return None
+
+
+def _noise(seed: int) -> Image.Image:
+    pixels = np.random.default_rng(seed).integers(0, 256, (*_NOISE, 3), dtype=np.uint8)
+    return Image.fromarray(pixels)
+
+
+def _trial_of(prompts: ModelVisionSpec, images: Sequence[PreparedImage]) -> ExpandedPrompt:
+    """Some tokens, the images one behind the other, and some tokens more."""
+    words = [token for token in range(1, 8) if token != prompts.placeholder]
+    marks = [prompts.placeholder] * len(images)
+    trial = prompts.expand([*words[:3], *marks, *words[3:]], images)
+    if not trial.images.images[0].places:
+        raise ValueError("its processor writes no token that it takes for an image's")
+    return trial
+
+
+class _Whole:
+    """A whole model's own forward pass over the trial."""
+
+    def __init__(self, model: PreTrainedModel, trial: ExpandedPrompt) -> None:
+        images = trial.images.images
+        self._model = model
+        self._trial = trial
+        self._rows = _compared(trial)
+        ids = torch.tensor([list(trial.tokens)], device=model.device)
+        kinds = torch.zeros_like(ids)
+        for start, length in chain.from_iterable([seen.places for seen in images]):
+            kinds[0, start : start + length] = 1
+        given: dict[str, Any] = {"input_ids": ids, **dict.fromkeys(_KINDS, kinds)}
+        for name in images[0].image.inputs:
+            array = np.concatenate([seen.image.inputs[name] for seen in images])
+            tensor = torch.from_numpy(array).to(model.device)
+            given[name] = tensor.to(model.dtype) if tensor.is_floating_point() else tensor
+        whole: Any = getattr(model, model.base_model_prefix)
+        taken: set[str] = set()
+        for each in (type(model), type(whole)):
+            taken |= inspect.signature(each.forward).parameters.keys()
+        self._given = {name: each for name, each in given.items() if name in taken}
+
+    def logits(self, **others: Tensor) -> Tensor:
+        """Of the trial's last rows: [R, width], float32."""
+        found: Tensor = self._model(use_cache=False, **(self._given | others)).logits[0]
+        return found[-self._rows :].float()
+
+    def looks_both_ways(self, logits: Tensor) -> bool:
+        """Whether tokens of an image see those that come later: what tells them from text then
+        changes ``logits``, though the features are the same."""
+        told = {name: torch.zeros_like(self._given[name]) for name in _KINDS if name in self._given}
+        return bool(told) and not torch.equal(self.logits(**told), logits)
+
+    def logits_and_masks(self) -> tuple[Tensor, TwoWay]:
+        """``logits``, and where the tokens of an image see one another, as the masks say that its
+        language model is handed. Raises ``ValueError`` where they say anything else."""
+        handed: list[Any] = []
+
+        def note(_: nn.Module, __: Any, given: dict[str, Any]) -> None:
+            handed.append(given.get("attention_mask"))
+
+        whole: Any = getattr(self._model, self._model.base_model_prefix)
+        text = whole.get_submodule(language_name(whole))
+        with text.register_forward_pre_hook(note, with_kwargs=True):
+            logits = self.logits()
+        (masks,) = handed
+        return logits, two_way_of(masks, self._trial.images)
+
+    def noise(self, logits: Tensor) -> float:
+        """How far two of transformers' own attentions are apart."""
+        self._model.set_attn_implementation("sdpa")
+        try:
+            return worst_error(self.logits(), logits)
+        finally:
+            self._model.set_attn_implementation("eager")
+
+
+def _compared(trial: ExpandedPrompt) -> int:
+    """Rows from the last image's last token on."""
+    return len(trial.tokens) - trial.images.images[-1].end + 1
+
+
+def look(
+    model: PreTrainedModel,
+    vision: LoadedVision,
+    forward: RaggedForward,
+    *,
+    block_size: int,
+    groups: int,
+    states: bool,
+    rounded: bool,
+    cache_bytes: int,
+) -> ImageEmbeddings | None:
+    """The way of features into ``model``, as it is served; None where that is not what was loaded.
+
+    ``forward`` has a cache with room for the trial, of so many ``groups``; ``states`` where there
+    are recurrent layers, ``rounded`` where weights are no longer those that were loaded.
+    """
+    vision_encoder = TowerThread(vision.tower, cache_bytes, vision.token_bytes)
+    seen = ImageEmbeddings(model, vision_encoder, vision.depth, vision.embedded_as)
+    looked = vision_encoder.look([each.image for each in vision.trial.images.images])
+    looked.wait()
+    for plan in _steps(vision.trial, block_size, groups, states=states):
+        step = lay_out(plan, block_size)
+        with seen.of_step(step):
+            logits = forward.run(step)
+    looked.drop()
+    error = worst_error(logits, vision.expected)
+    allowed = _TOLERANCE_AT_MOST if rounded else vision.allowed
+    if error <= allowed:
+        return seen
+    seen.remove()
+    _log.warning(
+        "served as text: with an image a ragged step does not give the logits of this model's own "
+        "forward pass (relative error %.2g, allowed %.2g)",
+        error,
+        allowed,
+    )
+    return None
+
+
+def blocks_for(vision: LoadedVision, block_size: int) -> int:
+    return -(len(vision.trial.tokens) // -block_size)
+
+
+def _steps(trial: ExpandedPrompt, block_size: int, groups: int, *, states: bool) -> list[StepPlan]:
+    """The trial in two steps: the image is cut in the middle, or two of them from one another."""
+    seen = trial.images.images
+    length = len(trial.tokens)
+    cut = (seen[0].start + seen[0].end) // 2 if len(seen) == 1 else seen[1].start
+    table = tuple(range(-(length // -block_size)))
+    positions = trial.images.positions
+    plans = []
+    for start, end in ((0, cut), (cut, length)):
+        axes = None if positions is None else positions[:, start:end]
+        span = Span(
+            trial.tokens[start:end],
+            start,
+            (table,) * groups,
+            state=1 if states and start else 0,
+            saves=[(end - start, 1)] if states else (),
+            vision_input=SpanImages(
+                [each for each in seen if each.start < end and start < each.end], axes=axes
+            ),
+        )
+        rows = range(end - start - _compared(trial), end - start) if end == length else ()
+        plans.append(StepPlan([span], [LogitsRow(0, row) for row in rows]))
+    return plans
