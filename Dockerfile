@@ -53,6 +53,9 @@ RUN pip install --no-deps . \
         *) echo "MODEL is demo or smollm2, not '$MODEL'" >&2; exit 1 ;; \
     esac \
     && pip uninstall --yes pip
+# Loops for the kinds of processors that this one can stand for: a new container compiles none. Not
+# from /src, as numba keeps them by the folder of their sources.
+RUN cd / && python -m app.server.compile_ahead "$MODEL"
 
 FROM base
 ARG MODEL=demo

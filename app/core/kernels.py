@@ -6,12 +6,15 @@ import contextlib
 import functools
 import hashlib
 import os
+import shutil
+import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numba
+from llvmlite import binding  # type: ignore[import-untyped]
 from numba.core import caching, event
 
 from app.core.progress import Progress, Stage
@@ -25,10 +28,61 @@ if "NUMBA_OPT" not in os.environ:  # as fast as 3, compiled in three quarters of
 _PASS = "numba:run_pass"
 """What numba tells of every pass over a function that it compiles, and of none that it has kept."""
 
-
 _APP = Path(__file__).parents[1]
 _LOCATOR: Any = caching._SourceFileBackedLocatorMixin
-_own_stamp = _LOCATOR.get_source_stamp
+
+_V4 = ("avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl", "fma", "f16c", "bmi2")
+PROCESSORS: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "avx512_bf16": ("x86-64-v4", (*_V4, "avx512vnni", "avx512bf16")),
+    "avx512_vnni": ("x86-64-v4", (*_V4, "avx512vnni")),
+    "avx2": ("x86-64-v3", ("avx2", "fma", "f16c", "bmi2")),
+}
+"""Kinds of processors that an image has compiled loops for, the best first: LLVM's name of the
+kind, and the features that the loops take."""
+SHIPPED = Path(sys.prefix, "share", "leapjson", "loops")
+"""Where an image has them, a folder for each kind; see ``app.server.compile_ahead``."""
+
+
+def runs_here(kind: str) -> bool:
+    """Whether this processor has all features of a kind of ``PROCESSORS``."""
+    here = binding.get_host_cpu_features()
+    return all(here.get(each, False) for each in PROCESSORS[kind][1])
+
+
+def features_of(kind: str) -> str:
+    """As LLVM takes them. Vectors of 512 bits are used as on the processor itself."""
+    return ",".join([f"+{each}" for each in PROCESSORS[kind][1]] + ["-prefer-256-bit"])
+
+
+def has(feature: str) -> bool:
+    """Whether loops may take a feature: this processor has it, and so does the kind of processor
+    that they are compiled for."""
+    compiled_for = _CONFIG.CPU_FEATURES
+    return bool(binding.get_host_cpu_features().get(feature, False)) and (
+        compiled_for is None or f"+{feature}" in compiled_for.split(",")
+    )
+
+
+def _use_shipped(shipped: Path, kept: str) -> None:
+    """Compile for the best kind there are loops for, and put these into numba's folder ``kept``.
+
+    The folder is copied, as numba writes what is missing to where it reads the rest.
+    """
+    for kind, (name, _) in PROCESSORS.items():
+        if (shipped / kind).is_dir() and runs_here(kind):
+            _CONFIG.CPU_NAME, _CONFIG.CPU_FEATURES = name, features_of(kind)
+            for path in (shipped / kind).rglob("*.nb?"):
+                target = Path(kept, path.relative_to(shipped / kind))
+                if not target.exists():
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                    shutil.copyfile(path, part := target.with_suffix(f".{os.getpid()}"))
+                    part.replace(target)
+            return
+
+
+if _CONFIG.CACHE_DIR and _CONFIG.CPU_NAME is None:
+    with contextlib.suppress(OSError):  # no folder to write to: numba says so
+        _use_shipped(SHIPPED, _CONFIG.CACHE_DIR)
 
 
 @functools.cache
@@ -46,10 +100,10 @@ def _sources(folder: Path) -> str:
 def _stamp(self: Any) -> object:
     """By what numba knows whether a loop that it has kept is that of the sources.
 
-    Its own is of the one file that has the loop, though what others have is compiled into it:
-    after an update of those it would go on with their old code.
+    Its own is the time and size of the one file that has the loop, though what others have is
+    compiled into it: after an update of those it would go on with their old code.
     """
-    return _own_stamp(self), _sources(Path(self._py_file).parent)
+    return _sources(Path(self._py_file).parent)
 
 
 _LOCATOR.get_source_stamp = _stamp

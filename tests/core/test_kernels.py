@@ -6,7 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from app.core.kernels import kernel
+import pytest
+
+from app.core.kernels import PROCESSORS, features_of, kernel, runs_here
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -44,3 +46,47 @@ def test_a_kept_loop_is_compiled_again_when_a_file_changes_whose_code_is_in_it(
     assert answer("x * 10") == "11 Counter()"
     assert answer("x * 10").startswith("11 Counter({")  # read from the disk
     assert answer("x * 200") == "201 Counter()"
+
+
+@pytest.mark.skipif(not runs_here("avx2"), reason="needs a processor with AVX2")
+def test_loops_that_an_image_has_are_taken_and_not_compiled_again(tmp_path: Path) -> None:
+    loops = tmp_path / "loops"
+    loops.mkdir()
+    (loops / "one.py").write_text(
+        "from app.core.kernels import kernel\n\n@kernel()\ndef run(x):\n    return x + 1\n"
+    )
+    shipped, kept = tmp_path / "shipped", tmp_path / "kept"
+    kind = next(each for each in PROCESSORS if runs_here(each))
+
+    def answer(first: str, **environment: str) -> str:
+        code = f"{first}; from loops.one import run; print(run(1), run.stats.cache_hits)"
+        ran = subprocess.run(
+            [sys.executable, "-c", code],
+            env={"PYTHONPATH": f"{tmp_path}:{REPOSITORY}", "HOME": str(tmp_path), **environment},
+            capture_output=True,
+            text=True,
+        )
+        assert ran.returncode == 0, ran.stderr
+        return ran.stdout.strip()
+
+    names = {"NUMBA_CPU_NAME": PROCESSORS[kind][0], "NUMBA_CPU_FEATURES": features_of(kind)}
+    while_building = {"NUMBA_CACHE_DIR": str(shipped / kind), **names}
+    assert answer("pass", **while_building) == "2 Counter()"
+    take = "from pathlib import Path; from app.core import kernels; kernels._use_shipped"
+    at_start = f"{take}(Path({str(shipped)!r}), {str(kept)!r})"
+    for _ in range(2):  # the second time all is there
+        (loops / "one.py").touch()  # a copy of the sources is as good
+        assert answer(at_start, NUMBA_CACHE_DIR=str(kept)).startswith("2 Counter({")
+
+
+def test_a_feature_is_there_only_if_loops_are_compiled_for_it() -> None:
+    code = "from app.core.kernels import has; print(has('avx512bf16'), has('sse2'))"
+    names = {"NUMBA_CPU_NAME": "x86-64-v3", "NUMBA_CPU_FEATURES": features_of("avx2") + ",+sse2"}
+    ran = subprocess.run(
+        [sys.executable, "-c", code],
+        env={"PYTHONPATH": str(REPOSITORY), **names},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert ran.stdout.split() == ["False", str(runs_here("avx2"))]

@@ -17,10 +17,11 @@ from collections.abc import Callable
 from typing import Any
 
 import torch.nn.functional as F  # noqa: N812
-from llvmlite import binding, ir  # type: ignore[import-untyped]
+from llvmlite import ir  # type: ignore[import-untyped]
 from numba import types
 from torch import Tensor
 
+from app.core.kernels import has
 from app.model.cpu.kernels.compiled import address_of
 from app.model.cpu.kernels.llvm import (
     FLOAT,
@@ -72,8 +73,7 @@ DOT = "llvm.x86.avx512bf16.dpbf16ps.512"
 
 def runs_here() -> bool:
     """Whether this processor has the instructions, and the system the calls of ``team``."""
-    features = binding.get_host_cpu_features()
-    return sys.platform == "linux" and bool(features.get("avx512bf16", False))
+    return sys.platform == "linux" and has("avx512bf16")
 
 
 def pack(weight: Tensor) -> Tensor:

@@ -17,9 +17,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from llvmlite import binding, ir  # type: ignore[import-untyped]
+from llvmlite import ir  # type: ignore[import-untyped]
 from numba import types
 
+from app.core.kernels import has
 from app.model.cpu.kernels.compiled import address_of
 from app.model.cpu.kernels.llvm import FLOAT, I8, I32, I64, declare, of_integers, pointer
 from app.model.cpu.kernels.panels import MULTIPLY, WIDTH, by_rows, everywhere
@@ -54,9 +55,8 @@ def runs_here() -> bool:
 
 def missing() -> list[str]:
     """What the loops take that is not here, by its name."""
-    features = binding.get_host_cpu_features()
     names = {"avx512f": "AVX512F", "avx512bw": "AVX512BW", "avx512vnni": "AVX512-VNNI"}
-    found = [name for feature, name in names.items() if not features.get(feature, False)]
+    found = [name for feature, name in names.items() if not has(feature)]
     return found if sys.platform == "linux" else [*found, "Linux"]
 
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from llvmlite import binding, ir  # type: ignore[import-untyped]
+from llvmlite import ir  # type: ignore[import-untyped]
 from numba import types
 
+from app.core.kernels import has
 from app.model.cpu.kernels.llvm import FLOAT, I8, I32, I64, declare, emit_prefetch, pointer
 from app.model.cpu.kernels.panels import BFLOATS, DOT
 
@@ -147,7 +148,7 @@ def halves(builder: Any, address: Any, number: Any, like: Any) -> list[Any]:
 
 def dot(builder: Any, a: Any, b: Any, c: Any) -> Any:
     """The products of two vectors of twos, added to ``c``."""
-    if binding.get_host_cpu_features().get("avx512bf16", False):
+    if has("avx512bf16"):
         pairs = [builder.bitcast(each, BFLOATS) for each in (a, b)]
         return builder.call(declare(builder, FLOATS, [FLOATS, BFLOATS, BFLOATS], DOT), [c, *pairs])
     for pair in zip(_split(builder, a), _split(builder, b), strict=True):
