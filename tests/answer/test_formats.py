@@ -24,7 +24,7 @@ def test_a_template_tells_its_format_by_its_marks(
     template: str, tools: ToolFormat, reasoning: ReasoningFormat | None
 ) -> None:
     found = detect(template, ())
-    assert (found.tools, found.reasoning, found.has_template) == (tools, reasoning, True)
+    assert (found.tools, found.reasoning) == (tools, reasoning)
 
 
 def test_the_real_template_of_qwen_is_known() -> None:
@@ -55,7 +55,7 @@ def test_an_id_between_name_and_arguments_is_part_of_the_format() -> None:
 
 def test_without_a_template_the_form_is_plain_and_nothing_reasons() -> None:
     found = detect(None, ())
-    assert (found.tools, found.reasoning, found.has_template) == (PLAIN, None, False)
+    assert (found.tools, found.reasoning) == (PLAIN, None)
 
 
 def test_special_tokens_alone_tell_that_a_model_reasons() -> None:

@@ -57,7 +57,6 @@ class ChatFormat:
     content: ContentFormat = BARE
     variables: frozenset[str] = frozenset()
     """The variables that the template looks at."""
-    has_template: bool = True
     shows_tools: bool = True
     """Whether the template tells of functions; else a system message does."""
     writes_calls: bool = True
@@ -114,7 +113,6 @@ def detect(template: str | None, special_tokens: Collection[str]) -> ChatFormat:
         reasoning=reasoning_format(text, special_tokens),
         variables=variables,
         content=content_format(text),
-        has_template=bool(template),
         arguments_as_text=parsed.writes_arguments_as_they_are,
         efforts=effort_words(text, variables),
         reasoning_fields=reasoning_fields(text),

@@ -37,7 +37,6 @@ class Harmony:
     in_json = True
     parallel = False
     native = True
-    in_json = True
     ids: CallIds = AnyIds()
 
     def leads(self, names: Iterable[str]) -> tuple[str, ...]:

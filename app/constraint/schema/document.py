@@ -177,10 +177,6 @@ class Document:
         index = self._index
         return index.dialects.get(index.base(node.pointer), self._dialect)
 
-    def has_any(self, keywords: frozenset[str]) -> bool:
-        """Whether one of ``keywords`` is in it (or a member called so)."""
-        return not keywords.isdisjoint(self._keys)
-
     def read_as_later(self, node: Node, keyword: str) -> None:
         """Note that the negation of a keyword is enforced that the draft does not know."""
         reason = "the draft that $schema names does not know it; it is read as in later drafts"
