@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from app.answer.formats.call_ids import CallIds
 from app.answer.formats.chat import ChatFormat
-from app.answer.formats.plain import PLAIN
+from app.answer.formats.families import PLAIN
 from app.answer.formats.reasoning import ReasoningFormat
 from app.answer.formats.spelled import SpelledCalls
 from app.answer.images import ImageSource, as_templates_take_it, results_first

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from app.answer.formats.chat import ChatFormat
-from app.answer.formats.hermes import HERMES
-from app.answer.formats.plain import PLAIN
+from app.answer.formats.families import HERMES, PLAIN
 from app.answer.prompt import Conversation, template_input
 from app.answer.schema_prompt import Told, told_schema
 from app.answer.tools import FunctionTool

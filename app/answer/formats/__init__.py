@@ -4,20 +4,18 @@ chat       what is known of a chat template, and the table of the formats it is 
 calls      what a format of tool calls is: the texts of calls, and what takes them apart
 reasoning  the marks around reasoning
 spelled    calls that are a fixed text around a name and its arguments
+families   the formats of this kind, and what tells the templates of each
 template   what a chat template does with what it is given, read from its Jinja text
 asking     what it writes of a conversation
 call_ids   ids of calls, as templates take them
 
-Each other module holds the formats of one family. A further one is a module of its own and a line
-in ``chat.TOOL_FORMATS``.
+Each other module holds the formats of one family. A further one is some lines in ``families``, or a
+module of its own and a line in ``chat.TOOL_FORMATS``.
 """
 
 from app.answer.formats.calls import CallPiece, CallsReader, ToolFormat
 from app.answer.formats.chat import ChatFormat, detect
-from app.answer.formats.hermes import HERMES
-from app.answer.formats.llama import LLAMA
-from app.answer.formats.mistral import MISTRAL
-from app.answer.formats.plain import PLAIN
+from app.answer.formats.families import HERMES, LLAMA, MISTRAL, PLAIN
 from app.answer.formats.reasoning import ReasoningFormat
 
 __all__ = [

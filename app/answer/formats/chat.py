@@ -6,18 +6,20 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from app.answer.formats.calls import ToolFormat
-from app.answer.formats.cohere import cohere
-from app.answer.formats.deepseek import deepseek
+from app.answer.formats.families import (
+    PLAIN,
+    cohere,
+    deepseek,
+    hermes,
+    kimi,
+    lists,
+    llama,
+    marked,
+    mistral,
+)
 from app.answer.formats.harmony import harmony
-from app.answer.formats.hermes import hermes
-from app.answer.formats.kimi import kimi
-from app.answer.formats.lists import lists
 from app.answer.formats.literals import literals, takes_results_of_text, writes
-from app.answer.formats.llama import llama
-from app.answer.formats.marked import marked
-from app.answer.formats.mistral import mistral
 from app.answer.formats.parameters import parameters
-from app.answer.formats.plain import PLAIN
 from app.answer.formats.reasoning import (
     BARE,
     ContentFormat,

@@ -16,7 +16,7 @@ from itertools import product
 from app.answer.arguments import ValueEnd
 from app.answer.formats.call_ids import AnyIds, CallIds
 from app.answer.formats.calls import CallPiece
-from app.answer.formats.marks import marks_in
+from app.answer.formats.reasoning import marks_in
 from app.answer.incoming import Incoming
 from app.answer.pieces import CallArguments, CallEnd, CallStart
 from app.answer.tools import FunctionTool, ToolUse, arguments_of

@@ -6,10 +6,15 @@ import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
-from app.answer.formats.marks import marks_in
-
 NEWLINES_BEFORE_ANSWER = 2
 """Newlines after the reasoning that belong to neither it nor the answer, at most."""
+
+_MARK = re.compile(r"<[^<>\s]+>|\[/?[A-Z_ ]+\]")
+
+
+def marks_in(*texts: str) -> frozenset[str]:
+    """The marks that a tokenizer may have a special token for."""
+    return frozenset(mark for text in texts for mark in _MARK.findall(text))
 
 
 @dataclass(frozen=True, slots=True)
