@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from app.constraint.compiler import Compiler, read_document
 from app.constraint.limits import Limits
-from app.constraint.program import Program, compile_program, everyday_schema
+from app.constraint.program import compile_program, everyday_schema
 from app.constraint.python_types import from_python_type
 from app.core.composite import Composite
 from app.core.specs import Choice, Grammar, JsonObject, JsonSchema, Regex
@@ -32,7 +32,6 @@ __all__ = [
     "JsonObject",
     "JsonSchema",
     "Limits",
-    "Program",
     "Regex",
     "compile_program",
     "everyday_schema",

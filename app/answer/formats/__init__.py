@@ -13,7 +13,7 @@ Each other module holds the formats of one family. A further one is some lines i
 module of its own and a line in ``chat.TOOL_FORMATS``.
 """
 
-from app.answer.formats.calls import CallPiece, CallsReader, ToolFormat
+from app.answer.formats.calls import ToolFormat
 from app.answer.formats.chat import ChatFormat, detect
 from app.answer.formats.families import HERMES, LLAMA, MISTRAL, PLAIN
 from app.answer.formats.reasoning import ReasoningFormat
@@ -23,8 +23,6 @@ __all__ = [
     "LLAMA",
     "MISTRAL",
     "PLAIN",
-    "CallPiece",
-    "CallsReader",
     "ChatFormat",
     "ReasoningFormat",
     "ToolFormat",
