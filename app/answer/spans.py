@@ -82,8 +82,8 @@ def _strings(schema: Any, text: str) -> Iterator[tuple[str, str, list[Source]]]:
     while waiting:
         pointer, value, nodes = waiting.pop()
         if isinstance(value, str):
-            sources = [source for node in nodes if (source := _source(node)) is not None]
-            if sources:
+            asked = [Source.asked(node.get(KEYWORD, False)) for node in nodes]
+            if sources := [source for source in asked if source is not None]:
                 yield pointer, value, sources
         elif nodes and isinstance(value, dict | list):
             members = value.items() if isinstance(value, dict) else enumerate(value)
@@ -96,18 +96,6 @@ def _strings(schema: Any, text: str) -> Iterator[tuple[str, str, list[Source]]]:
 
 def _token(key: str | int) -> str:
     return str(key).replace("~", "~0").replace("/", "~1")
-
-
-def _source(node: dict[str, Any]) -> Source | None:
-    """As ``app.constraint.schema.keywords`` reads the keyword; the schema has compiled."""
-    asked = node.get(KEYWORD, False)
-    if asked is False:
-        return None
-    if isinstance(asked, dict):
-        return Source(asked.get("part"), asked.get("words", False))
-    if isinstance(asked, str) and asked != "words":
-        return Source(part=asked)
-    return Source(words=asked == "words")
 
 
 class _Lookup:

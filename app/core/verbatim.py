@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from app.core.errors import InvalidRequest
 
@@ -53,6 +53,22 @@ class Source:
     """The name of a passage; None: any of the user's. ``messages[-1]`` counts from the last."""
     words: bool = False
     """The piece begins and ends where a word or a mark does."""
+
+    @classmethod
+    def asked(cls, value: Any) -> Source | None:
+        """What a valid value of ``x-verbatim`` asks for; None where it asks for nothing.
+
+        True: a piece of the user's texts; ``"words"``: one that begins and ends with words; another
+        text: a piece of the part of the prompt that is called so; an object has ``part`` and
+        ``words``.
+        """
+        if value is False:
+            return None
+        if isinstance(value, dict):
+            return cls(value.get("part"), value.get("words", False))
+        if isinstance(value, str) and value != "words":
+            return cls(part=value)
+        return cls(words=value == "words")
 
     def __str__(self) -> str:
         text = "the user's text" if self.part is None else self.part

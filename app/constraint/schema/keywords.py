@@ -111,19 +111,8 @@ def counts(nodes: Iterable[Node], least: str, most: str) -> tuple[int, int | Non
 
 
 def verbatim_source(node: Node) -> Source | None:
-    """What ``x-verbatim`` of ``node`` asks for; None where it asks for nothing.
-
-    True: a piece of the user's texts; ``"words"``: one that begins and ends with words; another
-    text: a piece of the part of the prompt that is called so; an object has ``part`` and ``words``.
-    """
-    asked = node.schema.get(VERBATIM, False)
-    if asked is False:
-        return None
-    if isinstance(asked, dict):
-        return Source(asked.get("part"), asked.get("words", False))
-    if isinstance(asked, str) and asked != "words":
-        return Source(part=asked)
-    return Source(words=asked == "words")
+    """What ``x-verbatim`` of ``node`` asks for; None where it asks for nothing."""
+    return Source.asked(node.schema.get(VERBATIM, False))
 
 
 def check_shapes(node: Node) -> None:
