@@ -116,12 +116,6 @@ def _schema_of(leaf: Leaf) -> JsonSchema:
     return leaf.schema if isinstance(leaf, Arguments) else leaf
 
 
-def _with_schema(leaf: Leaf, schema: Any) -> Leaf:
-    if isinstance(leaf, Arguments):
-        return replace(leaf, schema=replace(leaf.schema, schema=schema))
-    return replace(leaf, schema=schema)
-
-
 def _relaxed_leaf(
     leaf: Leaf,
     limits: Limits,
@@ -135,7 +129,8 @@ def _relaxed_leaf(
     schema = spec.schema
     until: float | None = None
     while True:
-        now = _with_schema(leaf, schema)
+        changed = replace(spec, schema=schema)
+        now = replace(leaf, schema=changed) if isinstance(leaf, Arguments) else changed
         try:
             if failed is None:
                 compile(now)

@@ -113,7 +113,10 @@ class Masks:
         self.automaton.derivatives.spend(len(ends) // _LOOK_UPS_PER_STEP)
         for end in ends:
             near[end] = self._distances.of(end, budget - 1) < budget
-        return _with_a_way(self.packed(state, found[near[found[:, 1]]]))
+        mask = self.packed(state, found[near[found[:, 1]]])
+        if not mask.any():
+            raise _no_way()
+        return mask
 
     def can_extend(self, state: State, tail: bytes) -> bool:
         """Whether some token is ``tail`` and then something that may follow ``state``. Memoised."""
@@ -237,13 +240,6 @@ class Masks:
         set_found(mask, found)
         finish(mask, self.index.trie.duplicates, self.index.eos, self.automaton.is_accepting(state))
         return mask
-
-
-def _with_a_way(mask: Mask) -> Mask:
-    """``mask``; ``ConstraintTooComplex`` where it allows nothing."""
-    if not mask.any():
-        raise _no_way()
-    return mask
 
 
 def _no_way() -> ConstraintTooComplex:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,8 @@ from app.constraint.language.spelling import missing_bytes, spelled
 from app.constraint.program import Program
 from app.core.constraint import Mask, Vocabulary
 
+ONCE = 1
+"""Which of ``VocabularyIndex.strings`` has one spelling of each character, as pieces do."""
 _BLANKS = b" \n\r\t"
 
 
@@ -74,17 +77,15 @@ class VocabularyIndex:
         self.not_closing = self._mask_of(lambda text: text.lstrip(_BLANKS)[:1] not in (b"]", b"}"))
         """The tokens that do not begin with a closing bracket, blanks aside."""
         self.heads = SharedLanguages()
-        self._endings: dict[int, Int32s] = {}
 
-    def ending_of_tokens(self, spelling: int) -> Int32s:
-        """Shape [V]: for tokens that cross a string's end, their string in ``endings``; else 0."""
-        known = self._endings.get(spelling)
-        if known is None:
-            strings = self.strings[spelling]
-            known = np.zeros(self.size, np.int32)
-            known[strings.token] = strings.ending
-            self._endings[spelling] = known
-        return known
+    @cached_property
+    def ending_of_tokens(self) -> Int32s:
+        """Shape [V]: for tokens that cross the end of a string of characters spelled once, their
+        string in ``endings``; else 0."""
+        strings = self.strings[ONCE]
+        ending = np.zeros(self.size, np.int32)
+        ending[strings.token] = strings.ending
+        return ending
 
     def beginning(self, text: bytes) -> Int32s:
         """Tokens that spell ``text``, one or more bytes, and then anything; ascending."""

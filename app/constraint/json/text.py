@@ -212,9 +212,9 @@ class JsonText:
         """What comes before the closing bracket of a container with something in it, and it."""
         return self.whitespace.end(self.pool, bracket, depth)
 
-    def constant(self, value: Any, depth: int = 0) -> Expression:
+    def constant(self, value: Any) -> Expression:
         """Exactly ``value``."""
-        return self.pool.literal(self.written(value, depth))
+        return self.pool.literal(self.written(value))
 
     def string(self, low: int = 0, high: int | None = None) -> Expression:
         """Any string of ``low`` to ``high`` characters."""

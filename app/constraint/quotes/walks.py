@@ -8,13 +8,11 @@ import numpy as np
 
 from app.constraint.automaton.automaton import Automaton, State
 from app.constraint.automaton.trie import DEAD, Int32s, Trie, walk
-from app.constraint.automaton.vocabulary_index import VocabularyIndex
+from app.constraint.automaton.vocabulary_index import ONCE, VocabularyIndex
 from app.constraint.automaton.walks import Walks, with_room
 from app.constraint.quotes.automaton import Inside, PieceAutomaton, Ways
 from app.constraint.quotes.positions import walk as walk_piece
 
-_ONCE = 1
-"""Pieces are spelled as ``VocabularyIndex.strings[1]`` has it."""
 _NODES_PER_STEP = 128
 """Nodes of the trie that a kernel looks at in the time of one step of work."""
 _MANY_NODES = 2_048
@@ -56,7 +54,7 @@ class PieceWalks(Walks):
         self.inside = automaton.inside
         self._index = index
         self._bound = automaton.bound
-        self._ending = index.ending_of_tokens(_ONCE)
+        self._ending = index.ending_of_tokens
         self._endings: dict[State, Int32s] = {}
         """By what follows a piece: the state after each ending of a token, or ``DEAD``."""
 
@@ -165,7 +163,7 @@ class PieceWalks(Walks):
         states = self._endings.get(tail)
         if states is None:
             after = Reached()
-            endings = self._index.strings[_ONCE].endings
+            endings = self._index.strings[ONCE].endings
             self._range(endings, 0, endings.nodes, tail, after)
             if after.within:  # an ending that reaches into another piece: walked one by one
                 for quote in quotes.tolist():

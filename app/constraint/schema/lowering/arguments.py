@@ -70,7 +70,9 @@ class ParameterText(Unbracketed):
 
         It is made of characters that are spelled alike with quotes and without.
         """
-        names = self._free_names if content is None else self._in_common(content)
+        names = self._free_names
+        if content is not None:
+            names = self.pool.intersect((content, names))
         return self.pool.concatenate(self._before(""), names, value)
 
     @property
@@ -80,9 +82,6 @@ class ParameterText(Unbracketed):
         names = pool.repeat(utf8(pool, negate(ranges((*reserved, (0xD800, 0xDFFF))))))
         declared = pool.one_of(json_text(name)[1:-1] for name in taken)
         return pool.intersect((names, pool.complement(declared)))
-
-    def _in_common(self, content: Expression) -> Expression:
-        return self.pool.intersect((content, self._free_names))
 
     def _before(self, name: str) -> Expression:
         return self.pool.literal((self._notation.before + name).encode())

@@ -226,7 +226,7 @@ class ArrayWriter:
         At every index there are more values than items before it, so that one is always left.
         """
         if not self._text.levels:
-            raise LevelsNeeded(_asked(shape), "uniqueItems")
+            raise LevelsNeeded(_asked(shape))
         inside, self._form = self._form, max(self._form, Form.ONCE)
         if shape.prefix or shape.wanted:
             self._form = Form.SORTED

@@ -120,7 +120,7 @@ class SchemaBuilder:
         except LevelsNeeded as needed:
             if not self._text.apart:
                 reason = "inside a grammar, items that must differ need a list of values (enum)"
-                raise UnsupportedSchema(needed.keyword, needed.pointer, reason) from None
+                raise UnsupportedSchema("uniqueItems", needed.pointer, reason) from None
             for expression in self._known.values():  # nothing refers to these any more
                 if self._pool.is_undefined(expression):
                     self._pool.define_rule(expression, self._pool.empty)

@@ -17,13 +17,11 @@ _NAMES_WORK = 50_000
 
 
 class LevelsNeeded(Exception):
-    """``keyword`` wants items or names told apart, and containers are not marked: to be built
-    again."""
+    """``uniqueItems`` wants items told apart, and containers are not marked: to be built again."""
 
-    def __init__(self, asks: Node, keyword: str) -> None:
+    def __init__(self, asks: Node) -> None:
         super().__init__()
-        self.keyword = keyword
-        self.pointer = asks.pointer_to(keyword)
+        self.pointer = asks.pointer_to("uniqueItems")
 
 
 class DistinctCounts:
