@@ -1,7 +1,6 @@
 """Context-free grammars, in GBNF (llama.cpp) or a subset of Lark's notation, as byte expressions.
 
-source            a grammar's text, and complaints that point into it
-syntax            what both notations are read into
+syntax            what both notations are read into, and complaints that point into the text
 groups            the right side of a rule while it is read
 gbnf              the notation of llama.cpp
 common, regexes   the terminals and regular expressions of Lark grammars
@@ -10,7 +9,7 @@ parsing           which notation a text is in, and how large it may be
 rules             what refers to what, and what is known of every rule
 operators         operator rules without ambiguity
 lowering          from rules to expressions, without left recursion
-depth             refuses what is nested too deeply to follow
+complexity        refuses what is nested too deeply to follow
 
 The language of a grammar is the set of texts that its rules derive, character by character. There
 is no lexer in between: where Lark's lexer would take the longest match, a text is in the language

@@ -6,8 +6,7 @@ import re
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from app.constraint.grammar.source import Source
-from app.constraint.grammar.syntax import Node, Repeated, Rule, Rules, alternatives, series
+from app.constraint.grammar.syntax import Node, Repeated, Rule, Rules, Source, alternatives, series
 from app.constraint.limits import Limits
 from app.core.errors import ConstraintTooComplex
 

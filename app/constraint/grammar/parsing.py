@@ -7,8 +7,7 @@ import re
 from app.constraint.grammar.gbnf import GbnfReader
 from app.constraint.grammar.groups import Reader
 from app.constraint.grammar.lark import LarkReader
-from app.constraint.grammar.source import Source
-from app.constraint.grammar.syntax import Rules
+from app.constraint.grammar.syntax import Rules, Source
 from app.constraint.limits import Limits
 from app.core.errors import ConstraintTooComplex, InvalidSchema
 

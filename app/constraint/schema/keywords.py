@@ -7,7 +7,7 @@ specification asks. What cannot be enforced is refused by name where it would ap
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from typing import Any
 
 from app.constraint.schema.document import Node, escape_token
@@ -140,6 +140,28 @@ def check_shapes(node: Node) -> None:
 
 def is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def identity(value: Any) -> Hashable:
+    """Equal exactly for values that JSON Schema calls equal (core, section 4.2.2)."""
+    if isinstance(value, dict):
+        return ("object", frozenset((name, identity(member)) for name, member in value.items()))
+    if isinstance(value, list):
+        return ("array", tuple(map(identity, value)))
+    return (type_of(value), value)
+
+
+def type_of(value: Any) -> str:
+    """The JSON type of a parsed value."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "boolean"
+    if is_number(value):
+        return "number"
+    if isinstance(value, str):
+        return "string"
+    return "array" if isinstance(value, list) else "object"
 
 
 def _is_count(value: Any) -> bool:

@@ -24,7 +24,7 @@ from app.constraint.json.numbers.ranges import (
     signed,
     written,
 )
-from app.constraint.language.expressions import Expression, ExpressionPool
+from app.constraint.language.expressions import Expression, ExpressionPool, byte_set
 from app.constraint.limits import Limits
 
 _FLOATS_SKIP_INTEGERS = 1 << 53
@@ -32,6 +32,9 @@ _PLAIN_FROM = 1e-4
 """Smaller numbers than this are written with an exponent, as Python does."""
 _PLAIN_BELOW_POWER = 16
 """Numbers from 10 to this power on are written with an exponent, as Python does."""
+_DIGITS_BEFORE = 8
+_DIGITS_BEHIND = 7
+"""Of a number with a fraction: 15 digits in all, as many as every float keeps apart."""
 
 
 def number(
@@ -228,3 +231,26 @@ def _exponential(pool: ExpressionPool, between: Interval, limits: Limits) -> lis
         if first < 10**_PLAIN_BELOW_POWER and last == math.inf:
             options.append(pool.concatenate(pool.literal(sign), far))
     return options
+
+
+def plain_number(pool: ExpressionPool, numbers: Expression) -> Expression:
+    """Those of ``numbers`` that are written plainly: no exponent, no zero that says nothing.
+
+    Two of them are equal exactly where their texts are. With a fraction they have eight digits
+    before the point and seven behind it at most: longer ones may be one float.
+    """
+    return pool.intersect(
+        (numbers, pool.once("numbers in one spelling", lambda: _in_one_spelling(pool)))
+    )
+
+
+def _in_one_spelling(pool: ExpressionPool) -> Expression:
+    digit, first = pool.byte(DIGITS), pool.byte(byte_set(b"123456789"))
+    zero, point, sign = pool.literal(b"0"), pool.literal(b"."), pool.literal(b"-")
+    natural = pool.concatenate(first, pool.repeat(digit))
+    before = pool.union((zero, pool.concatenate(first, pool.repeat(digit, 0, _DIGITS_BEFORE - 1))))
+    behind = pool.concatenate(pool.repeat(digit, 0, _DIGITS_BEHIND - 1), first)
+    fraction = pool.concatenate(before, point, behind)
+    return pool.union(
+        (zero, pool.concatenate(pool.optional(sign), pool.union((natural, fraction))))
+    )

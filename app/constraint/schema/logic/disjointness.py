@@ -20,11 +20,11 @@ from app.constraint.schema.keywords import (
     TYPES,
     admits_kind,
     check_shapes,
+    identity,
     integers_only,
     kinds_of,
     restricts,
 )
-from app.constraint.schema.values import identity
 from app.core.errors import ConstraintError
 
 _MAY_RESTRICT_ANY = frozenset(

@@ -11,13 +11,20 @@ from typing import Any
 from app.constraint.cached_method import cached_method
 from app.constraint.schema.arrays import array_shape, item_goal
 from app.constraint.schema.document import Goal, Node
-from app.constraint.schema.keywords import NOT_ENUM, NOT_UNIQUE, SOME_MEMBER, counts, types_of
+from app.constraint.schema.keywords import (
+    NOT_ENUM,
+    NOT_UNIQUE,
+    SOME_MEMBER,
+    counts,
+    identity,
+    type_of,
+    types_of,
+)
 from app.constraint.schema.logic.branches import Branches
 from app.constraint.schema.logic.partial_branch import Branch
 from app.constraint.schema.numeric import admit_number
 from app.constraint.schema.objects import is_that_member, member_goal
 from app.constraint.schema.strings import Strings
-from app.constraint.schema.values import identity, type_of
 
 
 def admits_type(node: Node, value: Any) -> bool:

@@ -20,6 +20,7 @@ from app.constraint.schema.keywords import (
     OWN_ASSERTIONS,
     VERBATIM,
     admits_kind,
+    identity,
     integers_only,
     kinds_of,
     restricts,
@@ -38,7 +39,6 @@ from app.constraint.schema.numeric import build_numbers
 from app.constraint.schema.objects import object_shape
 from app.constraint.schema.strings import Strings
 from app.constraint.schema.subschema_cache import SubschemaCache
-from app.constraint.schema.values import identity
 from app.core.choices import MOST_BYTES, MOST_WAYS
 from app.core.errors import ConstraintTooComplex, InvalidSchema, UnsupportedSchema
 
