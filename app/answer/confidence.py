@@ -146,7 +146,7 @@ class _Walk:
                 self._decided(before, at)
             scan.push(byte)
             self._pushed(before, scan.place, at, byte)
-        if scan.place is Place.NUMBER and scan.after_number is Place.END and data[-1:].isdigit():
+        if scan.place is Place.NUMBER and scan.after_value() is Place.END and data[-1:].isdigit():
             self._scalar(len(data))
         open_ones = {id(each.entry) for each in self._open}
         return [each for each in self._entries if id(each) not in open_ones]

@@ -63,11 +63,6 @@ class JsonScan:
         """Bytes that the word still has."""
 
     @property
-    def after_number(self) -> Place:
-        """What stands next if the number that is being read has ended."""
-        return self._after_value()
-
-    @property
     def in_value(self) -> bool:
         """Whether it is a string that is being read, and no key."""
         return self.place is Place.STRING and not self._is_key
@@ -75,7 +70,7 @@ class JsonScan:
     def end_number(self) -> None:
         """The number that is being read has no more digits."""
         assert self.place is Place.NUMBER
-        self.place = self._after_value()
+        self.place = self.after_value()
 
     def begin_item(self) -> None:
         """The array that has begun has an item."""
@@ -85,12 +80,17 @@ class JsonScan:
     def push(self, byte: int) -> None:
         place = self.place
         if place is Place.STRING:
-            self._push_in_string(byte)
+            if self._escaped:
+                self._escaped = False
+            elif byte == _BACKSLASH:
+                self._escaped = True
+            elif byte == _QUOTE:
+                self.place = Place.COLON if self._is_key else self.after_value()
             return
         if place is Place.WORD:
             self._left -= 1
             if not self._left:
-                self.place = self._after_value()
+                self.place = self.after_value()
             return
         if place is Place.NUMBER:
             if byte in NUMBER_BYTES:
@@ -102,7 +102,7 @@ class JsonScan:
             self.place = Place.KEY if self._in_object else Place.VALUE
         elif byte in _CLOSING:
             del self._open[-1:]
-            self.place = self._after_value()
+            self.place = self.after_value()
         elif byte == _QUOTE:
             self._is_key = place in (Place.FIRST_KEY, Place.KEY)
             self.place = Place.STRING
@@ -117,19 +117,12 @@ class JsonScan:
         else:
             self.place = Place.NUMBER
 
-    def _push_in_string(self, byte: int) -> None:
-        if self._escaped:
-            self._escaped = False
-        elif byte == _BACKSLASH:
-            self._escaped = True
-        elif byte == _QUOTE:
-            self.place = Place.COLON if self._is_key else self._after_value()
-
     @property
     def _in_object(self) -> bool:
         return bool(self._open) and self._open[-1] == _OPENING[0]
 
-    def _after_value(self) -> Place:
+    def after_value(self) -> Place:
+        """What stands next if the value that is being read has ended."""
         if not self._open:
             return Place.END
         return Place.NEXT_KEY if self._in_object else Place.NEXT_ITEM

@@ -30,7 +30,7 @@ def choice(schema: Any, text: str, whitespace: str = "spaced") -> Choice | None:
     scan = JsonScan()
     for byte in text.encode():
         scan.push(byte)
-    place = scan.after_number if scan.place is Place.NUMBER else scan.place
+    place = scan.after_value() if scan.place is Place.NUMBER else scan.place
     return after(schema, text, whitespace).choice(place)
 
 

@@ -240,7 +240,7 @@ def _texts(bench: Bench, allowed: Constraint, text: bytes, start: int) -> list[b
     for byte in text[:start]:
         scan.push(byte)
     assert isinstance(state, ChoosingState)
-    place = scan.after_number if scan.place is Place.NUMBER else scan.place
+    place = scan.after_value() if scan.place is Place.NUMBER else scan.place
     places = [place, Place.VALUE] if place is Place.FIRST_ITEM else [place]
     choices = [state.choice(each) for each in places]
     return [t for c in choices if c for way in c.ways for t in (*way.scored, way.text)]

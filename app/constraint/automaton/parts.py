@@ -48,7 +48,7 @@ class Parts:
         self._automaton = automaton
         self._index = index
         self._walks = walks
-        self._plainness = BoundsRelaxation(automaton.derivatives, automaton.characters)
+        self.plainness = BoundsRelaxation(automaton.derivatives, automaton.characters)
         self._numbering = Numbering(automaton.pool, index.heads)
         self._counted = Counted(automaton, index)
         self._heads: dict[tuple[Expression, bytes], Head] = {}
@@ -62,14 +62,10 @@ class Parts:
     @property
     def nbytes(self) -> int:
         """Memory for what is kept, in bytes. Any thread may read it."""
-        entries = len(self._plainness) + len(self._numbering) + 2 * len(self._heads)
+        entries = len(self.plainness) + len(self._numbering) + 2 * len(self._heads)
         entries += 3 * len(self._spelled)
         overlaps = len(self._overlaps) * (200 + 4 * self._index.words)
         return 120 * entries + self._beginnings.nbytes + overlaps
-
-    def split(self, expression: Expression) -> tuple[Expression, Expression] | None:
-        """See ``BoundsRelaxation.split``."""
-        return self._plainness.split(expression)
 
     def fill(self, state: State, mask: Mask, whole: Whole) -> int | None:
         """Set the tokens allowed in ``state``, but for duplicates and ends, in an empty ``mask``.
@@ -126,11 +122,11 @@ class Parts:
             return [(operand[0], tail)]  # marks allow no other tokens
         if kind == Kind.DISTINCT:
             return [(pool.expand_distinct(head), tail)]
-        if tail != pool.epsilon and self._plainness.is_plain(head):
+        if tail != pool.epsilon and self.plainness.is_plain(head):
             return []
         if kind == Kind.UNION:
             return [(member, tail) for member in self._together(operand)]
-        if kind == Kind.REPETITION and not self._plainness.is_plain(operand[0]):
+        if kind == Kind.REPETITION and not self.plainness.is_plain(operand[0]):
             more = pool.concatenate(pool.repeat_after_one(*operand), tail)
             found = [(operand[0], more)]
             return [*found, (tail, pool.epsilon)] if pool.nullable[head] else found
@@ -147,7 +143,7 @@ class Parts:
         for member in members:
             if pool.kinds[member] == Kind.CONCATENATION:
                 head, end = pool.operands[member]
-                if pool.kinds[head] == Kind.INTERSECTION and self._plainness.is_plain(head):
+                if pool.kinds[head] == Kind.INTERSECTION and self.plainness.is_plain(head):
                     heads.setdefault(end, []).append(member)
         for end, several in heads.items():
             if len(several) > 1:
@@ -158,7 +154,7 @@ class Parts:
     def _split(self, here: Expression, text: bytes, mask: Mask, whole: Whole) -> int:
         """Tokens of an expression that is a head and something behind it; returns ``far``."""
         automaton, pool = self._automaton, self._automaton.pool
-        split = self._plainness.split(here)
+        split = self.plainness.split(here)
         if split is None and not pool.regular[here]:  # it refers to rules: nothing to share
             return self._walked(here, text, mask)
         head, tail = split or (here, pool.epsilon)
@@ -186,7 +182,7 @@ class Parts:
         star, words = None, frozenset[bytes]()
         for member in pool.operands[head]:
             if pool.kinds[member] == Kind.COMPLEMENT:
-                listed = self._plainness.words(pool.operands[member])
+                listed = self.plainness.words(pool.operands[member])
                 if listed is None:
                     return None
                 words |= listed
@@ -253,7 +249,7 @@ class Parts:
         As in ``_loose_head``, bounds of the head that are far do not matter, so a text without
         quotes has one walk and not one for each number of characters that are left.
         """
-        loose, bound = self._plainness.loosened(head, self._index.longest + _LOOSE)
+        loose, bound = self.plainness.loosened(head, self._index.longest + _LOOSE)
         if bound is None or self._head_of(loose, text).far + self._index.longest > bound:
             return self._walked(here, text, mask)
         whole = self._automaton.pool.concatenate(loose, tail)
@@ -294,7 +290,7 @@ class Parts:
         repetition. So they are within each bound that is no less.
         """
         longest = self._index.longest
-        loose, bound = self._plainness.loosened(head, longest + _LOOSE)
+        loose, bound = self.plainness.loosened(head, longest + _LOOSE)
         if bound is None:
             return None
         known = self._head_of(loose, text)

@@ -144,8 +144,8 @@ class Cursor:
             if sure:
                 if sure[0] not in NUMBER_BYTES:
                     scan.end_number()
-            elif scan.after_number in CHOICES:
-                choice = self._listed(scan.after_number)
+            elif scan.after_value() in CHOICES:
+                choice = self._listed(scan.after_value())
                 if choice is not None and not choice.is_open:
                     scan.end_number()
         elif scan.place is Place.FIRST_ITEM and self._asked and self._has_item():
