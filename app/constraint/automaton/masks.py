@@ -107,6 +107,10 @@ class Masks:
             return mask
         if far <= budget * self.index.longest and budget > self._farthest_tokens(state):
             return mask
+        return self._narrowed(state, budget)
+
+    def _narrowed(self, state: State, budget: int) -> Mask:
+        """``budget_mask`` where the budget may not be enough for some of the tokens."""
         found = self._walks.all(self.index.trie, state)
         near = np.zeros(len(self.automaton), np.bool_)
         ends = sorted(self._walks.ends(found))

@@ -68,14 +68,7 @@ class PieceMasks(Masks):
         """
         self._walks.from_beginnings()
 
-    def budget_mask(self, state: State, budget: int) -> Mask:
-        mask = self.mask(state)
-        self._distances.go_on(state)
-        far = self._far_bytes[state]
-        if budget > far:
-            return mask
-        if far <= budget * self.index.longest and budget > self._farthest_tokens(state):
-            return mask
+    def _narrowed(self, state: State, budget: int) -> Mask:
         reached = self._walks.reach(state)
         is_inside = self._walks.inside(state) is not None
         mask = self.index.new_mask()
