@@ -113,7 +113,9 @@ def _load(
         require_fp8(device)
     in_panels = config.quantize is not None or run_as_stored(config, device)
     dtype = choose_dtype("bfloat16" if in_panels else config.dtype, device)
-    budget = _memory_budget(config, device)
+    budget = None
+    if device.type != "cpu":
+        budget = MemoryBudget(CudaMemory(device), config.cuda_memory_share, config.kv_cache_bytes)
     with progress.stage("loading the model"):
         loaded = load(config, device, dtype, group, progress)
     model = loaded.model
@@ -273,13 +275,6 @@ def _sampler(vocab_size: int, device: torch.device, dtype: torch.dtype) -> Sampl
         sampler = DeviceSampler(vocab_size, device)
     sampler.warm_up(dtype)
     return sampler
-
-
-def _memory_budget(config: ModelConfig, device: torch.device) -> MemoryBudget | None:
-    """None on the CPU. Made before the model is loaded."""
-    if device.type == "cpu":
-        return None
-    return MemoryBudget(CudaMemory(device), config.cuda_memory_share, config.kv_cache_bytes)
 
 
 def _rehearsed(

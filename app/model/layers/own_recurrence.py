@@ -67,7 +67,8 @@ def _lightning_attention(module: Any, layer: int, route: RecurrentRoute) -> None
         query, key, value = mixed.split(module.head_dim, dim=-1)
         decay = -module.slope_rate.flatten().float()
         steps = torch.ones(value.shape[:2], device=hidden_states.device)
-        out = route.mamba2(layer, value, steps, decay, key, query, None)
+        scans, place = route.scan(layer)
+        out = scans.mamba2(place, value, steps, decay, key, query, None)
         out = module.norm(out.to(hidden_states.dtype).flatten(1)[None])
         return module.out_proj(module.output_gate(hidden_states).sigmoid() * out), None
 
@@ -94,8 +95,9 @@ def _matrix_memory(module: Any, layer: int, route: RecurrentRoute) -> None:
         taken = igate[0].t().float().clamp(max=_LARGEST_KEY).exp()
         written = counted * (taken / steps)[..., None]
         decay = -steps.new_ones(steps.shape[1])
-        read = route.mamba2(
-            layer, written, steps, decay, keys, asked * asked.shape[-1] ** -0.5, None
+        scans, place = route.scan(layer)
+        read = scans.mamba2(
+            place, written, steps, decay, keys, asked * asked.shape[-1] ** -0.5, None
         )
         found = read[..., :-1] / read[..., -1:].abs().clamp_min(1.0)
         return found.to(query.dtype).transpose(0, 1)[None], None
@@ -146,7 +148,8 @@ def _decaying_sums(
     """h = exp(-step * rate) * h + step * x for each of C channels alone: x, steps [T, C], rates [C]
     -> h [T, C], float32."""
     one = x.new_ones(x.shape[0], 1)
-    return route.mamba1(layer, x, steps, -rates.float()[:, None], one, one)
+    scans, place = route.scan(layer)
+    return scans.mamba1(place, x, steps, -rates.float()[:, None], one, one)
 
 
 def _token_shift(module: Any, _: int, route: RecurrentRoute) -> None:

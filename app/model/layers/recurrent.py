@@ -129,38 +129,9 @@ class RecurrentRoute:
         scan, place = self._next("convolution", layer)
         return scan.convolve(place, x, weight, bias, activation)
 
-    def delta_rule(
-        self,
-        layer: int,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        decay: Tensor,
-        rate: Tensor,
-        *,
-        normalize: bool,
-    ) -> Tensor:
-        scan, place = self._next("scan", layer)
-        return scan.delta_rule(place, query, key, value, decay, rate, normalize=normalize)
-
-    def mamba2(
-        self,
-        layer: int,
-        x: Tensor,
-        dt: Tensor,
-        decay: Tensor,
-        write: Tensor,
-        read: Tensor,
-        skip: Tensor | None,
-    ) -> Tensor:
-        scan, place = self._next("scan", layer)
-        return scan.mamba2(place, x, dt, decay, write, read, skip)
-
-    def mamba1(
-        self, layer: int, x: Tensor, dt: Tensor, decay: Tensor, write: Tensor, read: Tensor
-    ) -> Tensor:
-        scan, place = self._next("scan", layer)
-        return scan.mamba1(place, x, dt, decay, write, read)
+    def scan(self, layer: int) -> tuple[LayerScan, int]:
+        """What does the next scan of a layer, and the place to name to it as the layer."""
+        return self._next("scan", layer)
 
     def _next(self, kind: str, layer: int) -> tuple[LayerScan, int]:
         """The target, and where this call's state is kept."""
@@ -233,8 +204,9 @@ def _delta_rule(route: RecurrentRoute, layer: int, original: Any) -> Any:
                 **more,
             )
             return out
-        found = route.delta_rule(
-            layer, query[0], key[0], value[0], g[0], beta[0], normalize=use_qk_l2norm_in_kernel
+        scans, place = route.scan(layer)
+        found = scans.delta_rule(
+            place, query[0], key[0], value[0], g[0], beta[0], normalize=use_qk_l2norm_in_kernel
         )
         return found[None], None
 
@@ -275,7 +247,8 @@ def _mamba2(route: RecurrentRoute, layer: int, original: Any) -> Any:
             raise UnsupportedModel(f"layer {layer} has its scan apply a gate")
         dt = dt if dt_bias is None else dt + dt_bias.to(dt.dtype)
         dt = (F.softplus(dt) if dt_softplus else dt).clamp(dt_limit[0], dt_limit[1])
-        return route.mamba2(layer, hidden_states[0], dt[0], A, B[0], C[0], D)[None]
+        scans, place = route.scan(layer)
+        return scans.mamba2(place, hidden_states[0], dt[0], A, B[0], C[0], D)[None]
 
     return scan
 
@@ -310,7 +283,8 @@ def _mamba1(route: RecurrentRoute, layer: int, original: Any) -> Any:
         dt = dt if delta_bias is None else dt + delta_bias.to(dt.dtype)[:, None]
         dt = F.softplus(dt) if delta_softplus else dt
         flat = [part[0].transpose(0, 1) for part in (hidden_states, dt, B, C)]
-        out = route.mamba1(layer, flat[0], flat[1], A, flat[2], flat[3])
+        scans, place = route.scan(layer)
+        out = scans.mamba1(place, flat[0], flat[1], A, flat[2], flat[3])
         out = out.to(hidden_states.dtype).transpose(0, 1)[None]
         out = out if D is None else out + hidden_states * D[:, None]
         return out if z is None else out * F.silu(z)
