@@ -37,7 +37,13 @@ from app.model.kv_storage import CacheUse, allocate, allocate_groups, groups_wit
 from app.model.layers.architecture import position_limit
 from app.model.layers.quantized import require_quantizable
 from app.model.loaded import LoadedModel, load
-from app.model.memory_profile import REHEARSAL_BLOCKS, StepLimits, largest_steps, rehearse
+from app.model.memory_profile import (
+    REHEARSAL_BLOCKS,
+    StepLimits,
+    VisionMemory,
+    largest_steps,
+    rehearse,
+)
 from app.model.optimise import Prepared, prepare
 from app.model.parallel.group import Group
 from app.model.parallel.joining import check_sharing, join
@@ -47,7 +53,6 @@ from app.model.runner import RunnerDescription, TorchRunner
 from app.model.sampling import Sampler
 from app.model.self_check import CHECKED_SLOTS
 from app.model.state_storage import StateStorage, allocate_states, slots_within
-from app.model.vision.memory import VisionMemory
 
 if TYPE_CHECKING:
     from app.model.cuda.compilations import KernelCompilations
@@ -113,9 +118,7 @@ def _load(
         require_fp8(device)
     in_panels = config.quantize is not None or run_as_stored(config, device)
     dtype = choose_dtype("bfloat16" if in_panels else config.dtype, device)
-    budget = None
-    if device.type != "cpu":
-        budget = MemoryBudget(CudaMemory(device), config.cuda_memory_share, config.kv_cache_bytes)
+    budget = _memory_budget(config, device)
     with progress.stage("loading the model"):
         loaded = load(config, device, dtype, group, progress)
     model = loaded.model
@@ -275,6 +278,13 @@ def _sampler(vocab_size: int, device: torch.device, dtype: torch.dtype) -> Sampl
         sampler = DeviceSampler(vocab_size, device)
     sampler.warm_up(dtype)
     return sampler
+
+
+def _memory_budget(config: ModelConfig, device: torch.device) -> MemoryBudget | None:
+    """None on the CPU. Made before the model is loaded."""
+    if device.type == "cpu":
+        return None
+    return MemoryBudget(CudaMemory(device), config.cuda_memory_share, config.kv_cache_bytes)
 
 
 def _rehearsed(

@@ -15,15 +15,16 @@ import contextlib
 import inspect
 import types
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any, Protocol
 
+import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from app.core.errors import UnsupportedModel
 from app.model.inputs import StepArrays
-from app.model.layers.state_probe import StateProbe
 from app.model.state_storage import StateShape
 
 
@@ -115,7 +116,7 @@ class RecurrentRoute:
     @contextlib.contextmanager
     def probing(self) -> Iterator[None]:
         """Note the shapes of all states in a forward pass, which computes nothing else."""
-        probe = StateProbe()
+        probe = _StateProbe()
         self.target = probe
         try:
             yield
@@ -154,6 +155,58 @@ class RecurrentRoute:
         read_by_mixer = getattr(mixer, "dt_proj", None)
         if type(read_by_mixer) is nn.Linear:
             read_by_mixer.__class__ = _PlainLinear
+
+
+class _StateProbe:
+    """Computes nothing; notes the shapes of every layer's states."""
+
+    def __init__(self) -> None:
+        self.shapes: dict[int, StateShape] = {}
+
+    def convolve(
+        self, layer: int, x: Tensor, weight: Tensor, bias: Tensor | None, activation: str | None
+    ) -> Tensor:
+        kept = weight.shape[1] - 1
+        scan = self.shapes[layer].scan if layer in self.shapes else None
+        self.shapes[layer] = StateShape((kept, x.shape[1]), x.dtype, scan)
+        return x.new_zeros(x.shape)
+
+    def delta_rule(
+        self,
+        layer: int,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        decay: Tensor,
+        rate: Tensor,
+        *,
+        normalize: bool,
+    ) -> Tensor:
+        self._note(layer, value.shape[1], value.shape[2], key.shape[2])
+        return value.new_zeros(value.shape)
+
+    def mamba2(
+        self,
+        layer: int,
+        x: Tensor,
+        dt: Tensor,
+        decay: Tensor,
+        write: Tensor,
+        read: Tensor,
+        skip: Tensor | None,
+    ) -> Tensor:
+        self._note(layer, x.shape[1], x.shape[2], write.shape[2])
+        return torch.zeros_like(x, dtype=torch.float32)
+
+    def mamba1(
+        self, layer: int, x: Tensor, dt: Tensor, decay: Tensor, write: Tensor, read: Tensor
+    ) -> Tensor:
+        self._note(layer, *decay.shape)
+        return torch.zeros_like(x, dtype=torch.float32)
+
+    def _note(self, layer: int, *shape: int) -> None:
+        known = self.shapes.get(layer, StateShape(None, torch.float32, None))
+        self.shapes[layer] = replace(known, scan=shape)
 
 
 class _PlainLinear(nn.Linear):
