@@ -25,14 +25,18 @@ class ServedModel:
     """The base model, of an adapter."""
     adapter: Adapter | None = None
 
+    @staticmethod
+    def base(config: ApiConfig) -> ServedModel:
+        name = config.served_model
+        return ServedModel(name, config.fingerprint, config.created, root=name)
+
 
 class ServedModels:
     """The base model and the adapters that are loaded."""
 
     def __init__(self, config: ApiConfig, adapters: Adapters) -> None:
         self._adapters = adapters
-        name = config.served_model
-        self.base = ServedModel(name, config.fingerprint, config.created, root=name)
+        self.base = ServedModel.base(config)
 
     def all(self) -> list[ServedModel]:
         """The base model first."""

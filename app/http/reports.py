@@ -308,7 +308,7 @@ def relaxed_headers(generation: Generation) -> dict[str, str]:
 def warnings_of(generation: Generation) -> dict[str, Any]:
     """The member ``warnings`` of an answer; nothing where there are none."""
     relaxed = () if generation.relaxed is None else generation.relaxed.warnings
-    told = [
+    told: list[dict[str, Any]] = [
         {
             "code": "inexact" if each.relaxation.inexact else "relaxed",
             "function": each.function,

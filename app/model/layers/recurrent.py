@@ -25,6 +25,7 @@ from transformers import PreTrainedModel
 
 from app.core.errors import UnsupportedModel
 from app.model.inputs import StepArrays
+from app.model.layers.model_call import either_way
 from app.model.state_storage import StateShape
 
 
@@ -146,7 +147,7 @@ class RecurrentRoute:
     def _install(self, mixer: Any, plain: Any) -> None:
         own = dict(plain.__globals__)
         for name in _REPLACED.keys() & _names(plain):
-            own[name] = _REPLACED[name](self, mixer.layer_idx, own[name])
+            own[name] = either_way(self, own[name], _REPLACED[name](self, mixer.layer_idx))
         forward = types.FunctionType(
             plain.__code__, own, plain.__name__, plain.__defaults__, plain.__closure__
         )
@@ -218,7 +219,7 @@ def _names(function: Any) -> frozenset[str]:
     return frozenset(() if code is None else code.co_names)
 
 
-def _convolution(route: RecurrentRoute, layer: int, original: Any) -> Any:
+def _convolution(route: RecurrentRoute, layer: int) -> Callable[..., Any]:
     def convolve(
         hidden_states: Tensor,
         weight: Tensor,
@@ -227,16 +228,13 @@ def _convolution(route: RecurrentRoute, layer: int, original: Any) -> Any:
         **more: Any,
     ) -> Tensor:
         """[1, C, T] -> the same."""
-        if route.target is None:
-            out: Tensor = original(hidden_states, weight, bias, activation=activation, **more)
-            return out
         x = hidden_states[0].transpose(0, 1)
         return route.convolve(layer, x, weight, bias, activation).transpose(0, 1)[None]
 
     return convolve
 
 
-def _delta_rule(route: RecurrentRoute, layer: int, original: Any) -> Any:
+def _delta_rule(route: RecurrentRoute, layer: int) -> Callable[..., Any]:
     def scan(
         query: Tensor,
         key: Tensor,
@@ -246,17 +244,6 @@ def _delta_rule(route: RecurrentRoute, layer: int, original: Any) -> Any:
         use_qk_l2norm_in_kernel: bool = False,
         **more: Any,
     ) -> tuple[Tensor, Tensor | None]:
-        if route.target is None:
-            out: tuple[Tensor, Tensor | None] = original(
-                query,
-                key,
-                value,
-                g=g,
-                beta=beta,
-                use_qk_l2norm_in_kernel=use_qk_l2norm_in_kernel,
-                **more,
-            )
-            return out
         scans, place = route.scan(layer)
         found = scans.delta_rule(
             place, query[0], key[0], value[0], g[0], beta[0], normalize=use_qk_l2norm_in_kernel
@@ -266,7 +253,7 @@ def _delta_rule(route: RecurrentRoute, layer: int, original: Any) -> Any:
     return scan
 
 
-def _mamba2(route: RecurrentRoute, layer: int, original: Any) -> Any:
+def _mamba2(route: RecurrentRoute, layer: int) -> Callable[..., Any]:
     def scan(
         hidden_states: Tensor,
         dt: Tensor,
@@ -281,21 +268,6 @@ def _mamba2(route: RecurrentRoute, layer: int, original: Any) -> Any:
         dt_limit: tuple[float, float] = (0.0, float("inf")),
         **more: Any,
     ) -> Any:
-        if route.target is None:
-            return original(
-                hidden_states,
-                dt,
-                A,
-                B,
-                C,
-                chunk_size,
-                D=D,
-                z=z,
-                dt_bias=dt_bias,
-                dt_softplus=dt_softplus,
-                dt_limit=dt_limit,
-                **more,
-            )
         if z is not None:
             raise UnsupportedModel(f"layer {layer} has its scan apply a gate")
         dt = dt if dt_bias is None else dt + dt_bias.to(dt.dtype)
@@ -306,7 +278,7 @@ def _mamba2(route: RecurrentRoute, layer: int, original: Any) -> Any:
     return scan
 
 
-def _mamba1(route: RecurrentRoute, layer: int, original: Any) -> Any:
+def _mamba1(route: RecurrentRoute, layer: int) -> Callable[..., Any]:
     def scan(
         hidden_states: Tensor,
         dt: Tensor,
@@ -320,19 +292,6 @@ def _mamba1(route: RecurrentRoute, layer: int, original: Any) -> Any:
         **more: Any,
     ) -> Any:
         """All but ``A`` and ``D`` are [1, channels, T]."""
-        if route.target is None:
-            return original(
-                hidden_states,
-                dt,
-                A,
-                B,
-                C,
-                D=D,
-                z=z,
-                delta_bias=delta_bias,
-                delta_softplus=delta_softplus,
-                **more,
-            )
         dt = dt if delta_bias is None else dt + delta_bias.to(dt.dtype)[:, None]
         dt = F.softplus(dt) if delta_softplus else dt
         flat = [part[0].transpose(0, 1) for part in (hidden_states, dt, B, C)]
@@ -346,7 +305,7 @@ def _mamba1(route: RecurrentRoute, layer: int, original: Any) -> Any:
 
 
 _CONVOLUTION = "causal_conv1d_fn"
-_REPLACED: dict[str, Callable[[RecurrentRoute, int, Any], Any]] = {
+_REPLACED: dict[str, Callable[[RecurrentRoute, int], Callable[..., Any]]] = {
     _CONVOLUTION: _convolution,
     "torch_chunk_gated_delta_rule": _delta_rule,
     "chunk_kimi_delta_attention": _delta_rule,
