@@ -22,6 +22,7 @@ from pydantic import BaseModel
 from loadtest.server import Server, running_server
 from loadtest.server_metrics import metric_value
 from tests.e2e.schemas import random_schema
+from tests.wide import many
 
 MODEL = "leapjson-demo"
 REVIEW = (
@@ -329,7 +330,7 @@ def roomy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield server
 
 
-async def test_a_thousand_requests_drain_with_none_lost(roomy: Server) -> None:
+async def test_hundreds_of_requests_drain_with_none_lost(roomy: Server) -> None:
     body = {
         "model": MODEL,
         "messages": [{"role": "user", "content": "Pick one."}],
@@ -338,10 +339,10 @@ async def test_a_thousand_requests_drain_with_none_lost(roomy: Server) -> None:
     limits = httpx.Limits(max_connections=1000)
     async with httpx.AsyncClient(base_url=roomy.url, timeout=600, limits=limits) as client:
         replies = await asyncio.gather(
-            *(client.post("/v1/chat/completions", json=body) for _ in range(1000))
+            *(client.post("/v1/chat/completions", json=body) for _ in range(many(1000)))
         )
     answers = [reply.json()["choices"][0]["message"]["content"] for reply in replies]
-    assert len(answers) == 1000
+    assert len(answers) == many(1000)
     assert set(answers) <= {"left", "right", "straight on"}
 
 
