@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
+from http import HTTPStatus
 
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI, Response
+from fastapi.responses import JSONResponse
 
 from app.core.constraint import Vocabulary
 from app.http.chat.parse import PATH as CHAT
@@ -16,12 +18,12 @@ from app.http.config import ApiConfig
 from app.http.edge import Edge, Telemetry
 from app.http.endpoint import Api
 from app.http.errors import install_error_handlers
+from app.http.keys import METRICS_PATH
 from app.http.messages.parse import PATH as MESSAGES
 from app.http.messages.parse import messages_router
-from app.http.meta import meta_router
 from app.http.model_routes import models_router
 from app.http.models import ServedModels
-from app.http.openapi import install_openapi
+from app.http.openapi import Shape, install_openapi, response, tells
 from app.http.page import page_router
 from app.http.requests.constraints import ConstraintReader
 from app.http.responses.parse import PATH as RESPONSES
@@ -36,6 +38,14 @@ from app.serving.service import GenerationService
 
 QUEUED_PATHS = frozenset({CHAT, COMPLETIONS, MESSAGES, RESPONSES, SCHEMAS})
 """Paths where a POST asks for an answer, or for a compilation."""
+
+
+class Status(Shape):
+    status: str
+
+
+class Version(Shape):
+    version: str
 
 
 def build_app(
@@ -71,7 +81,7 @@ def build_app(
         tokens_router(api),
         schemas_router(api, schemas, graphs),
         models_router(api),
-        meta_router(service, config, render_metrics),
+        _meta_router(service, config, render_metrics),
     )
     for router in routers:
         app.include_router(router)
@@ -87,3 +97,40 @@ def build_app(
         telemetry=None if telemetry is None else telemetry(app),
     )
     return app
+
+
+def _meta_router(
+    service: GenerationService, config: ApiConfig, render_metrics: Callable[[], tuple[bytes, str]]
+) -> APIRouter:
+    """What the server says about itself. ``render_metrics`` gives the exposition and its type."""
+    router = APIRouter()
+    not_well = {503: response(Status, HTTPStatus(503).phrase)}
+
+    @router.get("/health", openapi_extra=tells("Whether it lives", Status, others=not_well))
+    async def health() -> JSONResponse:
+        """Liveness: 503 asks for a restart."""
+        fault = service.fault
+        return JSONResponse({"status": fault or "ok"}, 503 if fault else 200)
+
+    @router.get("/ready", openapi_extra=tells("Whether it takes requests", Status, others=not_well))
+    async def ready() -> JSONResponse:
+        """Readiness: 503 asks to send new requests elsewhere."""
+        reason = service.fault or ("draining" if service.admission.draining else None)
+        return JSONResponse({"status": reason or "ready"}, 503 if reason else 200)
+
+    text = {"text/plain": {"schema": {"type": "string"}}}
+    operation = tells(
+        "Metrics in Prometheus' text format",
+        others={200: {"description": "The metrics", "content": text}},
+    )
+
+    @router.get(METRICS_PATH, openapi_extra=operation)
+    async def metrics() -> Response:
+        content, content_type = render_metrics()
+        return Response(content, media_type=content_type)
+
+    @router.get("/version", openapi_extra=tells("The server's version", Version))
+    async def version() -> dict[str, str]:
+        return {"version": config.version}
+
+    return router

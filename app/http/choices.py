@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from pydantic_core import to_json
 
 from app.answer.pieces import Delta, FieldValue
 from app.http.endpoint import Renderer, error_event
+from app.http.models import ServedModel
 from app.http.openapi import Shape
 from app.http.reports import warnings_of, with_fields
 from app.http.requests.generation import StreamOptions
@@ -87,6 +89,17 @@ def _usage(generation: Generation) -> bytes:
     )
 
 
+def head_of(id: str, object: str, model: ServedModel) -> dict[str, Any]:
+    """What every answer and every chunk of these APIs begins with."""
+    return {
+        "id": id,
+        "object": object,
+        "created": int(time.time()),
+        "model": model.id,
+        "system_fingerprint": model.fingerprint,
+    }
+
+
 @dataclass(frozen=True, slots=True)
 class Frame:
     """A chunk around a text in it, as far as the choice's end."""
@@ -105,16 +118,14 @@ class ChunkRenderer(Renderer):
         self._head = b"data: " + to_json(head)[:-1] + b',"choices":['
         self._generation = generation
         self._options = options
-        # If any chunk has usage, all have: null, or the counts so far.
-        self._ending = b'],"usage":null}\n\n' if self._options.include_usage else b"]}\n\n"
-        self._counts = self._options.continuous_usage_stats
         self._held: list[Mapping[str, Any]] = []
 
     def end(self) -> bytes:
         """The stream's end; before it the chunk with the usage, if that is asked for."""
         held = b"".join(map(self._event, self._held[:-1]))
-        if self._held:
-            held += self._warning(self._held[-1])
+        if self._held:  # the last one has the warnings
+            told = to_json(warnings_of(self._generation))[1:-1]
+            held += b"".join((self._head, to_json(self._held[-1]), b"],", told, self._ending()[1:]))
         if not self._options.include_usage:
             return held + _DONE
         usage = _usage(self._generation)
@@ -130,17 +141,10 @@ class ChunkRenderer(Renderer):
         self._held.append(choice)
         return b""
 
-    def _warning(self, choice: Mapping[str, Any]) -> bytes:
-        """One chunk, with the warnings."""
-        told = to_json(warnings_of(self._generation))[1:-1]
-        ending = self._counted() if self._counts else self._ending
-        return b"".join((self._head, to_json(choice), b"],", told, ending[1:]))
-
     def _event(self, choice: Mapping[str, Any], whole: Sequence[FieldValue] = ()) -> bytes:
         """One chunk, and the values that are ``whole`` with it."""
-        ending = self._counted() if self._counts else self._ending
         data = to_json(choice)
-        return b"".join((self._head, with_fields(data, whole) if whole else data, ending))
+        return b"".join((self._head, with_fields(data, whole) if whole else data, self._ending()))
 
     def _frame(self, choice: Mapping[str, Any]) -> Frame:
         """Chunks with ``choice``, in which ``TEXT`` stands for one that changes."""
@@ -149,11 +153,13 @@ class ChunkRenderer(Renderer):
 
     def _framed(self, frame: Frame, text: str) -> bytes:
         """The chunk that ``frame`` makes of ``text``."""
-        ending = self._counted() if self._counts else self._ending
-        return b"".join((frame.before, to_json(text), frame.after, ending))
+        return b"".join((frame.before, to_json(text), frame.after, self._ending()))
 
-    def _counted(self) -> bytes:
-        return b'],"usage":' + _usage(self._generation) + b"}\n\n"
+    def _ending(self) -> bytes:
+        """Of a chunk. If any has usage, all have: null, or the counts so far."""
+        if self._options.continuous_usage_stats:
+            return b'],"usage":' + _usage(self._generation) + b"}\n\n"
+        return b'],"usage":null}\n\n' if self._options.include_usage else b"]}\n\n"
 
 
 class WholeRenderer(Renderer):

@@ -121,14 +121,20 @@ def post_json(
     router: APIRouter,
     api: Api,
     path: str,
-    parse: Callable[[Mapping[str, Any], str, Ignored], Call],
+    parse: Callable[[Mapping[str, Any], Ignored], Call],
     answer: Callable[[Call, Ticket], Awaitable[Any]],
     operation: dict[str, Any],
     *,
     resume: Resume | None = None,
 ) -> None:
     """Add a route that generates nothing: see ``Endpoint``, ``json_of``, ``openapi.tells``."""
-    endpoint = Endpoint(path, api, parse=parse, respond=json_of(answer), resume=resume)
+    endpoint = Endpoint(
+        path,
+        api,
+        parse=lambda body, _, ignored: parse(body, ignored),
+        respond=json_of(answer),
+        resume=resume,
+    )
     router.post(path, openapi_extra=operation)(endpoint.answer)
 
 

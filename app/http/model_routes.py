@@ -143,20 +143,17 @@ def models_router(api: Api) -> APIRouter:
     async def delete_model(model: str) -> dict[str, Any]:
         return await _unload(adapters, models.find(model))
 
-    def parse_load(body: Mapping[str, Any], request_id: str, ignored: Ignored) -> LoadAdapter:
-        return LoadAdapter.read(body, ignored)
-
     async def load(call: LoadAdapter, ticket: Ticket) -> dict[str, Any]:
         return described(models.of(await adapters.load(call.lora_name, call.lora_path)))
 
-    def parse_unload(body: Mapping[str, Any], request_id: str, ignored: Ignored) -> ServedModel:
+    def parse_unload(body: Mapping[str, Any], ignored: Ignored) -> ServedModel:
         return models.find(f"{models.base.id}:{UnloadAdapter.read(body, ignored).lora_name}")
 
     async def unload(model: ServedModel, ticket: Ticket) -> dict[str, Any]:
         return await _unload(adapters, model)
 
     operation = tells("Load an adapter", ModelObject, bodies=[LoadAdapter], errors=_ERRORS)
-    post_json(router, api, LOAD, parse_load, load, operation)
+    post_json(router, api, LOAD, LoadAdapter.read, load, operation)
     operation = tells("Unload an adapter", DeletedModel, bodies=[UnloadAdapter], errors=_ERRORS)
     post_json(router, api, UNLOAD, parse_unload, unload, operation)
     return router

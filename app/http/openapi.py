@@ -142,10 +142,9 @@ def _document(app: FastAPI, routers: Sequence[APIRouter], config: ApiConfig) -> 
             if path in OPEN_PATHS or (config.metrics_public and path == METRICS_PATH):
                 described["security"] = []
             else:
-                described["responses"] = {
-                    **operation["responses"],
-                    "401": _error(401, _envelope(path)),
-                }
+                envelope = MessagesError if path.startswith(ANTHROPIC) else ErrorEnvelope
+                refused = {"401": _error(401, envelope)}
+                described["responses"] = operation["responses"] | refused
         paths.setdefault(path, {})[method] = described
     components, references = _components(list(dict.fromkeys(_models(paths))), config)
     document: Json = {
@@ -173,10 +172,6 @@ def _path_parameter(name: str) -> Json:
     others = "/:" if name == "model" else ""  # as in the names of Hugging Face and of adapters
     schema = {"type": "string", "pattern": f"^[A-Za-z0-9_.{others}-]+$"}
     return {"name": name, "in": "path", "required": True, "schema": schema}
-
-
-def _envelope(path: str) -> type[Shape]:
-    return MessagesError if path.startswith(ANTHROPIC) else ErrorEnvelope
 
 
 def _error(status: int, envelope: type[Shape]) -> Json:

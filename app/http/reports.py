@@ -10,7 +10,6 @@ from pydantic import Field
 from pydantic_core import to_json
 
 from app.answer.pieces import (
-    Alternative,
     Confidence,
     Confidences,
     FieldValue,
@@ -20,11 +19,20 @@ from app.answer.pieces import (
     Spans,
     TokenByToken,
 )
-from app.answer.warnings import Warned
 from app.core.constraint import Vocabulary
 from app.core.events import AnswerToken, Origins, OriginToken
 from app.http.openapi import Shape
-from app.serving.generation import Generation
+from app.serving.generation import Generation, Usage
+
+
+def token_sources(usage: Usage) -> dict[str, int]:
+    """How the tokens came about; what each is stands at ``choices.CompletionTokensDetails``."""
+    return {
+        "leapt_tokens": usage.leapt_tokens,
+        "drafted_tokens": usage.drafted_tokens,
+        "held_tokens": usage.held_tokens,
+        "forward_passes": usage.forward_passes,
+    }
 
 
 def measured(piece: Measurement) -> dict[str, Any]:
@@ -51,7 +59,9 @@ def _confidence(value: Confidence) -> dict[str, Any]:
     if value.mass is not None:
         entry["mass"] = value.mass
     if value.alternatives is not None:
-        entry["alternatives"] = [_alternative(each) for each in value.alternatives]
+        entry["alternatives"] = [
+            {each.what: each.which, "probability": each.probability} for each in value.alternatives
+        ]
     if value.tokens is not None:
         entry["tokens"] = value.tokens
     if value.span is not None:
@@ -65,10 +75,6 @@ def _confidence(value: Confidence) -> dict[str, Any]:
 
 def _place(span: Span) -> dict[str, Any]:
     return {"part": span.part, "start": span.start, "end": span.end}
-
-
-def _alternative(each: Alternative) -> dict[str, Any]:
-    return {each.what: each.which, "probability": each.probability}
 
 
 class PromptPlace(Shape):
@@ -174,6 +180,10 @@ LOWEST_LOGPROB = -9999.0
 """What OpenAI reports for a probability of zero; JSON has no infinity."""
 
 
+def finite(logprob: float) -> float:
+    return max(logprob, LOWEST_LOGPROB)
+
+
 def logprob_entries(tokens: Sequence[AnswerToken], vocabulary: Vocabulary) -> list[dict[str, Any]]:
     """``logprobs.content`` for tokens that added text; their bytes, joined, are the text."""
     names = vocabulary.token_bytes
@@ -191,7 +201,7 @@ def named_token(data: bytes | None, logprob: float) -> dict[str, Any]:
     """A token without bytes of its own (end of sequence, say) has an empty name."""
     return {
         "token": (data or b"").decode(errors="replace"),
-        "logprob": max(logprob, LOWEST_LOGPROB),
+        "logprob": finite(logprob),
         "bytes": None if data is None else list(data),
     }
 
@@ -248,7 +258,7 @@ def _origin(token: OriginToken, vocabulary: Vocabulary | None) -> dict[str, Any]
     names = vocabulary.token_bytes
     return {
         **entry,
-        "logprob": None if logprob is None else max(logprob, LOWEST_LOGPROB),
+        "logprob": None if logprob is None else finite(logprob),
         "top_logprobs": [named_token(names[top.token_id], top.logprob) for top in token.top],
     }
 
@@ -297,7 +307,19 @@ def relaxed_headers(generation: Generation) -> dict[str, str]:
 
 def warnings_of(generation: Generation) -> dict[str, Any]:
     """The member ``warnings`` of an answer; nothing where there are none."""
-    told = [] if generation.relaxed is None else _entries(generation.relaxed.warnings)
+    relaxed = () if generation.relaxed is None else generation.relaxed.warnings
+    told: list[dict[str, Any]] = [
+        {
+            "code": "inexact" if each.relaxation.inexact else "relaxed",
+            "function": each.function,
+            "pointer": each.relaxation.pointer,
+            "keyword": each.relaxation.keyword or None,
+            "satisfied": each.satisfied,
+            "message": ("" if each.relaxation.inexact else "answers are not held to it: ")
+            + each.relaxation.reason,
+        }
+        for each in relaxed
+    ]
     told += [
         {
             "code": "budget_closed",
@@ -311,18 +333,3 @@ def warnings_of(generation: Generation) -> dict[str, Any]:
         for each in sorted(generation.closed, key=lambda closed: closed.choice)
     ]
     return {"warnings": told} if told else {}
-
-
-def _entries(warnings: Sequence[Warned]) -> list[dict[str, Any]]:
-    return [
-        {
-            "code": "inexact" if each.relaxation.inexact else "relaxed",
-            "function": each.function,
-            "pointer": each.relaxation.pointer,
-            "keyword": each.relaxation.keyword or None,
-            "satisfied": each.satisfied,
-            "message": ("" if each.relaxation.inexact else "answers are not held to it: ")
-            + each.relaxation.reason,
-        }
-        for each in warnings
-    ]

@@ -7,6 +7,7 @@ There is no list: whoever knows an id has seen the schema, and others need not s
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, Literal
@@ -241,9 +242,6 @@ def schemas_router(api: Api, registry: SchemaRegistry, graphs: Graphs) -> APIRou
     """The router of schemas that are compiled ahead."""
     router = APIRouter()
 
-    def parse(body: Mapping[str, Any], request_id: str, ignored: Ignored) -> _Call:
-        return _call(body, ignored, api)
-
     async def register(call: _Call, ticket: Ticket) -> bytes:
         try:
             registered = await registry.register(call.spec, call.name, ticket)
@@ -261,7 +259,7 @@ def schemas_router(api: Api, registry: SchemaRegistry, graphs: Graphs) -> APIRou
         bodies=[SchemaRequest],
         errors=(400, 413, 429, 503, 504),
     )
-    post_json(router, api, PATH, parse, register, operation)
+    post_json(router, api, PATH, functools.partial(_call, api=api), register, operation)
 
     operation = tells(
         "Follow a text over a schema's graph",
@@ -277,14 +275,16 @@ def schemas_router(api: Api, registry: SchemaRegistry, graphs: Graphs) -> APIRou
         except UnknownSchema as error:
             return _not_found(error)
 
-        def parse(body: Mapping[str, Any], request_id: str, ignored: Ignored) -> WalkRequest:
-            return WalkRequest.read(body, ignored)
-
         async def follow(asked: WalkRequest, ticket: Ticket) -> bytes:
             options = GraphOptions() if asked.graph is None else asked.graph.options
             return await graphs.walk(registered, options, asked.text, asked.state, ticket)
 
-        endpoint = Endpoint(PATH + "/{schema_id}/walk", api, parse=parse, respond=json_of(follow))
+        endpoint = Endpoint(
+            PATH + "/{schema_id}/walk",
+            api,
+            parse=lambda body, _, ignored: WalkRequest.read(body, ignored),
+            respond=json_of(follow),
+        )
         return await endpoint.answer(request)
 
     @router.get(

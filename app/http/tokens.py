@@ -118,9 +118,7 @@ class _Tokens:
         self._api = api
         self._large_answers = asyncio.Semaphore(1)
 
-    def parse_tokenize(
-        self, body: Mapping[str, Any], request_id: str, ignored: Ignored
-    ) -> _TokenizeCall:
+    def parse_tokenize(self, body: Mapping[str, Any], ignored: Ignored) -> _TokenizeCall:
         """A chat if there are ``messages``, else a text. Raises ``InvalidRequest``."""
         if "messages" not in body:
             text = TokenizeText.read(body, ignored)
@@ -139,9 +137,7 @@ class _Tokens:
         )
         return await self._json(tokens, lambda: self._tokenized(tokens, strings=call.strings))
 
-    def parse_detokenize(
-        self, body: Mapping[str, Any], request_id: str, ignored: Ignored
-    ) -> Sequence[int]:
+    def parse_detokenize(self, body: Mapping[str, Any], ignored: Ignored) -> Sequence[int]:
         """The tokens. Raises ``InvalidRequest`` for one that the model does not have."""
         wire = DetokenizeRequest.read(body, ignored)
         self._api.models.find(wire.model)

@@ -37,7 +37,13 @@ from app.model.kv_storage import CacheUse, allocate, allocate_groups, groups_wit
 from app.model.layers.architecture import position_limit
 from app.model.layers.quantized import require_quantizable
 from app.model.loaded import LoadedModel, load
-from app.model.memory_profile import REHEARSAL_BLOCKS, StepLimits, largest_steps, rehearse
+from app.model.memory_profile import (
+    REHEARSAL_BLOCKS,
+    StepLimits,
+    VisionMemory,
+    largest_steps,
+    rehearse,
+)
 from app.model.optimise import Prepared, prepare
 from app.model.parallel.group import Group
 from app.model.parallel.joining import check_sharing, join
@@ -47,7 +53,6 @@ from app.model.runner import RunnerDescription, TorchRunner
 from app.model.sampling import Sampler
 from app.model.self_check import CHECKED_SLOTS
 from app.model.state_storage import StateStorage, allocate_states, slots_within
-from app.model.vision.memory import VisionMemory
 
 if TYPE_CHECKING:
     from app.model.cuda.compilations import KernelCompilations

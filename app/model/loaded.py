@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import torch
 from transformers import PreTrainedModel
@@ -13,7 +12,7 @@ from app.model.checkpoints.loading import language_part, load_whole
 from app.model.config import ModelConfig
 from app.model.cpu.attention import CpuAttention
 from app.model.cpu.scan import CpuScan
-from app.model.forward import RaggedForward, StepStates
+from app.model.forward import RaggedForward, StepAttention, StepStates
 from app.model.kv_storage import KvStorage, LayerShape
 from app.model.layers.attention import AttentionRoute, probe_layers
 from app.model.layers.latent import keep_latents
@@ -21,15 +20,12 @@ from app.model.layers.nearness import route_nearness
 from app.model.layers.own_attention import route_own_attention
 from app.model.layers.own_recurrence import route_own_recurrence
 from app.model.layers.positions import give_positions
-from app.model.layers.recurrent import RecurrentRoute
+from app.model.layers.recurrent import RecurrentRoute, StepScan
 from app.model.layers.sparse import run_densely
 from app.model.parallel.group import Group
 from app.model.state_storage import StateStorage
 from app.model.vision.self_check import LoadedVision, open_vision
 from app.model.vision.tower import can_see
-
-if TYPE_CHECKING:
-    from app.model.cuda.attention import TritonAttention
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,34 +57,30 @@ class LoadedModel:
         config: ModelConfig,
     ) -> RaggedForward:
         """A pass over keys and values in ``storage``, and over ``states`` of recurrent layers."""
-        has_states = states is not None and bool(self.recurrent.shapes)
-        attention = self._attention(storage, max_model_len, config, recurrent=has_states)
-        if states is None or not has_states:
-            return RaggedForward(self.model, self.route, attention)
-        if isinstance(attention, CpuAttention):
-            scan = StepStates(self.recurrent, CpuScan(states))
-        else:  # imported where it is needed, as the attention is
+        if not self.recurrent.shapes:
+            states = None
+        attention: StepAttention
+        scan: StepScan | None = None
+        if self.device.type == "cpu":
+            attention = CpuAttention(storage, batch_invariant=config.batch_invariant)
+            if states is not None:
+                scan = CpuScan(states)
+        else:  # imported where it is needed: triton is there with CUDA builds of torch only
+            from app.model.cuda.attention import TritonAttention
             from app.model.cuda.scan import TritonScan
 
-            scan = StepStates(self.recurrent, TritonScan(states, attention))
-        return RaggedForward(self.model, self.route, attention, scan)
-
-    def _attention(
-        self, storage: KvStorage, max_model_len: int, config: ModelConfig, *, recurrent: bool
-    ) -> CpuAttention | TritonAttention:
-        if self.device.type == "cpu":
-            return CpuAttention(storage, batch_invariant=config.batch_invariant)
-        # Imported where it is needed: triton is there with CUDA builds of torch only.
-        from app.model.cuda.attention import TritonAttention
-
-        return TritonAttention(
-            storage,
-            self.shapes,
-            max_model_len=max_model_len,
-            recurrent=recurrent,
-            batch_invariant=config.batch_invariant,
-            has_adapters=config.adapters is not None,
-        )
+            attention = TritonAttention(
+                storage,
+                self.shapes,
+                max_model_len=max_model_len,
+                recurrent=states is not None,
+                batch_invariant=config.batch_invariant,
+                has_adapters=config.adapters is not None,
+            )
+            if states is not None:
+                scan = TritonScan(states, attention)
+        known = None if scan is None else StepStates(self.recurrent, scan)
+        return RaggedForward(self.model, self.route, attention, known)
 
 
 def load(

@@ -21,14 +21,18 @@ from typing import Any
 
 import numpy as np
 import torch
+from PIL import Image
 
+from app.core.images import PreparedImage
 from app.core.progress import SILENCE, Progress
 from app.core.request import SamplingParams
 from app.core.step import Draw, LogitsRow, Span, StepPlan
 from app.core.tree import MOST_TOKENS
+from app.model.config import ModelConfig
 from app.model.forward import RaggedForward
 from app.model.inputs import lay_out
 from app.model.sampling import Sampler, full_mask
+from app.model.vision.self_check import LoadedVision
 
 REHEARSAL_BLOCKS = 64
 """Blocks of the small cache."""
@@ -39,6 +43,10 @@ rows with penalties over a hundred thousand tokens each are not worth a part of 
 
 _SCORED = 256
 """Tokens of a row's sets, all together: more take a few bytes each."""
+
+_SIDE = 4096
+"""Pixels a side of a picture that any processor makes smaller, or that a model sees whole in some
+16,000 tokens."""
 
 _MOST_DEMANDING = SamplingParams(
     temperature=1.0,
@@ -149,3 +157,28 @@ def _step(
         for key in range(len(wanted))
     ]
     return Rehearsed(StepPlan(spans, wanted), draws)
+
+
+class VisionMemory:
+    """What seeing takes beside the weights and the steps; left alone when the cache is sized.
+
+    ``context``: tokens that a sequence may have, prompt and answer together.
+    """
+
+    def __init__(self, vision: LoadedVision, config: ModelConfig, context: int) -> None:
+        self._eyes = vision
+        self._config = config
+        self._image_tokens = min(config.image_tokens, context)
+        self._prompt_tokens = min(config.prompt_images * self._image_tokens, context)
+
+    def largest_image(self) -> PreparedImage:
+        """What becomes of a large picture: about as many tokens as are taken. It is square: others
+        of as many tokens take about the same. Costs seconds."""
+        picture = Image.new("RGB", (_SIDE, _SIDE), "white")
+        return self._eyes.processor.prepare(picture, "auto", self._image_tokens)
+
+    @property
+    def feature_bytes(self) -> int:
+        """The most that is held and kept at a time: the cache, or one prompt that is larger than
+        that (see ``FeatureCache``)."""
+        return max(self._config.image_cache_bytes, self._prompt_tokens * self._eyes.token_bytes)

@@ -56,10 +56,6 @@ class StateStorage:
     """[slots, ...], float32; layers that have a scan."""
 
     @property
-    def spare_slot(self) -> int:
-        return self.slots.count
-
-    @property
     def nbytes(self) -> int:
         """Memory of all of it."""
         return sum([part.nbytes for part in (*self.conv.values(), *self.scan.values())])

@@ -5,17 +5,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import pickle
 import time
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib.metadata import version
 
 from fastapi import FastAPI
 
 from app.core.constraint import Constraint, ConstraintSpec
-from app.core.graphs import GraphSpec, WalkSpec
 from app.core.progress import SILENCE, Progress
-from app.core.relaxation import Written
 from app.core.specs import JsonObject, JsonSchema
 from app.http.application import build_app
 from app.http.config import ApiConfig
@@ -26,7 +26,6 @@ from app.server.backend import Backend
 from app.server.preload import Preload, warm
 from app.server.readings import memory_bounds, readings
 from app.server.settings import Settings
-from app.server.vision import vision_intake
 from app.serving.adapters import Adapters
 from app.serving.admission import Admission
 from app.serving.compiling.bindings import Bindings
@@ -34,8 +33,11 @@ from app.serving.compiling.cache import ConstraintCache
 from app.serving.compiling.graphs import Graphs
 from app.serving.compiling.schema_registry import SchemaRegistry
 from app.serving.compiling.validation import Validation
+from app.serving.images.fetching import Fetcher, FetchLimits
+from app.serving.images.intake import READING, ImageIntake
+from app.serving.images.jobs import ImageJob
 from app.serving.kept_responses import MemoryResponses
-from app.serving.service import GenerationService, ServiceConfig
+from app.serving.service import GenerationService, ServiceConfig, VisionIntake
 from app.serving.worker import EngineWorker
 from app.serving.workers.pool import WorkerPool
 from app.telemetry.collector import open_traces
@@ -54,6 +56,12 @@ CHECK_SECONDS = 2.0
 """Processor time for what answers wrote under a relaxed schema; ``satisfied`` takes less."""
 EXPLAIN_SECONDS = 5.0
 """Processor time for the report on a schema that is compiled ahead."""
+
+_WHITE = (
+    "iVBORw0KGgoAAAANSUhEUgAAADgAAAA4CAAAAACN7WTCAAAAJUlEQVR42u3LMREAAAgEoNf+"
+    "nbWC5ww7NfnpiKIoiqIoiqIoniwyIgFvCyLXLgAAAABJRU5ErkJggg=="
+)
+"""A PNG, which each new worker prepares before its first job."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,27 +124,7 @@ def assemble(
     async def compile(spec: ConstraintSpec, tenant: str) -> Constraint:
         return backend.link(await pool.work(spec, tenant))
 
-    async def explain(spec: JsonSchema, tenant: str) -> bytes:
-        seconds = min(EXPLAIN_SECONDS, settings.compile_seconds)
-        report: bytes = await pool.run(EXPLAIN_TARGET, spec, tenant, seconds=seconds)
-        return report
-
-    async def draw(asked: GraphSpec, tenant: str) -> bytes:
-        seconds = min(EXPLAIN_SECONDS, settings.compile_seconds)
-        picture: bytes = await pool.run(DRAW_TARGET, asked, tenant, seconds=seconds)
-        return picture
-
-    async def walk(asked: WalkSpec, tenant: str) -> bytes:
-        seconds = min(EXPLAIN_SECONDS, settings.compile_seconds)
-        found: bytes = await pool.run(WALK_TARGET, asked, tenant, seconds=seconds)
-        return found
-
-    async def check(written: Written, tenant: str) -> list[bool | None]:
-        found: list[bool | None] = await pool.run(
-            CHECK_TARGET, written, tenant, seconds=CHECK_SECONDS
-        )
-        return found
-
+    explain_seconds = min(EXPLAIN_SECONDS, settings.compile_seconds)
     constraints = ConstraintCache(
         compile, max_bytes=settings.schema_cache_bytes, observer=metrics, clock=clock
     )
@@ -145,8 +133,8 @@ def assemble(
         max_bytes=settings.verbatim_cache_bytes,
         max_characters=settings.max_verbatim_characters,
     )
-    validation = Validation(check)
-    vision_input = vision_intake(settings, backend, metrics)
+    validation = Validation(partial(pool.run, CHECK_TARGET, seconds=CHECK_SECONDS))
+    vision_input = _vision_intake(settings, backend, metrics)
     intakes = () if vision_input is None else (vision_input.intake,)
     service = GenerationService(
         ServiceConfig(
@@ -177,11 +165,14 @@ def assemble(
     )
     schemas = SchemaRegistry(
         constraints=constraints,
-        explain=explain,
+        explain=partial(pool.run, EXPLAIN_TARGET, seconds=explain_seconds),
         wall_clock=time.time,
         max_bytes=settings.schema_registry_bytes,
     )
-    graphs = Graphs(draw=draw, walk=walk)
+    graphs = Graphs(
+        draw=partial(pool.run, DRAW_TARGET, seconds=explain_seconds),
+        walk=partial(pool.run, WALK_TARGET, seconds=explain_seconds),
+    )
     responses = MemoryResponses(
         max_bytes=settings.kept_responses_bytes,
         max_seconds=settings.kept_responses_seconds,
@@ -281,6 +272,36 @@ def _api_config(settings: Settings, backend: Backend) -> ApiConfig:
         cors_origins=settings.cors_origins,
         page=STATIC_PATH if settings.page else None,
     )
+
+
+def _vision_intake(settings: Settings, backend: Backend, metrics: Metrics) -> VisionIntake | None:
+    """What a server has beside the rest where its model sees images; else None."""
+    if backend.vision is None:
+        return None
+    max_tokens = settings.image_tokens(backend.max_sequence_tokens, backend.most_whole)
+    pool = WorkerPool(
+        backend.image_target,
+        backend.image_model,
+        settings.reading_limits(),
+        workers=settings.image_workers,
+        limits=settings.image_limits(),
+        trouble=READING,
+        warm_up=ImageJob(_WHITE, "low", max_tokens),
+        kills_for_nobody=False,
+        read=pickle.loads,  # arrays are copied at once: there is nothing to pace, or to freeze
+    )
+    fetcher = None
+    if settings.allowed_image_hosts:
+        limits = FetchLimits(max_bytes=settings.max_image_bytes)
+        fetcher = Fetcher(frozenset(settings.allowed_image_hosts), limits)
+    intake = ImageIntake(
+        pool,
+        metrics,
+        max_tokens=max_tokens,
+        max_kept_bytes=settings.kept_images_bytes,
+        fetcher=fetcher,
+    )
+    return VisionIntake(backend.vision, intake)
 
 
 def api_keys(settings: Settings) -> ApiKeys:

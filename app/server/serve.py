@@ -93,7 +93,7 @@ def _served(settings: Settings, url: str) -> Served:
     return Served(
         settings.served_model,
         url,
-        page=getattr(settings, "page", False),
+        page=settings.page,
         keys=bool(settings.api_keys or settings.api_keys_file),
     )
 

@@ -81,7 +81,7 @@ class Adapters:
         Raises ``UnknownModel`` where it has been unloaded since it was found.
         """
         if adapter is None:
-            return _nothing
+            return lambda: None
         if self._loaded.get(adapter.name) != adapter:
             raise UnknownModel(f"the adapter {adapter.name!r} was just unloaded", param="model")
         self._answers[adapter] = self._answers.get(adapter, 0) + 1
@@ -174,10 +174,6 @@ class Adapters:
         ended = self._leaving.pop(adapter, None)
         if ended is not None and not ended.done():
             ended.set_result(None)
-
-
-def _nothing() -> None:
-    pass
 
 
 def _not_allowed() -> InvalidRequest:

@@ -72,7 +72,8 @@ class _EngineThread:
         self._deliver = deliver
         self._clock = clock
         self._added: list[tuple[asyncio.Future[None], LeapjsonError | None]] = []
-        engine.watch(lambda: self.commands.put(_wake_up))
+        # A command that does nothing: the thread takes it, and looks whether there is work.
+        engine.watch(lambda: self.commands.put(lambda: None))
 
     def run(self) -> None:
         """Serve until told to stop; raises what the engine's step raises."""
@@ -118,10 +119,6 @@ class _EngineThread:
     def _hand_over(self, output: StepOutput, began: float) -> None:
         added, self._added = self._added, []
         self._deliver(added, output, began)
-
-
-def _wake_up() -> None:
-    """Nothing: who takes this command looks whether there is work."""
 
 
 def _refusal(error: Exception) -> LeapjsonError:

@@ -14,7 +14,6 @@ import torch
 
 from app.demo import MODEL_PATH
 from app.engine import Engine, EngineConfig
-from app.model.checkpoints.loading import load_model
 from app.model.composition import load_runner
 from app.model.config import AdaptersConfig, ModelConfig
 from loadtest.server import Server, running_server
@@ -22,7 +21,7 @@ from tests.e2e.test_exactness import SHAPE, EagerModel, random_requests
 from tests.engine.harness import TOKENIZER, VOCABULARY, answers_of
 from tests.engine.naive import naive_answer
 from tests.model.peft_files import ATTENTION, MLP, merge, save_adapter
-from tests.model.tiny import eager_model, runner_config, save_config
+from tests.model.tiny import eager_model, load_model, runner_config, save_config
 
 
 @pytest.mark.parametrize("overlap", [False, True])

@@ -12,14 +12,21 @@ import torch
 
 from app.core.errors import UnsupportedModel
 from app.core.step import Draw, LogitsRow, Span, StepPlan
-from app.model.checkpoints.loading import load_model
 from app.model.composition import load_runner
 from app.model.config import AdaptersConfig
 from app.model.cpu.kernels import panels
 from tests.model.hybrid import hybrid_runner, lively_model
 from tests.model.peft_files import ATTENTION, MLP, merge, save_adapter
 from tests.model.test_ragged_step import EVERY_LOGPROB, expected_logprobs, logprobs
-from tests.model.tiny import CONFIGS, VOCAB, PagedSequence, eager_model, runner_config, save_config
+from tests.model.tiny import (
+    CONFIGS,
+    VOCAB,
+    PagedSequence,
+    eager_model,
+    load_model,
+    runner_config,
+    save_config,
+)
 from tests.model.vision.seeing import seeing
 
 MODELS: dict[str, tuple[str, ...]] = {

@@ -9,10 +9,9 @@ import pytest
 import torch
 
 from app.core.errors import UnsupportedModel
-from app.model.checkpoints.loading import load_model
 from app.model.config import DTypeName
 from app.model.device import choose_device, choose_dtype, describe
-from tests.model.tiny import runner_config, save_config
+from tests.model.tiny import load_model, runner_config, save_config
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)
 

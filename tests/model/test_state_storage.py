@@ -57,7 +57,6 @@ def test_without_attention_checkpoints_have_no_keys_to_cost_as_much_as() -> None
 
 def test_a_slot_more_than_the_engine_hands_out_is_there_for_padding() -> None:
     storage = allocate_states(STATES, StateSlots(5, SIZE), torch.device("cpu"))
-    assert storage.spare_slot == 5
     assert {len(part) for part in (*storage.conv.values(), *storage.scan.values())} == {6}
     assert storage.nbytes == 6 * SLOT
     assert {part.dtype for part in storage.scan.values()} == {torch.float32}

@@ -16,8 +16,9 @@ import transformers
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from app.core.progress import SILENCE, Progress
 from app.core.step import LogitsRow, Span, StepPlan
-from app.model.checkpoints.loading import load_model
+from app.model.checkpoints.loading import language_part, load_whole
 from app.model.composition import load_runner
 from app.model.config import ModelConfig
 from app.model.forward import RaggedForward
@@ -116,6 +117,13 @@ def runner_config(model: str, **changes: Any) -> ModelConfig:
 
 def tiny_runner(folder: Path, name: str, **changes: Any) -> TorchRunner:
     return load_runner(runner_config(save_config(folder, name), **changes))
+
+
+def load_model(
+    config: ModelConfig, device: torch.device, dtype: torch.dtype, progress: Progress = SILENCE
+) -> PreTrainedModel:
+    """What of a model reads and writes text, as it is loaded."""
+    return language_part(load_whole(config, device, dtype, progress=progress), device)
 
 
 def eager_model(model: str, **changes: Any) -> PreTrainedModel:

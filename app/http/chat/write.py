@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -25,7 +24,7 @@ from app.answer.pieces import Delta as Pieces
 from app.core.constraint import Vocabulary
 from app.core.events import AnswerToken, Origins
 from app.http.chat.wire import ChatCompletionRequest
-from app.http.choices import TEXT, ChunkRenderer, Usage, WholeRenderer
+from app.http.choices import TEXT, ChunkRenderer, Usage, WholeRenderer, head_of
 from app.http.endpoint import Renderer
 from app.http.models import ServedModel
 from app.http.openapi import Shape
@@ -174,14 +173,8 @@ def chat_renderer(
     """What answers ``wire``, once there is a generation."""
 
     def renderer(generation: Generation) -> Renderer:
-        head = {
-            "id": f"chatcmpl-{request_id}",
-            "object": "chat.completion.chunk" if wire.stream else "chat.completion",
-            "created": int(time.time()),
-            "model": model.id,
-            "system_fingerprint": model.fingerprint,
-            "service_tier": "default",
-        }
+        kind = "chat.completion.chunk" if wire.stream else "chat.completion"
+        head = head_of(f"chatcmpl-{request_id}", kind, model) | {"service_tier": "default"}
         names = vocabulary if wire.logprobs else None
         reasoning = _reasoning_names(wire)
         if wire.stream:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import codecs
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -25,17 +24,17 @@ from app.answer.prompt import Prompt, TextPrompt, TokenPrompt
 from app.core.constraint import Vocabulary
 from app.core.events import AnswerToken, Origins
 from app.core.text import Tokenizer
-from app.http.choices import TEXT, ChunkRenderer, Usage, WholeRenderer
+from app.http.choices import TEXT, ChunkRenderer, Usage, WholeRenderer, head_of
 from app.http.completions.wire import CompletionRequest
 from app.http.endpoint import Renderer
 from app.http.models import ServedModel
 from app.http.openapi import Shape
 from app.http.reports import (
-    LOWEST_LOGPROB,
     Measured,
     TokenOrigins,
     Warning,
     WholeValue,
+    finite,
     measured,
     origins_entry,
 )
@@ -148,7 +147,7 @@ class ChoiceLogprobs:
         return {
             "text_offset": [self._advance(token, text) for token in tokens],
             "token_logprobs": [
-                None if token is first else _finite(token.logprob) for token in tokens
+                None if token is first else finite(token.logprob) for token in tokens
             ],
             "tokens": [self._spelled(token) for token in tokens],
             "top_logprobs": [
@@ -176,13 +175,9 @@ class ChoiceLogprobs:
         likeliest: dict[str, float] = {}
         for top in token.top:
             name = drawn if top.token_id == token.token_id else self._name(top.token_id)
-            likeliest.setdefault(name, _finite(top.logprob))
-        likeliest.setdefault(drawn, _finite(token.logprob))
+            likeliest.setdefault(name, finite(top.logprob))
+        likeliest.setdefault(drawn, finite(token.logprob))
         return likeliest
-
-
-def _finite(logprob: float) -> float:
-    return max(logprob, LOWEST_LOGPROB)
 
 
 def completion_renderer(
@@ -202,13 +197,7 @@ def completion_renderer(
     n = wire.n or 1
 
     def renderer(generation: Generation) -> Renderer:
-        head = {
-            "id": f"cmpl-{request_id}",
-            "object": "text_completion",
-            "created": int(time.time()),
-            "model": model.id,
-            "system_fingerprint": model.fingerprint,
-        }
+        head = head_of(f"cmpl-{request_id}", "text_completion", model)
         before = [prompts[index // n] if prompts else "" for index in range(generation.n)]
         if wire.stream:
             return _Chunks(head, generation, stream_options(wire), vocabulary, name, before)

@@ -71,7 +71,7 @@ def messages_router(api: Api) -> APIRouter:
     )
     router = answer_router(api, PATH, messages_call, operation)
 
-    def parse_count(body: Mapping[str, Any], request_id: str, ignored: Ignored) -> Conversation:
+    def parse_count(body: Mapping[str, Any], ignored: Ignored) -> Conversation:
         wire = CountTokensRequest.read(body, ignored)
         api.models.find(wire.model)
         return read_conversation(wire, ignored, api.config)[0]

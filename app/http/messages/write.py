@@ -39,6 +39,7 @@ from app.http.reports import (
     measured,
     merged,
     origins_entry,
+    token_sources,
     warnings_of,
     with_fields,
 )
@@ -203,10 +204,7 @@ class _Whole(Renderer):
             "output_tokens": usage.completion_tokens,
             "output_tokens_details": {
                 "thinking_tokens": usage.reasoning_tokens,
-                "leapt_tokens": usage.leapt_tokens,
-                "drafted_tokens": usage.drafted_tokens,
-                "held_tokens": usage.held_tokens,
-                "forward_passes": usage.forward_passes,
+                **token_sources(usage),
             },
             "service_tier": "standard",
         }

@@ -69,9 +69,7 @@ def joined_text(
 
 def _content_of(part: Part, param: str, images: ImageReader, role: str | None) -> str:
     match part:
-        case TextPart(text=text):
-            return text
-        case RefusalPart(refusal=text):
+        case TextPart(text=text) | RefusalPart(refusal=text):
             return text
         case ImagePart():
             mark = images.mark(part, param)

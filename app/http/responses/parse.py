@@ -366,7 +366,7 @@ def responses_router(api: Api, store: ResponseStore | None) -> APIRouter:
     )
     router = answer_router(api, PATH, responses_call, operation, resume=resume)
 
-    def parse_count(body: Mapping[str, Any], request_id: str, ignored: Ignored) -> Conversation:
+    def parse_count(body: Mapping[str, Any], ignored: Ignored) -> Conversation:
         wire = ConversationFields.read(body, ignored)
         api.models.find(wire.model)
         content = api.constraints.response_format(read_format(wire), ignored, "text.format")

@@ -32,6 +32,7 @@ from app.http.reports import (
     measured,
     merged,
     origins_entry,
+    token_sources,
     warnings_of,
     with_fields,
 )
@@ -295,10 +296,7 @@ def _usage(usage: Usage) -> dict[str, Any]:
         "output_tokens": usage.completion_tokens,
         "output_tokens_details": {
             "reasoning_tokens": usage.reasoning_tokens,
-            "leapt_tokens": usage.leapt_tokens,
-            "drafted_tokens": usage.drafted_tokens,
-            "held_tokens": usage.held_tokens,
-            "forward_passes": usage.forward_passes,
+            **token_sources(usage),
         },
         "total_tokens": usage.prompt_tokens + usage.completion_tokens,
     }

@@ -52,17 +52,6 @@ _RANDOM_SEED = 0
 _LOAD_ERRORS = (OSError, ValueError, ImportError, KeyError, RuntimeError)
 
 
-def load_model(
-    config: ModelConfig,
-    device: torch.device,
-    dtype: torch.dtype,
-    group: Group | None = None,
-    progress: Progress = SILENCE,
-) -> PreTrainedModel:
-    """``load_whole``, and of that what reads and writes text."""
-    return language_part(load_whole(config, device, dtype, group, progress), device, group)
-
-
 def language_part(
     model: PreTrainedModel,
     device: torch.device,

@@ -19,7 +19,7 @@ from transformers.activations import SiLUActivation
 
 from app.model.cpu.attention import CpuAttention
 from app.model.cpu.kernels import delta_layer
-from app.model.cpu.norms import read_gated_norm, read_norm
+from app.model.cpu.norms import read_norm
 from app.model.cpu.scan import SILU, CpuScan
 from app.model.cpu.weights import Linear, has_panels, kind_of, reordered
 from app.model.layers.attention import AttentionOptions, AttentionRoute
@@ -172,7 +172,7 @@ class Routes:
         names = frozenset(_code_names(mixer))
         if _DELTA_RULE not in names or not names <= _OF_DELTA_RULE or mixer.activation not in SILU:
             return None
-        inputs, gated_norm = _delta_inputs(mixer), read_gated_norm(mixer.norm)
+        inputs, gated_norm = _delta_inputs(mixer), read_norm(mixer.norm, gated=True)
         if gated_norm is None:
             return None
         conv = mixer.conv1d

@@ -21,42 +21,27 @@ class Norm:
     """Whether it multiplies by 1 + its weight."""
 
 
-def read_norm(norm: nn.Module) -> Norm | None:
-    """What is seen when it is tried; None: it is no RMSNorm in bfloat16."""
-    found = _weight_and_eps(norm)
-    if found is None:
-        return None
-    weight, eps = found
-    x = _trial(weight)
-    normed, out = _normed(x, eps), _given(norm, x)
-    for shifted in (False, True):
-        if _alike(out, normed * (weight.float() + shifted)):
-            return Norm(weight, eps, shifted)
-    return None
+def read_norm(norm: nn.Module, *, gated: bool = False) -> Norm | None:
+    """What is seen when it is tried; None: it is no RMSNorm in bfloat16.
 
-
-def read_gated_norm(norm: nn.Module) -> Norm | None:
-    """The same for a norm that is multiplied by SiLU of its second argument."""
-    found = _weight_and_eps(norm)
-    if found is None:
-        return None
-    weight, eps = found
-    x = _trial(weight)
-    gates = x.flip(-1)
-    wanted = _normed(x, eps) * weight.float() * nn.functional.silu(gates.float())
-    return Norm(weight, eps, shifted=False) if _alike(_given(norm, x, gates), wanted) else None
-
-
-def _weight_and_eps(norm: nn.Module) -> tuple[Tensor, float] | None:
+    A ``gated`` one is multiplied by SiLU of its second argument, and never shifted.
+    """
     eps = getattr(norm, "variance_epsilon", getattr(norm, "eps", None))
     weight = getattr(norm, "weight", None)
     if eps is None or weight is None or weight.ndim != 1 or weight.dtype != torch.bfloat16:
         return None
-    return weight.detach(), float(eps)
-
-
-def _trial(weight: Tensor) -> Tensor:
-    return torch.linspace(-1.0, 2.0, 2 * len(weight), dtype=weight.dtype).view(2, -1)
+    x = torch.linspace(-1.0, 2.0, 2 * len(weight), dtype=weight.dtype).view(2, -1)
+    normed = nn.functional.rms_norm(x.float(), x.shape[-1:], eps=float(eps))
+    if gated:
+        gates = x.flip(-1)
+        out = _given(norm, x, gates)
+        normed = normed * nn.functional.silu(gates.float())
+    else:
+        out = _given(norm, x)
+    for shifted in (False,) if gated else (False, True):
+        if _alike(out, normed * (weight.detach().float() + shifted)):
+            return Norm(weight.detach(), float(eps), shifted)
+    return None
 
 
 def _given(norm: nn.Module, *arguments: Tensor) -> Tensor | None:
@@ -66,10 +51,6 @@ def _given(norm: nn.Module, *arguments: Tensor) -> Tensor | None:
     except (IndexError, RuntimeError, TypeError):
         return None
     return out.float()
-
-
-def _normed(x: Tensor, eps: float) -> Tensor:
-    return nn.functional.rms_norm(x.float(), x.shape[-1:], eps=eps)
 
 
 def _alike(out: Tensor | None, wanted: Tensor) -> bool:

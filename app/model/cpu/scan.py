@@ -10,7 +10,7 @@ from torch import Tensor
 from transformers.activations import ACT2FN
 
 from app.model.cpu.kernels.compiled import as_numpy, spreading
-from app.model.cpu.kernels.scan_calls import CALL, compiled_scan, share
+from app.model.cpu.kernels.scan_calls import CALL, address_of_scan, share
 from app.model.inputs import StateArrays, StepArrays
 from app.model.state_storage import StateStorage
 
@@ -139,7 +139,7 @@ class CpuScan:
         call["heads"], call["sources"] = heads, sources
         call["height"], call["width"], call["extra"] = height, width, extra
         number: Any = as_numpy(parts[0]).dtype.type
-        function = compiled_scan(scan, number).address
+        function = address_of_scan(scan, number)
         with spreading(tokens * work > _SPREAD_WORK) as threads:
             chunks = min(threads, heads)
             call["chunks"] = chunks

@@ -40,7 +40,8 @@ class PanelWeights:
         runs = [list(run) for _, run in groupby(linears, kind_of)]
         self._start(len(runs), linears)
         for number, run in enumerate(runs):
-            self._put(number, run[0], _joined(run), _joined_bias(run), sum(map(_outputs, run)))
+            outputs = sum(each.out_features for each in run)
+            self._put(number, run[0], _joined(run), _joined_bias(run), outputs)
 
     @classmethod
     def interleaved(cls, gate: Linear, up: Linear) -> PanelWeights:
@@ -156,10 +157,6 @@ def has_panels(module: nn.Module) -> bool:
         and module.in_features % 2 == 0
         and panels.runs_here()
     )
-
-
-def _outputs(linear: Linear) -> int:
-    return linear.out_features
 
 
 def _joined(linears: Sequence[Linear]) -> Tensor:

@@ -10,7 +10,7 @@ import contextlib
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
-from typing import Any
+from typing import Any, Protocol
 
 from torch import Tensor
 from transformers import PreTrainedModel
@@ -43,6 +43,37 @@ def logits_of(
         return _logits(model, arguments)
     finally:
         hook.remove()
+
+
+class Route(Protocol):
+    """A way out of a model's layers."""
+
+    @property
+    def target(self) -> object | None:
+        """Where it leads; None while no step runs."""
+
+
+def either_way(
+    route: Route, own: Callable[..., Any], in_step: Callable[..., Any]
+) -> Callable[..., Any]:
+    """A function that is ``in_step`` while a step runs through ``route``, and ``own`` otherwise."""
+
+    def function(*args: Any, **kwargs: Any) -> Any:
+        return (own if route.target is None else in_step)(*args, **kwargs)
+
+    return function
+
+
+def put_in_steps(
+    module: Any, name: str, route: Route
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """A decorator: what ``module`` has of that ``name`` is the function while a step runs."""
+
+    def put(in_step: Callable[..., Any]) -> Callable[..., Any]:
+        setattr(module, name, either_way(route, getattr(module, name), in_step))
+        return in_step
+
+    return put
 
 
 @contextlib.contextmanager

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from app.model.layers.attention import AttentionRoute
+from app.model.layers.model_call import put_in_steps
 
 
 def route_nearness(model: PreTrainedModel, route: AttentionRoute) -> None:
@@ -55,25 +56,18 @@ class _Growth:
 
 
 def _hand_over(module: Any, route: AttentionRoute, growth: _Growth | None) -> None:
-    own = module.forward
-
-    def forward(states: Tensor, *positions: Tensor) -> Tensor:
-        """States [1, T, H, R] -> [1, H, T, E], or as transformers has it."""
-        if route.target is None:
-            plain: Tensor = own(states, *positions)
-            return plain
+    @put_in_steps(module, "forward", route)
+    def forward(states: Tensor, *_: Tensor) -> Tensor:
+        """States [1, T, H, R] -> [1, H, T, E]; otherwise as transformers has it."""
         profiles = states @ module.proj
         return (profiles if growth is None else growth.of(profiles)).transpose(1, 2)
-
-    module.forward = forward
 
 
 def _grow(module: Any, route: AttentionRoute, growth: _Growth) -> None:
     own = module.forward
 
+    @put_in_steps(module, "forward", route)
     def forward(*args: Any, **kwargs: Any) -> Any:
-        if route.target is None:
-            return own(*args, **kwargs)
         module.is_sliding = True  # such layers do not grow, and differ in nothing else that it says
         try:
             return own(*args, **kwargs)
@@ -83,5 +77,4 @@ def _grow(module: Any, route: AttentionRoute, growth: _Growth) -> None:
     def grow(_: nn.Module, args: Any, queries: Tensor) -> Tensor:
         return queries if route.target is None else growth.of(queries)
 
-    module.forward = forward
     module.q_norm.register_forward_hook(grow)

@@ -19,6 +19,7 @@ from transformers import PreTrainedModel
 
 from app.core.errors import UnsupportedModel
 from app.model.layers.attention import AttentionOptions, AttentionRoute
+from app.model.layers.model_call import put_in_steps
 
 Projected = tuple[Tensor, Tensor, Tensor]
 """Query [1, Hq, T, D], key and value [1, Hk, T, D]."""
@@ -50,35 +51,28 @@ def _replace_forward(
     """For attentions that are one ``forward``; ``output`` names their last projection."""
 
     def replace(module: Any, layer: int, route: AttentionRoute) -> None:
-        own, options = module.forward, options_of(module)
+        options = options_of(module)
 
+        @put_in_steps(module, "forward", route)
         def forward(hidden: Tensor, residual: Tensor | None = None, **others: Any) -> Any:
-            if route.target is None:
-                return own(hidden, *([] if residual is None else [residual]), **others)
             query, key, value = project(module, hidden, others)
             attended = route.attend(layer, query[0], key[0], value[0], options)
             out = getattr(module, output)(attended.flatten(2))
             return out if residual is None else out + residual, None
-
-        module.forward = forward
 
     return replace
 
 
 def _replace_attn(module: Any, layer: int, route: AttentionRoute) -> None:
     """For attentions with an ``_attn(query, key, value, ...)`` of heads as a route takes them."""
-    own = module._attn
     options = AttentionOptions(_scale_of(module), _window_of(module), None, None)
 
+    @put_in_steps(module, "_attn", route)
     def attn(query: Tensor, key: Tensor, value: Tensor, *args: Any, **kwargs: Any) -> Any:
-        if route.target is None:
-            return own(query, key, value, *args, **kwargs)
         # Rotary tables of float32 may have widened them; what is kept is as wide as the model.
         query, key = query.to(value.dtype), key.to(value.dtype)
         attended = route.attend(layer, query[0], key[0], value[0], options)
         return attended.transpose(1, 2), None
-
-    module._attn = attn
 
 
 def _projections(module: Any) -> tuple[str, ...]:
@@ -97,16 +91,14 @@ def _replace_projected(module: Any, names: tuple[str, ...], route: AttentionRout
 
     Another stream's keys (``encoder_hidden_states``) are none of a text's.
     """
-    own = module.forward
     layer = next(getattr(module, name) for name in _LAYERS if hasattr(module, name))
     heads = next(getattr(module, name) for name in _HEADS if hasattr(module, name))
     scale = (getattr(module, names[0]).out_features // heads) ** -0.5
     options = AttentionOptions(scale, None, None, None)
-    signature = inspect.signature(own)
+    signature = inspect.signature(module.forward)
 
+    @put_in_steps(module, "forward", route)
     def forward(*args: Any, **kwargs: Any) -> Any:
-        if route.target is None:
-            return own(*args, **kwargs)
         given = signature.bind(*args, **kwargs).arguments
         hidden: Tensor = next(iter(given.values()))
         # Asked for each time: layers are exchanged for packed ones.
@@ -122,21 +114,16 @@ def _replace_projected(module: Any, names: tuple[str, ...], route: AttentionRout
         attended = route.attend(layer, query[0], key[0], value[0], options).flatten(2)
         return (getattr(module, names[3])(attended) if len(names) > 3 else attended), None
 
-    module.forward = forward
-
 
 def _replace_openai(module: Any, layer: int, route: AttentionRoute) -> None:
     """Its ``_attn`` takes keys [1, H, D, T]."""
-    own, size = module._attn, module.split_size // module.n_head
+    size = module.split_size // module.n_head
     options = AttentionOptions(size**-0.5 if module.scale else 1.0, None, None, None)
 
+    @put_in_steps(module, "_attn", route)
     def attn(query: Tensor, key: Tensor, value: Tensor, *args: Any) -> Any:
-        if route.target is None:
-            return own(query, key, value, *args)
         attended = route.attend(layer, query[0], key[0].transpose(1, 2), value[0], options)
         return [attended.transpose(1, 2)]
-
-    module._attn = attn
 
 
 def _falcon(module: Any, hidden: Tensor, others: Mapping[str, Any]) -> Projected:

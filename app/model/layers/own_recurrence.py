@@ -16,6 +16,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from app.model.layers.model_call import put_in_steps
 from app.model.layers.recurrent import RecurrentRoute
 
 _BESIDE = -1
@@ -56,22 +57,18 @@ def _lightning_attention(module: Any, layer: int, route: RecurrentRoute) -> None
 
     That is Mamba 2 with steps of 1. Source: MiniMax 2025, MiniMax-01.
     """
-    own = module.forward
 
+    @put_in_steps(module, "forward", route)
     def forward(hidden_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, None]:
-        if route.target is None:
-            found: tuple[Tensor, None] = own(hidden_states, *args, **kwargs)
-            return found
         heads = module.num_attention_heads
         mixed = module.act_fn(module.qkv_proj(hidden_states))[0].unflatten(-1, (heads, -1))
         query, key, value = mixed.split(module.head_dim, dim=-1)
         decay = -module.slope_rate.flatten().float()
         steps = torch.ones(value.shape[:2], device=hidden_states.device)
-        out = route.mamba2(layer, value, steps, decay, key, query, None)
+        scans, place = route.scan(layer)
+        out = scans.mamba2(place, value, steps, decay, key, query, None)
         out = module.norm(out.to(hidden_states.dtype).flatten(1)[None])
         return module.out_proj(module.output_gate(hidden_states).sigmoid() * out), None
-
-    module.forward = forward
 
 
 def _matrix_memory(module: Any, layer: int, route: RecurrentRoute) -> None:
@@ -81,41 +78,34 @@ def _matrix_memory(module: Any, layer: int, route: RecurrentRoute) -> None:
     are capped, so that nothing here leaves float32. What it adds to the divisor (1e-6) is within
     rounding, and is levelled by the norm behind. Source: Beck et al. 2024, xLSTM.
     """
-    own, module.config.max_inference_chunksize = module.forward, sys.maxsize
+    module.config.max_inference_chunksize = sys.maxsize
 
+    @put_in_steps(module, "forward", route)
     def forward(
         query: Tensor, key: Tensor, value: Tensor, igate: Tensor, fgate: Tensor, **others: Any
     ) -> Any:
-        if route.target is None:
-            return own(query=query, key=key, value=value, igate=igate, fgate=fgate, **others)
         asked, keys, values = [part[0].transpose(0, 1).float() for part in (query, key, value)]
         steps = -F.logsigmoid(fgate[0].t().float()).clamp(-_MOST_STEP, -_LEAST_STEP)
         counted = torch.cat([values, torch.ones_like(values[..., :1])], dim=-1)
         taken = igate[0].t().float().clamp(max=_LARGEST_KEY).exp()
         written = counted * (taken / steps)[..., None]
         decay = -steps.new_ones(steps.shape[1])
-        read = route.mamba2(
-            layer, written, steps, decay, keys, asked * asked.shape[-1] ** -0.5, None
+        scans, place = route.scan(layer)
+        read = scans.mamba2(
+            place, written, steps, decay, keys, asked * asked.shape[-1] ** -0.5, None
         )
         found = read[..., :-1] / read[..., -1:].abs().clamp_min(1.0)
         return found.to(query.dtype).transpose(0, 1)[None], None
-
-    module.forward = forward
 
 
 def _called_convolution(module: Any, layer: int, route: RecurrentRoute) -> None:
     """A mixer whose causal convolution is called as a module, on inputs [1, C, T]."""
     convolution = module.conv_1d
-    own = convolution.forward
 
+    @put_in_steps(convolution, "forward", route)
     def forward(x: Tensor) -> Tensor:
-        if route.target is None:
-            plain: Tensor = own(x)
-            return plain
         weight = convolution.weight[:, 0]
         return route.convolve(layer, x[0].t(), weight, convolution.bias, None).t()[None]
-
-    convolution.forward = forward
 
 
 def _gated_linear_recurrence(module: Any, layer: int, route: RecurrentRoute) -> None:
@@ -124,20 +114,13 @@ def _gated_linear_recurrence(module: Any, layer: int, route: RecurrentRoute) -> 
     A sequence's first token, where the gate is closed, begins with an empty state anyway.
     Source: De et al. 2024, Griffin.
     """
-    own = module._rnn_scan
 
+    @put_in_steps(module, "_rnn_scan", route)
     def scan(hidden_states: Tensor, recurrent_gate: Tensor, **others: Any) -> tuple[Tensor, Any]:
-        if route.target is None:
-            plain: tuple[Tensor, Any] = own(
-                hidden_states=hidden_states, recurrent_gate=recurrent_gate, **others
-            )
-            return plain
         x, gate = hidden_states[0].float(), recurrent_gate[0].float()
         steps = (-gate.log()).clamp(_LEAST_STEP, _MOST_STEP)
         found = _decaying_sums(x / steps, steps, steps.new_ones(x.shape[1]), layer, route)
         return found.to(hidden_states.dtype)[None], None
-
-    module._rnn_scan = scan
 
 
 def _decaying_sums(
@@ -146,32 +129,25 @@ def _decaying_sums(
     """h = exp(-step * rate) * h + step * x for each of C channels alone: x, steps [T, C], rates [C]
     -> h [T, C], float32."""
     one = x.new_ones(x.shape[0], 1)
-    return route.mamba1(layer, x, steps, -rates.float()[:, None], one, one)
+    scans, place = route.scan(layer)
+    return scans.mamba1(place, x, steps, -rates.float()[:, None], one, one)
 
 
 def _token_shift(module: Any, _: int, route: RecurrentRoute) -> None:
     """RWKV's layers look one token back, by padding that drops the last."""
-    own = module.time_shift.forward
 
+    @put_in_steps(module.time_shift, "forward", route)
     def forward(hidden: Tensor) -> Tensor:
-        if route.target is None:
-            plain: Tensor = own(hidden)
-            return plain
         return _before(hidden[0], route)[None]
-
-    module.time_shift.forward = forward
 
 
 def _rwkv(module: Any, layer: int, route: RecurrentRoute) -> None:
     """Values weighed by exponents of their keys, which decay by channel, and the token's own by one
     more number. Source: Peng et al. 2023, RWKV."""
     _token_shift(module, layer, route)
-    own = module.forward
 
+    @put_in_steps(module, "forward", route)
     def forward(hidden: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Any]:
-        if route.target is None:
-            plain: tuple[Tensor, Any] = own(hidden, *args, **kwargs)
-            return plain
         receptance, key, value, _ = module.extract_key_value(hidden)
         keys = key[0].float().clamp(-_LARGEST_KEY, _LARGEST_KEY)
         weight, values = keys.exp(), value[0].float()
@@ -183,22 +159,17 @@ def _rwkv(module: Any, layer: int, route: RecurrentRoute) -> None:
         read = (above + bonus * values) / (below + bonus)
         return module.output(receptance * read.to(hidden.dtype)), None
 
-    module.forward = forward
-
 
 def _convolved_attention(module: Any, layer: int, route: RecurrentRoute) -> None:
     """ZAYA's queries and keys are convolved, by channel and then by head; half of each value is the
     token's before. Source: Zyphra 2025, Compressed Convolutional Attention."""
-    own = module.forward
 
     def before(x: Tensor, nothing: Tensor | None) -> Tensor:
         # Before a sequence there is what the layer makes of nothing: its bias.
         return _before(x, route) if nothing is None else _before(x - nothing, route) + nothing
 
+    @put_in_steps(module, "forward", route)
     def forward(hidden: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor, Tensor]:
-        if route.target is None:
-            plain: tuple[Tensor, Tensor, Tensor] = own(hidden, *args, **kwargs)
-            return plain
         by_channel, by_head = module.conv_qk_depthwise, module.conv_qk_grouped
         groups, size = module.num_key_value_groups, module.head_dim
         query, key = module.q_proj(hidden[0]), module.k_proj(hidden[0])
@@ -220,17 +191,12 @@ def _convolved_attention(module: Any, layer: int, route: RecurrentRoute) -> None
         value = torch.cat([module.v_proj_current(hidden[0]), delayed], dim=-1)
         return query[None], key[None], _heads(value, size)[None]
 
-    module.forward = forward
-
 
 def _weighed_inputs(module: Any, _: int, route: RecurrentRoute) -> None:
     """Inkling's convolution by weights that a token has of its own beside those of a channel."""
-    own = module.forward
 
+    @put_in_steps(module, "forward", route)
     def forward(hidden: Tensor, dynamic_input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        if route.target is None:
-            plain: Tensor = own(hidden, dynamic_input, *args, **kwargs)
-            return plain
         heads, width = module.num_heads, module.conv_kernel_size
         by_token = module.weight_proj(dynamic_input[0]).float().view(-1, heads, 1, width)
         by_channel = module.static_weight.float().t().reshape(heads, -1, width)
@@ -242,8 +208,6 @@ def _weighed_inputs(module: Any, _: int, route: RecurrentRoute) -> None:
         out: Tensor = (sums + inputs[0]) / (2 * width + 1) ** 0.5
         return out.to(hidden.dtype)[None]
 
-    module.forward = forward
-
 
 def _token_groups(module: Any, _: int, route: RecurrentRoute) -> None:
     """Qwen 4's embeddings of groups of tokens (n-grams), which end at the end of a text.
@@ -251,13 +215,11 @@ def _token_groups(module: Any, _: int, route: RecurrentRoute) -> None:
     Tokens are handed on as their distance from the one that ends a text: what is before a sequence
     is as if one had ended there.
     """
-    own, end = module._shift_right_ignore_eos, module.eos_token_id
+    end = module.eos_token_id
     shifted: list[Tensor] = []
 
+    @put_in_steps(module, "_shift_right_ignore_eos", route)
     def shift(token_ids: Tensor, shift: int) -> Tensor:
-        if route.target is None:
-            plain: Tensor = own(token_ids, shift)
-            return plain
         if shift == 0:
             shifted[:] = [(token_ids[0, module.context_len :, None] - end).float()]
             return token_ids
@@ -268,24 +230,18 @@ def _token_groups(module: Any, _: int, route: RecurrentRoute) -> None:
         back = found[:, 0].long() + end
         return torch.cat([token_ids[:, : module.context_len], back[None]], dim=1)
 
-    module._shift_right_ignore_eos = shift
-
 
 def _spread_convolution(module: Any, _: int, route: RecurrentRoute) -> None:
     """Qwen 4's convolution over every so manieth input: one of more taps, most of them 0."""
-    own, convolution = module._short_conv, module.conv1d
+    convolution = module.conv1d
     [apart] = convolution.dilation
     weight = convolution.weight[:, 0]
     taps = weight.new_zeros(len(weight), (weight.shape[1] - 1) * apart + 1)
     taps[:, ::apart] = weight
 
+    @put_in_steps(module, "_short_conv", route)
     def convolve(hidden: Tensor, *args: Any) -> Tensor:
-        if route.target is None:
-            plain: Tensor = own(hidden, *args)
-            return plain
         return route.convolve(_BESIDE, hidden[0], taps, None, "silu")[None]
-
-    module._short_conv = convolve
 
 
 def _heads(x: Tensor, size: int, dim: int = -1) -> Tensor:

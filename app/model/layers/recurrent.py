@@ -15,15 +15,17 @@ import contextlib
 import inspect
 import types
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any, Protocol
 
+import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from app.core.errors import UnsupportedModel
 from app.model.inputs import StepArrays
-from app.model.layers.state_probe import StateProbe
+from app.model.layers.model_call import either_way
 from app.model.state_storage import StateShape
 
 
@@ -115,7 +117,7 @@ class RecurrentRoute:
     @contextlib.contextmanager
     def probing(self) -> Iterator[None]:
         """Note the shapes of all states in a forward pass, which computes nothing else."""
-        probe = StateProbe()
+        probe = _StateProbe()
         self.target = probe
         try:
             yield
@@ -129,38 +131,9 @@ class RecurrentRoute:
         scan, place = self._next("convolution", layer)
         return scan.convolve(place, x, weight, bias, activation)
 
-    def delta_rule(
-        self,
-        layer: int,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        decay: Tensor,
-        rate: Tensor,
-        *,
-        normalize: bool,
-    ) -> Tensor:
-        scan, place = self._next("scan", layer)
-        return scan.delta_rule(place, query, key, value, decay, rate, normalize=normalize)
-
-    def mamba2(
-        self,
-        layer: int,
-        x: Tensor,
-        dt: Tensor,
-        decay: Tensor,
-        write: Tensor,
-        read: Tensor,
-        skip: Tensor | None,
-    ) -> Tensor:
-        scan, place = self._next("scan", layer)
-        return scan.mamba2(place, x, dt, decay, write, read, skip)
-
-    def mamba1(
-        self, layer: int, x: Tensor, dt: Tensor, decay: Tensor, write: Tensor, read: Tensor
-    ) -> Tensor:
-        scan, place = self._next("scan", layer)
-        return scan.mamba1(place, x, dt, decay, write, read)
+    def scan(self, layer: int) -> tuple[LayerScan, int]:
+        """What does the next scan of a layer, and the place to name to it as the layer."""
+        return self._next("scan", layer)
 
     def _next(self, kind: str, layer: int) -> tuple[LayerScan, int]:
         """The target, and where this call's state is kept."""
@@ -174,7 +147,7 @@ class RecurrentRoute:
     def _install(self, mixer: Any, plain: Any) -> None:
         own = dict(plain.__globals__)
         for name in _REPLACED.keys() & _names(plain):
-            own[name] = _REPLACED[name](self, mixer.layer_idx, own[name])
+            own[name] = either_way(self, own[name], _REPLACED[name](self, mixer.layer_idx))
         forward = types.FunctionType(
             plain.__code__, own, plain.__name__, plain.__defaults__, plain.__closure__
         )
@@ -183,6 +156,58 @@ class RecurrentRoute:
         read_by_mixer = getattr(mixer, "dt_proj", None)
         if type(read_by_mixer) is nn.Linear:
             read_by_mixer.__class__ = _PlainLinear
+
+
+class _StateProbe:
+    """Computes nothing; notes the shapes of every layer's states."""
+
+    def __init__(self) -> None:
+        self.shapes: dict[int, StateShape] = {}
+
+    def convolve(
+        self, layer: int, x: Tensor, weight: Tensor, bias: Tensor | None, activation: str | None
+    ) -> Tensor:
+        kept = weight.shape[1] - 1
+        scan = self.shapes[layer].scan if layer in self.shapes else None
+        self.shapes[layer] = StateShape((kept, x.shape[1]), x.dtype, scan)
+        return x.new_zeros(x.shape)
+
+    def delta_rule(
+        self,
+        layer: int,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        decay: Tensor,
+        rate: Tensor,
+        *,
+        normalize: bool,
+    ) -> Tensor:
+        self._note(layer, value.shape[1], value.shape[2], key.shape[2])
+        return value.new_zeros(value.shape)
+
+    def mamba2(
+        self,
+        layer: int,
+        x: Tensor,
+        dt: Tensor,
+        decay: Tensor,
+        write: Tensor,
+        read: Tensor,
+        skip: Tensor | None,
+    ) -> Tensor:
+        self._note(layer, x.shape[1], x.shape[2], write.shape[2])
+        return torch.zeros_like(x, dtype=torch.float32)
+
+    def mamba1(
+        self, layer: int, x: Tensor, dt: Tensor, decay: Tensor, write: Tensor, read: Tensor
+    ) -> Tensor:
+        self._note(layer, *decay.shape)
+        return torch.zeros_like(x, dtype=torch.float32)
+
+    def _note(self, layer: int, *shape: int) -> None:
+        known = self.shapes.get(layer, StateShape(None, torch.float32, None))
+        self.shapes[layer] = replace(known, scan=shape)
 
 
 class _PlainLinear(nn.Linear):
@@ -194,7 +219,7 @@ def _names(function: Any) -> frozenset[str]:
     return frozenset(() if code is None else code.co_names)
 
 
-def _convolution(route: RecurrentRoute, layer: int, original: Any) -> Any:
+def _convolution(route: RecurrentRoute, layer: int) -> Callable[..., Any]:
     def convolve(
         hidden_states: Tensor,
         weight: Tensor,
@@ -203,16 +228,13 @@ def _convolution(route: RecurrentRoute, layer: int, original: Any) -> Any:
         **more: Any,
     ) -> Tensor:
         """[1, C, T] -> the same."""
-        if route.target is None:
-            out: Tensor = original(hidden_states, weight, bias, activation=activation, **more)
-            return out
         x = hidden_states[0].transpose(0, 1)
         return route.convolve(layer, x, weight, bias, activation).transpose(0, 1)[None]
 
     return convolve
 
 
-def _delta_rule(route: RecurrentRoute, layer: int, original: Any) -> Any:
+def _delta_rule(route: RecurrentRoute, layer: int) -> Callable[..., Any]:
     def scan(
         query: Tensor,
         key: Tensor,
@@ -222,26 +244,16 @@ def _delta_rule(route: RecurrentRoute, layer: int, original: Any) -> Any:
         use_qk_l2norm_in_kernel: bool = False,
         **more: Any,
     ) -> tuple[Tensor, Tensor | None]:
-        if route.target is None:
-            out: tuple[Tensor, Tensor | None] = original(
-                query,
-                key,
-                value,
-                g=g,
-                beta=beta,
-                use_qk_l2norm_in_kernel=use_qk_l2norm_in_kernel,
-                **more,
-            )
-            return out
-        found = route.delta_rule(
-            layer, query[0], key[0], value[0], g[0], beta[0], normalize=use_qk_l2norm_in_kernel
+        scans, place = route.scan(layer)
+        found = scans.delta_rule(
+            place, query[0], key[0], value[0], g[0], beta[0], normalize=use_qk_l2norm_in_kernel
         )
         return found[None], None
 
     return scan
 
 
-def _mamba2(route: RecurrentRoute, layer: int, original: Any) -> Any:
+def _mamba2(route: RecurrentRoute, layer: int) -> Callable[..., Any]:
     def scan(
         hidden_states: Tensor,
         dt: Tensor,
@@ -256,31 +268,17 @@ def _mamba2(route: RecurrentRoute, layer: int, original: Any) -> Any:
         dt_limit: tuple[float, float] = (0.0, float("inf")),
         **more: Any,
     ) -> Any:
-        if route.target is None:
-            return original(
-                hidden_states,
-                dt,
-                A,
-                B,
-                C,
-                chunk_size,
-                D=D,
-                z=z,
-                dt_bias=dt_bias,
-                dt_softplus=dt_softplus,
-                dt_limit=dt_limit,
-                **more,
-            )
         if z is not None:
             raise UnsupportedModel(f"layer {layer} has its scan apply a gate")
         dt = dt if dt_bias is None else dt + dt_bias.to(dt.dtype)
         dt = (F.softplus(dt) if dt_softplus else dt).clamp(dt_limit[0], dt_limit[1])
-        return route.mamba2(layer, hidden_states[0], dt[0], A, B[0], C[0], D)[None]
+        scans, place = route.scan(layer)
+        return scans.mamba2(place, hidden_states[0], dt[0], A, B[0], C[0], D)[None]
 
     return scan
 
 
-def _mamba1(route: RecurrentRoute, layer: int, original: Any) -> Any:
+def _mamba1(route: RecurrentRoute, layer: int) -> Callable[..., Any]:
     def scan(
         hidden_states: Tensor,
         dt: Tensor,
@@ -294,23 +292,11 @@ def _mamba1(route: RecurrentRoute, layer: int, original: Any) -> Any:
         **more: Any,
     ) -> Any:
         """All but ``A`` and ``D`` are [1, channels, T]."""
-        if route.target is None:
-            return original(
-                hidden_states,
-                dt,
-                A,
-                B,
-                C,
-                D=D,
-                z=z,
-                delta_bias=delta_bias,
-                delta_softplus=delta_softplus,
-                **more,
-            )
         dt = dt if delta_bias is None else dt + delta_bias.to(dt.dtype)[:, None]
         dt = F.softplus(dt) if delta_softplus else dt
         flat = [part[0].transpose(0, 1) for part in (hidden_states, dt, B, C)]
-        out = route.mamba1(layer, flat[0], flat[1], A, flat[2], flat[3])
+        scans, place = route.scan(layer)
+        out = scans.mamba1(place, flat[0], flat[1], A, flat[2], flat[3])
         out = out.to(hidden_states.dtype).transpose(0, 1)[None]
         out = out if D is None else out + hidden_states * D[:, None]
         return out if z is None else out * F.silu(z)
@@ -319,7 +305,7 @@ def _mamba1(route: RecurrentRoute, layer: int, original: Any) -> Any:
 
 
 _CONVOLUTION = "causal_conv1d_fn"
-_REPLACED: dict[str, Callable[[RecurrentRoute, int, Any], Any]] = {
+_REPLACED: dict[str, Callable[[RecurrentRoute, int], Callable[..., Any]]] = {
     _CONVOLUTION: _convolution,
     "torch_chunk_gated_delta_rule": _delta_rule,
     "chunk_kimi_delta_attention": _delta_rule,

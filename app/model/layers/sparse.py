@@ -21,6 +21,7 @@ from transformers import PreTrainedModel
 from app.core.errors import UnsupportedModel
 from app.model.layers.architecture import picked_keys
 from app.model.layers.attention import AttentionRoute
+from app.model.layers.model_call import put_in_steps
 
 _log = logging.getLogger(__name__)
 
@@ -43,7 +44,11 @@ class _IdleIndexer(nn.Module):
 
 def run_densely(model: PreTrainedModel, route: AttentionRoute) -> None:
     """Have layers that pick keys attend to all keys where they go by ``route``."""
-    layers: list[Any] = [each for each in model.modules() if _picks(each)]
+    layers: list[Any] = [
+        module
+        for module in model.modules()
+        if hasattr(module, "indexer") or hasattr(module, "prepare_dynamic_mask")
+    ]
     if not layers:
         return
     picked = picked_keys(model.config)
@@ -63,26 +68,13 @@ def run_densely(model: PreTrainedModel, route: AttentionRoute) -> None:
             if layer.indexer is not None:
                 layer.indexer = _IdleIndexer(layer.indexer, route)
         for name in _MASKS.keys() & {*dir(layer)}:
-            setattr(layer, name, _without_choice(getattr(layer, name), _MASKS[name], route))
+            put_in_steps(layer, name, route)(_MASKS[name])
     _log.warning(
         "%s has sparse attention, which reads all of a sequence of up to %d tokens: longer ones "
         "are not served",
         type(model).__name__,
         picked,
     )
-
-
-def _picks(module: nn.Module) -> bool:
-    return hasattr(module, "indexer") or hasattr(module, "prepare_dynamic_mask")
-
-
-def _without_choice(
-    own: Callable[..., Tensor | None], all_read: Callable[..., Tensor | None], route: AttentionRoute
-) -> Callable[..., Tensor | None]:
-    def mask(**kwargs: Any) -> Tensor | None:
-        return own(**kwargs) if route.target is None else all_read(**kwargs)
-
-    return mask
 
 
 def _nothing(**_: Any) -> None:

@@ -28,9 +28,8 @@ from app.model.self_check import worst_error
 from app.model.vision.embeddings import ImageEmbeddings
 from app.model.vision.encoder import TowerThread
 from app.model.vision.processing import HfImageProcessor, load_image_processor
-from app.model.vision.spec import ModelVisionSpec
+from app.model.vision.spec import ModelVisionSpec, two_way_of
 from app.model.vision.tower import Tower, language_name
-from app.model.vision.two_way import two_way_of
 
 _log = logging.getLogger(__name__)
 

@@ -1,10 +1,13 @@
-"""Prompts with images, expanded for one loaded model."""
+"""Prompts with images, expanded for one loaded model; where its masks let images look ahead."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from app.core.errors import InvalidRequest
 from app.core.images import (
@@ -60,3 +63,36 @@ class ModelVisionSpec:
         placed = np.concatenate([[False], self._tower.placed(image.expansion), [False]])
         borders = np.flatnonzero(placed[1:] != placed[:-1]).reshape(-1, 2)
         return tuple((start + low, high - low) for low, high in borders.tolist())
+
+
+def two_way_of(masks: Any, images: PromptImages) -> TwoWay:
+    """What ``masks`` [1, 1, T, T] of a prompt say, by kind of layer or one for all.
+
+    Raises ``ValueError`` for what is not served: what sees on from one image to another, or a part
+    of what is behind it, or in layers of another kind.
+    """
+    kinds = masks if isinstance(masks, Mapping) else {"every layer": masks}
+    both = {name: _both_ways(mask, images) for name, mask in kinds.items()}
+    if all(both.values()):
+        return "all"
+    if both == {"full_attention": False, "sliding_attention": True}:
+        return "windows"
+    raise ValueError(f"tokens of an image see one another in some layers alone: {both}")
+
+
+def _both_ways(mask: Any, images: PromptImages) -> bool:
+    """Whether each run of an image sees what is behind it in that run; False: none does."""
+    if not isinstance(mask, Tensor) or mask.ndim != 4:
+        raise ValueError("tokens of an image see one another, and no mask says where")
+    seen = (mask if mask.dtype == torch.bool else mask == 0)[0, 0]
+    later = seen.triu(1).cpu()
+    if not later.any():
+        return False
+    expected = torch.zeros_like(later)
+    for image in images.images:
+        for start, length in image.places:
+            own = slice(start, start + length)
+            expected[own, own] = True
+    if not torch.equal(later, expected.triu(1)):
+        raise ValueError("its images see more or less behind them than their own tokens")
+    return True

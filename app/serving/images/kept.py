@@ -27,13 +27,10 @@ class ImageName:
 
 def name_of(data: str | bytes, detail: ImageDetail, scope: str) -> ImageName:
     """Costs a millisecond a megabyte, mostly without the GIL."""
-    file, form = (data, b"") if isinstance(data, bytes) else (_encoded(data), b"base64")
+    form = b"" if isinstance(data, bytes) else b"base64"
+    file = data if isinstance(data, bytes) else data.encode(errors="surrogatepass")
     digest = hashlib.blake2b(file, digest_size=32, person=form).digest()
     return ImageName(scope, digest, detail)
-
-
-def _encoded(text: str) -> bytes:
-    return text.encode(errors="surrogatepass")
 
 
 class KeptImages:

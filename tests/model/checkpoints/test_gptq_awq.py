@@ -12,10 +12,9 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from app.core.errors import UnsupportedModel
-from app.model.checkpoints.loading import load_model
 from app.model.cpu.kernels.quantized_panels import INT4, INT4_MINIMA, INT8
 from app.model.layers.quantized import QuantizedLinear
-from tests.model.tiny import VOCAB, eager_model, runner_config, save_config
+from tests.model.tiny import VOCAB, eager_model, load_model, runner_config, save_config
 
 CPU = torch.device("cpu")
 IDS = torch.randint(0, VOCAB, (1, 20), generator=torch.Generator().manual_seed(2))

@@ -14,11 +14,11 @@ from transformers import AutoModelForCausalLM, AutoModelForImageTextToText, PreT
 
 from app.core.errors import UnsupportedModel
 from app.model.checkpoints.language_part import keep_language_part
-from app.model.checkpoints.loading import eos_token_ids, load_model, read_config
+from app.model.checkpoints.loading import eos_token_ids, read_config
 from app.model.layers.architecture import position_limit
 from app.model.layers.model_call import logits_of
 from tests.model.reach.small import small_config
-from tests.model.tiny import VOCAB, runner_config
+from tests.model.tiny import VOCAB, load_model, runner_config
 
 CPU = torch.device("cpu")
 

@@ -20,10 +20,10 @@ from transformers.utils.import_utils import is_accelerate_available
 from app.core.errors import UnsupportedModel
 from app.core.request import SamplingParams
 from app.core.step import Draw, LogitsRow, Span, StepPlan
-from app.model.checkpoints.loading import eos_token_ids, load_model, read_config
+from app.model.checkpoints.loading import eos_token_ids, read_config
 from app.model.composition import load_runner
 from app.model.runner import TorchRunner
-from tests.model.tiny import VOCAB, eager_model, runner_config, save_config, tiny_runner
+from tests.model.tiny import VOCAB, eager_model, load_model, runner_config, save_config, tiny_runner
 
 
 def greedy_token(runner: TorchRunner) -> int:

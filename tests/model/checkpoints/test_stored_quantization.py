@@ -17,7 +17,7 @@ from transformers import PreTrainedModel
 
 from app.core.errors import UnsupportedModel
 from app.model.checkpoints import stored_quantization
-from app.model.checkpoints.loading import load_model, read_config
+from app.model.checkpoints.loading import read_config
 from app.model.checkpoints.stored_quantization import (
     loading_options,
     require_no_growth,
@@ -26,7 +26,7 @@ from app.model.checkpoints.stored_quantization import (
 from app.model.composition import load_runner
 from app.model.layers.architecture import is_plain_linear
 from tests.model.checkpoints.test_loading import greedy_token
-from tests.model.tiny import VOCAB, eager_model, runner_config, save_config
+from tests.model.tiny import VOCAB, eager_model, load_model, runner_config, save_config
 
 SIZES = {"hidden_size": 64, "intermediate_size": 128, "head_dim": 16}
 CPU = torch.device("cpu")

@@ -8,8 +8,8 @@ from dataclasses import asdict
 
 import torch
 
-from app.model.checkpoints.loading import load_model
 from app.model.config import ModelConfig
+from tests.model.tiny import load_model
 from tests.progress import Recorded
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from app.core.step import LogitsRow, Span, StepPlan
 from app.model.config import QuantizeName
 from app.model.cpu.attention import CpuAttention
 from app.model.cpu.layers import FusedLayer, fuse
-from app.model.cpu.norms import read_gated_norm, read_norm
+from app.model.cpu.norms import read_norm
 from app.model.cpu.scan import CpuScan
 from app.model.cpu.whole_pass import WholePass
 from app.model.forward import RaggedForward, StepStates
@@ -206,7 +206,7 @@ def test_norms_are_told_apart_by_what_they_give() -> None:
     assert shifted is not None
     assert shifted.shifted
     own = body.layers[0].linear_attn.norm
-    gated = read_gated_norm(own)
+    gated = read_norm(own, gated=True)
     assert gated is not None
     assert not gated.shifted
     assert read_norm(torch.nn.LayerNorm(32, dtype=torch.bfloat16)) is None
@@ -218,4 +218,4 @@ def test_norms_are_told_apart_by_what_they_give() -> None:
             return out
 
     own.__class__ = BySigmoid
-    assert read_gated_norm(own) is None
+    assert read_norm(own, gated=True) is None

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import torch
 
 from app.core.step import Draw, LogitsRow, PendingDraws, Runner, Span, StepPlan
-from app.model.checkpoints.loading import load_model
+from app.model.checkpoints.loading import language_part, load_whole
 from app.model.composition import load_runner
 from app.model.config import ModelConfig
 from app.model.cuda import graphs
@@ -94,7 +94,7 @@ def interpreted_runner(config: ModelConfig) -> TorchRunner:
     hundred tokens of vocabulary are not checked: interpreted, that takes long.
     """
     device = torch.device("cpu")
-    model = load_model(config, device, torch.float32)
+    model = language_part(load_whole(config, device, torch.float32), device)
     route = AttentionRoute()
     shapes = probe_layers(model, route)
     vocabulary = config.vocab_size or model.config.get_text_config().vocab_size

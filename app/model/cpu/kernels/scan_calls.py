@@ -15,7 +15,7 @@ import numba
 import numpy as np
 
 from app.model.cpu.kernels import scans
-from app.model.cpu.kernels.compiled import compiled
+from app.model.cpu.kernels.compiled import address_of, compiled
 from app.model.cpu.kernels.records import at, memory, run_item
 
 CALL = np.dtype(
@@ -31,7 +31,6 @@ CALL = np.dtype(
 """Sizes, and the addresses of what a step reads and saves (see ``scans``), of the states
 [slots, heads, height, width], and of what is particular to a scan. ``heads`` are shared out."""
 
-_numba: Any = numba
 _f32: Any = np.float32
 _i64: Any = np.int64
 
@@ -144,14 +143,9 @@ _SCANS = {"delta_rule": _delta_rule, "mamba2": _mamba2, "mamba1": _mamba1, "conv
 
 
 @functools.cache
-def compiled_scan(scan: str, number: Any) -> Any:
-    """The function that does an item, with its ``address``; compiled on the first call.
+def address_of_scan(scan: str, number: Any) -> int:
+    """The address of the function that does an item; compiled on the first call.
 
     ``number`` is what ``compiled.as_numpy`` makes of what the model computes with.
     """
-    function = _SCANS[scan](number)
-    signature = "void(int64, int64)"
-    try:
-        return _numba.cfunc(signature, cache=True, error_model="numpy")(function)
-    except RuntimeError:  # there is no folder to keep it in
-        return _numba.cfunc(signature, error_model="numpy")(function)
+    return address_of(_SCANS[scan](number), "void(int64, int64)")

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from app.core.errors import UnsupportedModel
 from app.model.checkpoints.gguf.configuration import ARCHITECTURES
-from app.model.checkpoints.loading import eos_token_ids, load_model, read_config
+from app.model.checkpoints.loading import eos_token_ids, read_config
 from app.model.layers.quantized import QuantizedLinear
 from app.model.layers.quantized_embedding import QuantizedEmbedding
 from app.model.layers.quantized_experts import QuantizedExperts
@@ -29,7 +29,7 @@ from tests.model.checkpoints.gguf.files import (
     tiny_model,
     write_gguf,
 )
-from tests.model.tiny import VOCAB, runner_config
+from tests.model.tiny import VOCAB, load_model, runner_config
 
 CPU = torch.device("cpu")
 IDS = torch.randint(0, VOCAB, (1, 20), generator=torch.Generator().manual_seed(2))
