@@ -45,7 +45,7 @@ SWEEPS = (
     r"model/cuda/test_adapters\.py::test_a_captured_step.*\[(?!llama-True)",
     r"model/checkpoints/test_stored_weights\.py::test_a_gguf_file.*\[gemma3",
     r"model/cpu/test_scan\.py::test_scans_are_the_recurrences.*dtype1",
-    r"model/parallel/test_rank_processes\.py::test_two_processes.*\[(?!llama)",
+    r"model/parallel/test_rank_processes\.py::test_two_processes",
     r"model/parallel/test_rank_processes\.py::test_a_rank_that_is_killed",
     r"model/parallel/test_starting\.py::test_what_a_rank_cannot_load",
     # float16 has kernels of its own, and few serve it on a CPU.

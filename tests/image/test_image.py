@@ -53,7 +53,7 @@ def test_the_build_sees_the_package_and_neither_tests_nor_caches() -> None:
 
 @pytest.mark.parametrize("model", ["demo", "smollm2", "other"])
 def test_a_build_puts_smollm2_where_the_server_looks_for_it(model: str, tmp_path: Path) -> None:
-    (script,) = (run.text for run in STAGES[1].all("RUN") if "$MODEL" in run.text)
+    (script,) = (run.text for run in STAGES[1].all("RUN") if "app.demo.smollm2" in run.text)
     for name in ("pip", "python"):
         (tmp_path / name).write_text(f'#!/bin/sh\necho {name} "$@"\n')
         (tmp_path / name).chmod(0o755)
