@@ -68,7 +68,9 @@ def _replace(why: str) -> None:
     sys.modules["llvmlite.ir"].Type = object  # type: ignore[attr-defined]
     events: Any = sys.modules["numba.core.event"]
     events.Listener, events.install_listener = object, lambda *_: contextlib.nullcontext()
-    made.config = SimpleNamespace(NUMBA_NUM_THREADS=1)
+    made.config = SimpleNamespace(
+        NUMBA_NUM_THREADS=1, OPT=3, CACHE_DIR="", CPU_NAME=None, CPU_FEATURES=None
+    )
 
 
 def _as_it_is(function: Callable[..., Any] | None = None, **_: Any) -> Any:
