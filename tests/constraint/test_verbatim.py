@@ -12,7 +12,7 @@ from openai.lib._parsing._completions import type_to_response_format_param
 from pydantic import BaseModel, Field
 
 from app.constraint.automaton.vocabulary_index import VocabularyIndex
-from app.constraint.constraint import CompiledConstraint
+from app.constraint.constraint import AutomatonState, CompiledConstraint
 from app.constraint.program import compile_program
 from app.constraint.quotes.document import Document
 from app.constraint.quotes.positions import suffix_order
@@ -40,6 +40,10 @@ def bound(schema: Any, *texts: str) -> CompiledConstraint:
     constraint = compiled(schema)
     documents = {hole.source: Document(texts, words=hole.source.words) for hole in constraint.holes}
     return constraint.bind(documents)
+
+
+def tokens(state: AutomatonState) -> list[int]:
+    return verbatim_cases.tokens_of(state.mask())
 
 
 def admits(constraint: CompiledConstraint, value: Any) -> bool:
@@ -178,6 +182,31 @@ def test_a_narrow_window_over_a_long_document_is_exact() -> None:
     assert len(json.loads(constraint.start().shortest_completion())) == 8_999
     with pytest.raises(UnsatisfiableSchema, match="at least 9000 characters"):
         bound(words(minLength=9_000, maxLength=9_001), text)
+
+
+@pytest.mark.parametrize(
+    ("text", "more", "pieces", "others"),
+    [
+        # '!' comes before 'a': the pieces that are too short are the first ones.
+        ("a" * 2000 + "!", {"minLength": 1996}, [1996, 2000], [1995, 2001]),
+        ("a" * 2000 + "b", {"pattern": "^(a{5}|a{60}b)$"}, [5], [4, 6, 60]),
+        ("a" * 2000 + "b", {"maxLength": 700, "minLength": 650}, [650, 700], [649, 701]),
+    ],
+)
+def test_places_that_are_alive_are_found_among_hundreds_that_are_not(
+    text: str, more: dict[str, Any], pieces: list[int], others: list[int]
+) -> None:
+    constraint = bound(verbatim(**more), text)
+    assert all(admits(constraint, "a" * count) for count in pieces)
+    assert not any(admits(constraint, "a" * count) for count in others)
+    assert admits(constraint, "a" * 60 + "b") is ("pattern" in more)
+    state, longest = constraint.start(), max(pieces)
+    state.accept_bytes(b'"')
+    for count in range(longest):
+        allowed = {data[0] for data in map(INDEX.token_bytes.__getitem__, tokens(state)) if data}
+        assert ord("a") in allowed
+        assert (ord('"') in allowed) is admits(constraint, "a" * count)
+        state.accept_bytes(b"a")
 
 
 @pytest.mark.parametrize("letters", ["a", "ab", "abc é\n"])

@@ -7,8 +7,8 @@ import numpy as np
 from app.constraint.quotes.document import Document, KeptWalks
 from app.constraint.quotes.positions import (
     BREAK,
-    DEAD_END,
     NONE,
+    TOGETHER,
     Int32s,
     Leaf,
     Places,
@@ -49,15 +49,17 @@ class Pieces:
                     "patterns beside x-verbatim have too many states for this text: their states "
                     f"times its bytes are more than {MOST_PAIRS}; shorten one or the other"
                 )
-            far = to_ends(document.data, document.fed, document.is_end, rows, finals)
-            low, last, match = 0, document.starts[:0], 0
+            far, last = to_ends(document.data, document.fed, document.is_end, rows, finals)
+            low, match = 0, 0
             self._may_be_empty = bool(finals[0])
         else:
             low, last, match = hole.low, document.last(hole.low, high), NONE
             self._may_be_empty = low <= 0
+        sizes = last[document.starts] - document.starts
+        longest = np.maximum.reduceat(sizes, np.arange(0, len(sizes), TOGETHER))
         self.places = Places(
             document.data, document.fed, document.chars, document.stop, document.starts,
-            document.words, last, rows, far, low,
+            document.words, last, longest, rows, far, low,
         )  # fmt: skip
         self.walks = document.walks if match == NONE else KeptWalks()
         self.bounds = (hole.low, hole.high) if match == NONE else None
@@ -129,15 +131,11 @@ class Pieces:
 
         Up to ``most`` bytes, without half a character; b"" where nothing is begun yet.
         """
-        first, end, size, match = leaf
+        first, end, size, _ = leaf
         if size == 0:
             return b""
         at: Int32s = self.places.starts[first:end] + size
-        if match == NONE:
-            alive = self.places.last[at - size] >= at
-        else:
-            alive = self.places.far[at, match] < DEAD_END
-        begin = int(at[alive].min())
+        begin = int(at[self.places.last[at - size] >= at].min())
         rest = self.places.data[begin : begin + most]
         breaks = np.flatnonzero(rest == BREAK)
         stop = begin + (int(breaks[0]) if len(breaks) else len(rest))

@@ -1,9 +1,9 @@
 """The compiled loops over a document: where a text stands in it, and what may follow.
 
 Positions where pieces may begin are sorted by what stands there (a suffix array: Manber and Myers,
-1990), so those of one text are neighbours. A position is alive where some end of its piece lies
-ahead: up to ``last`` of where it begins, or beside a pattern where ``far`` tells of one. Kernels
-take the fields of ``Places`` one by one: a tuple of arrays takes microseconds to hand on.
+1990), so those of one text are neighbours. A position is alive up to ``last`` of where its piece
+begins. Kernels take the fields of ``Places`` one by one: a tuple of arrays takes microseconds to
+hand on.
 """
 
 from __future__ import annotations
@@ -22,6 +22,9 @@ BREAK = 0xFF
 """Stands between two texts, and where a text has what no piece may. No byte of UTF-8."""
 DEAD_END = 65_535
 """Bytes to the next end where there is none; an end that is as far counts as none."""
+TOGETHER = 256
+"""Neighbours among the starts for which the longest of their pieces is known: the search for one
+that is alive passes over so many at once."""
 NONE = -1
 """State of the pattern where there is no pattern."""
 
@@ -41,7 +44,9 @@ class Places(NamedTuple):
     words: bool
     """These as in ``Document``."""
     last: Int32s
-    """See ``Document.last``; empty beside a pattern, which has the bounds in it."""
+    """By position: where a piece that begins there ends at the latest; -1 where there is none."""
+    longest: Int32s
+    """Bytes of the longest piece of each ``TOGETHER`` of the starts; below 0: there is none."""
     rows: NDArray[np.int16]
     """[P, 256]: next states of the pattern; no rows where there is none."""
     far: NDArray[np.uint16]
@@ -83,18 +88,26 @@ def to_ends(
     is_end: NDArray[np.bool_],
     rows: NDArray[np.int16],
     finals: UInt8s,
-) -> NDArray[np.uint16]:
-    """``Places.far``."""
+) -> tuple[NDArray[np.uint16], Int32s]:
+    """``Places.far``, and by position the last end of a piece that begins there (-1: none)."""
     far = np.full((len(data), len(finals)), DEAD_END, np.uint16)
+    last = np.full(len(data), -1, np.int32)
+    ends, ends_after = np.full((2, len(finals)), -1, np.int32)
     for at in range(len(data) - 1, -1, -1):
+        ends, ends_after = ends_after, ends
         for state in range(len(finals)):
+            ends[state] = -1
+            after = -1
+            if data[at] != BREAK:
+                after = state if fed[at] == BREAK else int(rows[state, fed[at]])
+            if after >= 0:
+                far[at, state] = min(DEAD_END, far[at + 1, after] + 1)
             if is_end[at] and finals[state]:
-                far[at, state] = 0
-            elif data[at] != BREAK:
-                after = state if fed[at] == BREAK else rows[state, fed[at]]
-                if after >= 0:
-                    far[at, state] = min(DEAD_END, far[at + 1, after] + 1)
-    return far
+                far[at, state], ends[state] = 0, at
+            if after >= 0 and far[at, state] < DEAD_END:
+                ends[state] = max(ends[state], ends_after[after])
+        last[at] = ends[0]
+    return far, last
 
 
 @kernel(forceinline=True)
@@ -107,11 +120,18 @@ def matched(rows: NDArray[np.int16], fed: UInt8s, match: int, at: int) -> int:
 
 
 @kernel(forceinline=True)
-def alive(last: Int32s, far: NDArray[np.uint16], begin: int, at: int, match: int) -> bool:
-    """Whether a piece that begins at ``begin`` may end at ``at`` or further on."""
-    if match >= 0:
-        return bool(far[at, match] < DEAD_END)
-    return bool(match == -1 and at <= last[begin])
+def next_alive(
+    starts: Int32s, last: Int32s, longest: Int32s, first: int, end: int, size: int
+) -> int:
+    """The first of ``starts[first:end]`` whose piece may end ``size`` bytes on or later."""
+    while first < end:
+        if first % TOGETHER == 0 and longest[first // TOGETHER] < size:
+            first += TOGETHER
+        elif starts[first] + size <= last[starts[first]]:
+            return first
+        else:
+            first += 1
+    return end
 
 
 @kernel(forceinline=True)
@@ -142,6 +162,7 @@ def least_owed(
     starts: Int32s,
     words: bool,
     last: Int32s,
+    longest: Int32s,
     rows: NDArray[np.int16],
     far: NDArray[np.uint16],
     low: int,
@@ -154,12 +175,13 @@ def least_owed(
     """
     first, end, size, match = leaf
     best, place = 1 << 30, -1
-    while first < end:
+    while True:
+        first = next_alive(starts, last, longest, first, end, size)
+        if first >= end:
+            break
         begin = starts[first]
         at = begin + size
         first += 1
-        if not alive(last, far, begin, at, match):
-            continue
         left = int(far[at, match]) if match >= 0 else stop[max(chars[at], chars[begin] + low)] - at
         if left < best:
             best, place = left, at
@@ -204,6 +226,7 @@ def follow(
     starts: Int32s,
     words: bool,
     last: Int32s,
+    longest: Int32s,
     rows: NDArray[np.int16],
     far: NDArray[np.uint16],
     low: int,
@@ -214,13 +237,7 @@ def follow(
     """As far along ``text`` from ``at`` as the piece goes: the leaf, and where in the text."""
     while at < len(text):
         there = after(data, fed, starts, rows, leaf, int(text[at]))
-        is_alive = False
-        for number in range(there[0], there[1]):
-            begin = starts[number]
-            if alive(last, far, begin, begin + there[2], there[3]):
-                is_alive = True
-                break
-        if not is_alive:
+        if next_alive(starts, last, longest, there[0], there[1], there[2]) >= there[1]:
             break
         leaf = there
         at += 1
@@ -236,6 +253,7 @@ def walk(
     starts: Int32s,
     words: bool,
     last: Int32s,
+    longest: Int32s,
     rows: NDArray[np.int16],
     far: NDArray[np.uint16],
     low: int,
@@ -278,7 +296,9 @@ def walk(
         stack[level, 0] = there[1]
         owed = -1
         if there[0] < there[1]:
-            owed, _ = least_owed(data, fed, chars, stop, starts, words, last, rows, far, low, there)
+            owed, _ = least_owed(
+                data, fed, chars, stop, starts, words, last, longest, rows, far, low, there
+            )
         if owed < 0:
             node = skip[node]
             continue
