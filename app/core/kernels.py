@@ -6,6 +6,7 @@ import contextlib
 import functools
 import hashlib
 import os
+import secrets
 import shutil
 import sys
 import threading
@@ -41,6 +42,8 @@ PROCESSORS: Mapping[str, tuple[str, tuple[str, ...]]] = {
 kind, and the features that the loops take."""
 SHIPPED = Path(sys.prefix, "share", "leapjson", "loops")
 """Where an image has them, a folder for each kind; see ``app.server.compile_ahead``."""
+_IMAGE = "image"
+"""The file in such a folder that tells one image's loops from another's."""
 
 
 def runs_here(kind: str) -> bool:
@@ -64,25 +67,36 @@ def has(feature: str) -> bool:
 
 
 def _use_shipped(shipped: Path, kept: str) -> None:
-    """Compile for the best kind there are loops for, and put these into numba's folder ``kept``.
+    """Compile for the best kind there are loops for, and go on from those in a folder of ``kept``.
 
-    The folder is copied, as numba writes what is missing to where it reads the rest.
+    They are copied, once for each image, as numba writes what is missing to where it reads the
+    rest. Servers on processors of several kinds may share ``kept``.
     """
     for kind, (name, _) in PROCESSORS.items():
         if (shipped / kind).is_dir() and runs_here(kind):
+            target = Path(kept, kind)
+            image = (shipped / kind / _IMAGE).read_text()
+            if not (target / _IMAGE).exists() or (target / _IMAGE).read_text() != image:
+                # The file that tells of the image last: an interrupted copy is made again.
+                files = [each for each in (shipped / kind).rglob("*") if each.is_file()]
+                for path in sorted(files, key=lambda each: each.name == _IMAGE):
+                    copy = target / path.relative_to(shipped / kind)
+                    copy.parent.mkdir(parents=True, exist_ok=True)
+                    shutil.copyfile(path, part := copy.with_name(f"{copy.name}.{os.getpid()}"))
+                    part.replace(copy)
             _CONFIG.CPU_NAME, _CONFIG.CPU_FEATURES = name, features_of(kind)
-            for path in (shipped / kind).rglob("*.nb?"):
-                target = Path(kept, path.relative_to(shipped / kind))
-                if not target.exists():
-                    target.parent.mkdir(parents=True, exist_ok=True)
-                    shutil.copyfile(path, part := target.with_suffix(f".{os.getpid()}"))
-                    part.replace(target)
+            _CONFIG.CACHE_DIR = str(target)
             return
 
 
 if _CONFIG.CACHE_DIR and _CONFIG.CPU_NAME is None:
     with contextlib.suppress(OSError):  # no folder to write to: numba says so
         _use_shipped(SHIPPED, _CONFIG.CACHE_DIR)
+
+
+def name_image(folder: Path) -> None:
+    """Finish a folder of loops for one kind: it is told from those of every other image."""
+    (folder / _IMAGE).write_text(secrets.token_hex(16))
 
 
 @functools.cache

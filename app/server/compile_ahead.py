@@ -12,7 +12,7 @@ import subprocess
 import sys
 
 from app.core.errors import UnsupportedModel
-from app.core.kernels import PROCESSORS, SHIPPED, features_of, runs_here
+from app.core.kernels import PROCESSORS, SHIPPED, features_of, name_image, runs_here
 from app.server.backend import load_backend
 from app.server.settings import Settings
 from app.telemetry.metrics import Metrics
@@ -29,6 +29,7 @@ def main(model: str) -> None:
         kept = {"NUMBA_CACHE_DIR": str(SHIPPED / kind)}
         command = [sys.executable, "-m", "app.server.compile_ahead", "--one", model]
         subprocess.run(command, env=os.environ | chosen | kept, check=True)
+        name_image(SHIPPED / kind)
         print(f"{kind}: compiled", flush=True)
 
 

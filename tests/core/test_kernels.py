@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from app.core.kernels import PROCESSORS, features_of, kernel, runs_here
+from app.core.kernels import PROCESSORS, features_of, kernel, name_image, runs_here
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -72,11 +72,17 @@ def test_loops_that_an_image_has_are_taken_and_not_compiled_again(tmp_path: Path
     names = {"NUMBA_CPU_NAME": PROCESSORS[kind][0], "NUMBA_CPU_FEATURES": features_of(kind)}
     while_building = {"NUMBA_CACHE_DIR": str(shipped / kind), **names}
     assert answer("pass", **while_building) == "2 Counter()"
+    name_image(shipped / kind)
     take = "from pathlib import Path; from app.core import kernels; kernels._use_shipped"
     at_start = f"{take}(Path({str(shipped)!r}), {str(kept)!r})"
     for _ in range(2):  # the second time all is there
         (loops / "one.py").touch()  # a copy of the sources is as good
         assert answer(at_start, NUMBA_CACHE_DIR=str(kept)).startswith("2 Counter({")
+    # A newer image has other loops, and a folder of the older one is there.
+    (loops / "one.py").write_text((loops / "one.py").read_text().replace("x + 1", "x + 2"))
+    assert answer("pass", **while_building) == "3 Counter()"
+    name_image(shipped / kind)
+    assert answer(at_start, NUMBA_CACHE_DIR=str(kept)).startswith("3 Counter({")
 
 
 def test_a_feature_is_there_only_if_loops_are_compiled_for_it() -> None:
