@@ -63,7 +63,15 @@ def prepare(
     is_optional = told is not None and told.schema and not told.asked
     if told is not None and is_optional and room is not None and len(rendered.tokens) > room:
         untold = replace(prompt, told=replace(told, schema=""))
-        return prepare(untold, content, tools, tokenizer, format, expand=expand)
+        return prepare(
+            untold,
+            content,
+            tools,
+            tokenizer,
+            format,
+            expand=expand,
+            add_special_tokens=add_special_tokens,
+        )
     told_schema = None if told is None else bool(told.schema)
     plan = AnswerPlan.of(rendered, content, tools, format, prompt.reasoning, told_schema)
     return plan if prompt.begun is None else plan.begin(prompt.begun, tokenizer.encode)
