@@ -130,7 +130,7 @@ class Engine:
         return len(self._scheduler.waiting)
 
     @property
-    def num_looking(self) -> int:
+    def num_awaiting_vision(self) -> int:
         """Those of them whose images are to be looked at first."""
         vision_queue = self._scheduler.vision_queue
         return 0 if vision_queue is None else vision_queue.num_aside
@@ -223,7 +223,9 @@ class Engine:
             self._begin(sequence)
         plan = self._scheduler.plan(batch, self._flight)
         scheduled = [sequence.request.request_id for sequence in batch.scheduled]
-        at_work = plan.spans or scheduled or landing or any(self._unopened) or self.num_looking
+        at_work = (
+            plan.spans or scheduled or landing or any(self._unopened) or self.num_awaiting_vision
+        )
         assert at_work or not self._sequences, "work, but no progress"
         for sequence in batch.scheduled:  # whose first turn has come; some have ended
             if sequence.finish_reason is not None:

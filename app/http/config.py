@@ -41,7 +41,7 @@ class ApiConfig:
     max_n: int = 16
     max_messages: int = 1024
     images: ImageRules | None = None
-    """None: the model has no eyes."""
+    """None: the model takes no images."""
     unknown_fields: UnknownFields = "ignore"
     """What is done about fields of requests that are not acted on and change no answer."""
     max_tool_calls: int = MOST_CALLS

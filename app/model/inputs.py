@@ -179,11 +179,11 @@ def lay_out(plan: StepPlan, block_size: int) -> StepArrays:
         adapters=np.repeat(np.array(adapters), lengths) if any(adapters) else None,
         states=_states(spans, np.append(rows, total)),
         ancestors=seen,
-        vision_input=_sight(spans, first_rows, positions),
+        vision_input=_step_images(spans, first_rows, positions),
     )
 
 
-def _sight(spans: Sequence[Span], rows: Sequence[int], positions: Ints) -> StepImages | None:
+def _step_images(spans: Sequence[Span], rows: Sequence[int], positions: Ints) -> StepImages | None:
     vision_inputs = [span.vision_input for span in spans]
     if not any(vision_inputs):
         return None

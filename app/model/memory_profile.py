@@ -166,7 +166,7 @@ class VisionMemory:
     """
 
     def __init__(self, vision: LoadedVision, config: ModelConfig, context: int) -> None:
-        self._eyes = vision
+        self._vision = vision
         self._config = config
         self._image_tokens = min(config.image_tokens, context)
         self._prompt_tokens = min(config.prompt_images * self._image_tokens, context)
@@ -175,10 +175,10 @@ class VisionMemory:
         """What becomes of a large picture: about as many tokens as are taken. It is square: others
         of as many tokens take about the same. Costs seconds."""
         picture = Image.new("RGB", (_SIDE, _SIDE), "white")
-        return self._eyes.processor.prepare(picture, "auto", self._image_tokens)
+        return self._vision.processor.prepare(picture, "auto", self._image_tokens)
 
     @property
     def feature_bytes(self) -> int:
         """The most that is held and kept at a time: the cache, or one prompt that is larger than
         that (see ``FeatureCache``)."""
-        return max(self._config.image_cache_bytes, self._prompt_tokens * self._eyes.token_bytes)
+        return max(self._config.image_cache_bytes, self._prompt_tokens * self._vision.token_bytes)

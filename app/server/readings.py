@@ -131,7 +131,7 @@ def _of_images(
                 lambda: counts().kept_bytes),
         Reading("num_requests_awaiting_vision",
                 "Answers that wait for the vision tower, of those that wait.",
-                lambda: backend.engine.num_looking),
+                lambda: backend.engine.num_awaiting_vision),
         Reading("image_bytes", "Images of the requests that are served, as sent and prepared.",
                 lambda: admission.image_bytes),
         Reading("kept_image_bytes", "Images as they were prepared for earlier requests.",

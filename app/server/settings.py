@@ -454,7 +454,7 @@ class Settings(BaseSettings):
         )
 
     def body_bytes(self, *, sees: bool) -> int:
-        """Of one request; ``sees``: whether the model has eyes."""
+        """Of one request; ``sees``: whether the model takes images."""
         if sees and "max_body_bytes" not in self.model_fields_set:
             return min(IMAGE_BODY_BYTES, self.max_bodies_bytes)
         return self.max_body_bytes

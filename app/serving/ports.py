@@ -41,7 +41,7 @@ class Engine(Protocol):
         """Sequences queued for their first or next blocks. Any thread may read it."""
 
     @property
-    def num_looking(self) -> int:
+    def num_awaiting_vision(self) -> int:
         """Those of them whose images are to be looked at first. Any thread may read it."""
 
     @property

@@ -110,7 +110,7 @@ class GenerationService:
         self.tokenizer = tokenizer
         """The model's own, for text that is not generated."""
         self.adapters = adapters
-        self._sight = vision_input
+        self._vision_intake = vision_input
         self._observer = observer
         self._status_of = status_of
         self._clock = clock
@@ -303,10 +303,11 @@ class GenerationService:
         """
         config, expand = self._config, None
         if isinstance(prompt, Conversation) and prompt.images:
-            assert self._sight is not None, "images are refused where the model has no eyes"
-            vision, scope = self._sight.vision, "" if config.tenants_share else ticket.tenant
-            images = await self._sight.intake.prepare(prompt.images, ticket, scope)
-            expand = functools.partial(vision.expand, images=images)
+            intake = self._vision_intake
+            assert intake is not None, "images are refused where the model takes none"
+            scope = "" if config.tenants_share else ticket.tenant
+            images = await intake.intake.prepare(prompt.images, ticket, scope)
+            expand = functools.partial(intake.vision.expand, images=images)
         work = functools.partial(
             prepare,
             prompt,

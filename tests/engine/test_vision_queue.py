@@ -74,7 +74,7 @@ def test_texts_are_answered_while_an_image_is_looked_at() -> None:
     assert answers["reads"].finish_reason == "length"
     assert answers.keys() == {"reads"}
     assert not engine.has_work, "whoever runs the engine may sleep"
-    assert (engine.num_running, engine.num_waiting, engine.num_looking) == (0, 1, 1)
+    assert (engine.num_running, engine.num_waiting, engine.num_awaiting_vision) == (0, 1, 1)
     vision_encoder.finish()
     assert drain(engine)["sees"].finish_reason == "length"
     assert not vision_encoder.looks

@@ -123,7 +123,7 @@ class FakeEngine:
         return max(len(self._left) - self.slots, 0)
 
     @property
-    def num_looking(self) -> int:
+    def num_awaiting_vision(self) -> int:
         return 0
 
     @property

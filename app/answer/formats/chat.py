@@ -70,7 +70,7 @@ class ChatFormat:
     takes_text: bool = True
     """Whether a message's content may be a text; else the template wants a list of parts."""
     image_marker: str = ""
-    """What stands in a prompt for an image; "": the model has no eyes."""
+    """What stands in a prompt for an image; "": the model takes no images."""
     takes_images: bool = False
     """Whether the template writes it for a part of a message that is an image."""
     reads_schemas: bool = True

@@ -197,7 +197,7 @@ def _content(wire: ConversationFields, config: ApiConfig) -> NamedConstraint:
 _BETWEEN = "\n"
 """Between blocks of text."""
 TEXTS = "text, document, search_result, thinking, tool_use and tool_result"
-"""Types of blocks that are taken whether the model has eyes or not."""
+"""Types of blocks that are taken whether the model takes images or not."""
 _OMITTED = frozenset(
     [
         *("redacted_thinking", "server_tool_use", "mcp_tool_use", "mcp_tool_result", "compaction"),

@@ -47,8 +47,8 @@ class ImageReader:
     def __init__(
         self, rules: ImageRules | None, texts: str, images: str, *, kind: str = "parts"
     ) -> None:
-        """``rules`` None: the model has no eyes. ``texts`` and ``images``: the types of ``kind``
-        that the API takes, of which ``images`` needs eyes."""
+        """``rules`` None: the model takes no images. ``texts`` and ``images``: the types of
+        ``kind`` that the API takes, of which ``images`` needs a model that takes them."""
         self._rules = rules
         self._kind = kind
         self._takes = texts if rules is None else f"{texts.replace(' and ', ', ')} and {images}"
@@ -69,7 +69,7 @@ class ImageReader:
         return IMAGE_MARK
 
     def refused(self, type: str, param: str) -> InvalidRequest:
-        """A part that is not taken, an image say where the model has no eyes."""
+        """A part that is not taken, an image say where the model takes no images."""
         kind, takes = self._kind, self._takes
         reason = f"{kind} of the type {type!r} are not supported; this server takes {takes}"
         return refusal(param, reason)
