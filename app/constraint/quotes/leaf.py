@@ -13,6 +13,7 @@ from app.constraint.quotes.positions import (
     Leaf,
     Places,
     UInt8s,
+    bytes_after,
     follow,
     least_owed,
     to_ends,
@@ -112,9 +113,11 @@ class Pieces:
 
     def row(self, leaf: Leaf) -> list[tuple[int, Leaf]]:
         """Each next byte, and the leaf that it leads to."""
-        nexts = np.unique(self.places.data[self.places.starts[leaf[0] : leaf[1]] + leaf[2]])
-        steps = [(int(byte), self.follow(leaf, np.array([byte], np.uint8), 0)) for byte in nexts]
-        return [(byte, there) for byte, (there, stop) in steps if stop]
+        at = self.places
+        found = bytes_after(at.data, at.fed, at.starts, at.last, at.longest, at.rows, leaf)
+        return [
+            (byte, (first, end, size, state)) for byte, first, end, size, state in found.tolist()
+        ]
 
     def follow(self, leaf: Leaf, text: UInt8s, at: int) -> tuple[Leaf, int]:
         """As far along ``text`` as the piece goes from ``at``: the leaf there, and where."""

@@ -218,6 +218,31 @@ def locate(data: UInt8s, starts: Int32s, text: UInt8s) -> tuple[int, int]:
 
 
 @kernel()
+def bytes_after(
+    data: UInt8s,
+    fed: UInt8s,
+    starts: Int32s,
+    last: Int32s,
+    longest: Int32s,
+    rows: NDArray[np.int16],
+    leaf: Leaf,
+) -> Int32s:
+    """The bytes that may follow: [N, 5], each byte and the leaf that it leads to."""
+    first, end, size, match = leaf
+    found, count = np.empty((256, 5), np.int32), 0
+    while first < end and data[starts[first] + size] != BREAK:
+        byte = int(data[starts[first] + size])
+        stops = reach(data, starts, first, end, size, byte + 1)
+        if next_alive(starts, last, longest, first, stops, size + 1) < stops:
+            found[count, 0], found[count, 1], found[count, 2] = byte, first, stops
+            found[count, 3] = size + 1
+            found[count, 4] = matched(rows, fed, match, starts[first] + size)
+            count += 1
+        first = stops
+    return found[:count]
+
+
+@kernel()
 def follow(
     data: UInt8s,
     fed: UInt8s,
