@@ -27,6 +27,12 @@ class ApiKeys:
 
     def __init__(self, keys: Iterable[str] = ()) -> None:
         self._digests = list(dict.fromkeys(_digest(key.encode()) for key in keys))
+        self.owners = {
+            hashlib.sha256(b"owner " + digest).hexdigest()[:32]: f"key {number}"
+            for number, digest in enumerate(self._digests, start=1)
+        }
+        """The tenant of each key, by its owner's name in the store, which stays the same when keys
+        are added or removed, and which no key can be told from."""
 
     def __len__(self) -> int:
         return len(self._digests)
@@ -95,7 +101,15 @@ def authenticate(scope: Scope, keys: ApiKeys) -> None:
             if given
             else "no API key was sent; send the header Authorization: Bearer KEY"
         )
-    scope.setdefault("state", {})["tenant"] = f"key {number}"
+    tenant = f"key {number}"
+    owner = next(owner for owner, each in keys.owners.items() if each == tenant)
+    scope.setdefault("state", {}).update(tenant=tenant, owner=owner)
+
+
+def owner_of(scope: Scope) -> str:
+    """Whose files, batches and responses a request sees: those of its key, or of all without one."""
+    owner: str = scope.get("state", {}).get("owner", "")
+    return owner
 
 
 def tenant_of(scope: Scope) -> str:

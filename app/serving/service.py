@@ -126,9 +126,9 @@ class GenerationService:
             return f"the engine hangs: its last step ended {self._worker.step_age:.0f} s ago"
         return None
 
-    def arrive(self, endpoint: str) -> Timeline:
+    def arrive(self, endpoint: str, owner: str = "") -> Timeline:
         """Start a request's clock."""
-        return Timeline(endpoint, self._observer, self._clock)
+        return Timeline(endpoint, self._observer, self._clock, owner)
 
     async def tokenize(
         self, prompt: Prompt, ticket: Ticket, *, add_special_tokens: bool = True

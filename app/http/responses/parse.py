@@ -20,6 +20,7 @@ from app.core.verbatim import Passage
 from app.http.config import ApiConfig
 from app.http.endpoint import AnswerCall, Api, answer_router, post_json
 from app.http.errors import NotKept
+from app.http.keys import owner_of
 from app.http.openapi import GENERATES, tells
 from app.http.requests.constraints import JsonSchemaResponse, ResponseFormat
 from app.http.requests.generation import answer_call, token_limit
@@ -355,7 +356,7 @@ def responses_router(api: Api, store: ResponseStore | None) -> APIRouter:
 
     def conversations(request: Request) -> Conversations:
         assert store is not None
-        return Conversations(store, _owner(request), api.config.max_body_bytes)
+        return Conversations(store, owner_of(request.scope), api.config.max_body_bytes)
 
     operation = tells(
         "Answer a list of items",
@@ -385,7 +386,7 @@ def responses_router(api: Api, store: ResponseStore | None) -> APIRouter:
     post_json(router, api, COUNT, parse_count, count, operation, resume=resume)
 
     async def kept(response_id: str, request: Request) -> KeptResponse:
-        found = None if store is None else await store.find(_owner(request), response_id)
+        found = None if store is None else await store.find(owner_of(request.scope), response_id)
         if found is None:
             raise NotKept(not_kept(response_id), param="response_id")
         return found
@@ -403,7 +404,7 @@ def responses_router(api: Api, store: ResponseStore | None) -> APIRouter:
     async def delete(response_id: str, request: Request) -> Response:
         await kept(response_id, request)
         assert store is not None
-        await store.delete(_owner(request), response_id)
+        await store.delete(owner_of(request.scope), response_id)
         return JSONResponse({"id": response_id, "object": "response", "deleted": True})
 
     @router.post(f"{_ONE}/cancel", openapi_extra=tells("None can be cancelled", errors=[400, 404]))
@@ -422,12 +423,6 @@ def responses_router(api: Api, store: ResponseStore | None) -> APIRouter:
         return Response(to_json(_page(items, request.query_params)), media_type="application/json")
 
     return router
-
-
-def _owner(request: Request) -> str:
-    """Whose responses a request sees: those of its API key, or of all that have none."""
-    owner: str = request.scope.get("state", {}).get("tenant", "")
-    return owner
 
 
 def _page(items: list[dict[str, Any]], asked: Mapping[str, str]) -> dict[str, Any]:
