@@ -102,7 +102,7 @@ class BatchList(Shape):
 
 
 UsageDay = create_model(
-    "UsageDay", __base__=Shape, day=(str, ...), **{name: (int, ...) for name in COUNTS}
+    "UsageDay", __base__=Shape, day=(str, ...), **dict.fromkeys(COUNTS, (int, ...))
 )  # type: ignore[call-overload]
 
 
@@ -201,7 +201,9 @@ def batches_router(api: Api, store: Store | None, wake: Callable[[], None]) -> A
 
 def usage_router(usage: Usage | None) -> APIRouter:
     router = APIRouter()
-    operation = tells("Requests and tokens of an API key, by day", UsageList, errors=[400, 404, 503])
+    operation = tells(
+        "Requests and tokens of an API key, by day", UsageList, errors=[400, 404, 503]
+    )
     operation["parameters"] = parameters("start", "end")
 
     @router.get("/v1/usage", openapi_extra=operation)

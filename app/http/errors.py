@@ -98,8 +98,8 @@ _ELSEWHERE = {
     ("complete",): "has Anthropic's API at POST /v1/messages",
     ("assistants", "threads", "conversations"): "keeps conversations at POST /v1/responses alone: "
     "send previous_response_id",
-    ("vector_stores", "uploads"): "keeps no files but those of batches, at POST /v1/files: send what "
-    "they say in the messages",
+    ("vector_stores", "uploads"): "keeps files for batches alone (POST /v1/files): send what they "
+    "say in the messages",
     ("fine_tuning",): "trains nothing",
 }
 """What is said of paths of other servers, by their first word behind ``/v1/`` or ``/v2/``."""

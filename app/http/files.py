@@ -169,10 +169,14 @@ async def _upload(
     await store.run(store.state.reserve_file, owner, file_id, size, key_bytes)
     put = False
     try:
-        async with asyncio.timeout(_UPLOAD_SECONDS), await _form(request, most) as form:
-            file, seconds = _checked(form, ignored)
-            put = True
-            await store.copy(store.files.put, file_id, file.file)
+        async with asyncio.timeout(_UPLOAD_SECONDS):
+            form = await _form(request, most)
+            try:
+                file, seconds = _checked(form, ignored)
+                put = True
+                await store.copy(store.files.put, file_id, file.file)
+            finally:
+                await form.close()
         name = (file.filename or "file").rpartition("/")[2][:255]
         new = NewFile(file_id, "batch", name, file.size or 0, seconds)
         return await store.run(store.state.complete_file, new)

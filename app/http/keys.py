@@ -28,11 +28,11 @@ class ApiKeys:
     def __init__(self, keys: Iterable[str] = ()) -> None:
         self._digests = list(dict.fromkeys(_digest(key.encode()) for key in keys))
         self.owners = {
-            hashlib.sha256(b"owner " + digest).hexdigest()[:32]: f"key {number}"
+            f"key {number}": hashlib.sha256(b"owner " + digest).hexdigest()[:32]
             for number, digest in enumerate(self._digests, start=1)
         }
-        """The tenant of each key, by its owner's name in the store, which stays the same when keys
-        are added or removed, and which no key can be told from."""
+        """The names of the tenants in the store: they stay when other keys are added or removed,
+        and no key can be told from one."""
 
     def __len__(self) -> int:
         return len(self._digests)
@@ -102,12 +102,11 @@ def authenticate(scope: Scope, keys: ApiKeys) -> None:
             else "no API key was sent; send the header Authorization: Bearer KEY"
         )
     tenant = f"key {number}"
-    owner = next(owner for owner, each in keys.owners.items() if each == tenant)
-    scope.setdefault("state", {}).update(tenant=tenant, owner=owner)
+    scope.setdefault("state", {}).update(tenant=tenant, owner=keys.owners[tenant])
 
 
 def owner_of(scope: Scope) -> str:
-    """Whose files, batches and responses a request sees: those of its key, or of all without one."""
+    """Whose files, batches and responses a request sees: its key's, or those of all without."""
     owner: str = scope.get("state", {}).get("owner", "")
     return owner
 

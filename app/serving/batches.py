@@ -38,6 +38,8 @@ _MOST_DEATHS = 3
 """Servers that a line may end while it is asked alone."""
 _MOST_ERRORS = 50
 """Wrong lines that a failed batch lists."""
+_MOST_WHOLE = 2
+"""Files that are read or written while lines wait."""
 _MOST_RECORDED = 256
 """Answers of one transaction."""
 _LARGE_LINE = 1 << 15
@@ -130,13 +132,13 @@ class BatchRunner:
                 await asyncio.sleep(_BEAT_SECONDS)
 
     async def _feed(self) -> None:
-        """Lease a piece where there are not lines enough for all slots."""
+        """Lease a piece: of lines, where there are not enough for all slots."""
         piece = None
-        waiting = sum(map(len, self._waiting.values()))
-        if waiting < self._limits.running and not self._halted():
-            piece = await self._store.run(
-                self._state.take, self._server, self._owners, LEASE_SECONDS
-            )
+        lines = sum(map(len, self._waiting.values())) < self._limits.running
+        whole = sum(number < 0 for _, number in self._pieces)
+        if (lines or whole < _MOST_WHOLE) and not self._halted():
+            lease = self._server, self._owners, LEASE_SECONDS
+            piece = await self._store.run(self._state.take, *lease, lines=lines)
         if piece is None:
             self._work.clear()
             with contextlib.suppress(TimeoutError):
@@ -237,7 +239,9 @@ class BatchRunner:
             span = piece.batch_id, piece.number, piece.number + len(lines)
             done = await self._store.run(self._state.answered, *span)
             numbered = enumerate(lines, piece.number)
-            todo = {number: line for number, line in numbered if line.strip() and number not in done}
+            todo = {
+                number: line for number, line in numbered if line.strip() and number not in done
+            }
         self._waiting[piece.key] = set(todo)
         self._work.set()
         if piece.tries >= _ALONE_AFTER:
@@ -266,7 +270,9 @@ class BatchRunner:
             read = _read_line(line) if small else await asyncio.to_thread(_read_line, line)
             custom_id, body = read
             if body is None:
-                error = {"message": "a batch's requests are not streamed; leave stream out"}
+                error: dict[str, Any] = {
+                    "message": "a batch's requests are not streamed; leave stream out"
+                }
                 error |= {"type": "invalid_request_error", "param": "stream", "code": None}
                 status, name, answer = 400, "", to_json({"error": error})
             else:
@@ -378,7 +384,11 @@ def _wrong_line(
     if not isinstance(name, str) or not name:
         return "missing_required_parameter", "custom_id has to be a text", "custom_id"
     if name in names:
-        return "duplicate_custom_id", f"custom_id {name[:64]!r} is that of an earlier line", "custom_id"
+        return (
+            "duplicate_custom_id",
+            f"custom_id {name[:64]!r} is that of an earlier line",
+            "custom_id",
+        )
     names.add(name)
     if asked.get("method") != "POST":
         return "invalid_method", "method has to be POST", "method"

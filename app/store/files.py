@@ -16,8 +16,9 @@ CHUNK = 1 << 20
 class Files(Protocol):
     """Blocking; any thread. What fails raises ``OSError`` or an error of the bucket's client."""
 
-    scratch: Path | None
-    """A folder for what is being put together; None: the system's."""
+    @property
+    def scratch(self) -> Path | None:
+        """A folder for what is being put together; None: the system's."""
 
     def put(self, file_id: str, source: IO[bytes]) -> None:
         """Keep all of ``source`` from where it stands. It is there whole, or not at all."""
@@ -58,7 +59,7 @@ class Folder:
 
 
 class Bucket:
-    """``Files`` in S3 or what speaks its protocol; keys, region and endpoint come from ``AWS_*``."""
+    """``Files`` in S3 or what speaks its protocol; ``AWS_*`` has keys, region and endpoint."""
 
     scratch = None
 

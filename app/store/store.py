@@ -105,8 +105,8 @@ def _told(error: Exception) -> Exception:
 
 def _unreachable(what: str) -> StoreUnavailable:
     return StoreUnavailable(
-        f"the store {what} (LEAPJSON_DATA, LEAPJSON_STORE; the server's log has the cause); nothing "
-        "that was kept is lost, retry later",
+        f"the store {what} (LEAPJSON_DATA, LEAPJSON_STORE; the server's log has the cause); "
+        "nothing that was kept is lost, retry later",
         retry_after=_RETRY_SECONDS,
     )
 
@@ -127,7 +127,9 @@ def open_store(data: str, url: str | None, *, clock: Callable[[], float] = time.
             files = Folder(Path(data) / "files")
         if url is None:
             lock = _locked(Path(data) / "lock")
-            return Store(State(f"sqlite:///{Path(data) / 'state.sqlite'}", clock), files, lock)
+            state = State(f"sqlite:///{Path(data) / 'state.sqlite'}", clock)
+            state.release("")  # whoever had leases is gone, as the lock says
+            return Store(state, files, lock)
         return Store(State(_with_driver(url), clock), files)
     except ImportError as error:
         raise LeapjsonError(f"{error.name} is missing: pip install 'leapjson[store]'") from None

@@ -4,8 +4,8 @@ A batch is worked on in pieces, which are rows that any server may lease::
 
     VALIDATE (the whole file) ── lines 0..31, 32..63, ... ── WRITE (the output and error files)
 
-A piece that is done is deleted, and the last one of its kind is replaced by what comes next. Answers
-are rows with the key (batch, line), so that a line that two servers answered is kept once.
+A piece that is done is deleted, and the last one of its kind is replaced by what comes next.
+Answers are rows with the key (batch, line): a line that two servers answered is kept once.
 Identifiers begin with their time, so their order is that of creation.
 """
 
@@ -32,6 +32,7 @@ from sqlalchemy import (
     Row,
     String,
     Table,
+    and_,
     case,
     create_engine,
     delete,
@@ -39,6 +40,7 @@ from sqlalchemy import (
     func,
     insert,
     select,
+    true,
     update,
 )
 from sqlalchemy.dialects import postgresql, sqlite
@@ -268,7 +270,8 @@ class State:
         """Forget a file; the id of a batch that still reads it, and then it stays."""
         with self._engine.begin() as connection:
             in_use = _in_use(file_id)
-            if (batch_id := connection.scalar(in_use)) is None:
+            batch_id: str | None = connection.scalar(in_use)
+            if batch_id is None:
                 where = (files.c.id == file_id) & (files.c.owner == owner)
                 connection.execute(delete(files).where(where))
             return batch_id
@@ -278,7 +281,9 @@ class State:
         with self._engine.begin() as connection:
             connection.execute(delete(files).where(files.c.id == file_id))
 
-    def forget_old(self, *, upload_seconds: int, batch_seconds: int, response_seconds: int) -> list[str]:
+    def forget_old(
+        self, *, upload_seconds: int, batch_seconds: int, response_seconds: int
+    ) -> list[str]:
         """Expire batches, and drop what is too old; the files whose contents are to be deleted."""
         now = self._now()
         with self._engine.begin() as connection:
@@ -375,13 +380,15 @@ class State:
 
     # Pieces
 
-    def take(self, server: str, owners: Iterable[str], seconds: float) -> Piece | None:
+    def take(
+        self, server: str, owners: Iterable[str], seconds: float, *, lines: bool = True
+    ) -> Piece | None:
         """Lease a piece of a batch of one of ``owners``: of the one that has fewest leased, and of
-        its oldest batch; None where there is none."""
+        its oldest batch; None where there is none. ``lines`` False: one that has no lines."""
         now = self._clock()
         joined = pieces.join(batches, pieces.c.batch_id == batches.c.id)
-        free = pieces.c.leased_until < now
-        leased = func.sum(case((free, 0), else_=1))
+        leased = func.sum(case((pieces.c.leased_until < now, 0), else_=1))
+        free = and_(pieces.c.leased_until < now, true() if lines else pieces.c.number < 0)
         waiting = func.sum(case((free, 1), else_=0))
         with self._engine.begin() as connection:
             query = select(batches.c.owner).select_from(joined)
@@ -449,7 +456,7 @@ class State:
             return set(connection.scalars(query))
 
     def record(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Keep answers; the first for a line counts. Those of batches that have ended are dropped."""
+        """Keep answers; the first for a line counts. Those of ended batches are dropped."""
         with self._engine.begin() as connection:
             for batch_id in sorted({row["batch_id"] for row in rows}):
                 batch = _row(connection, batch_id, lock=True)
@@ -458,7 +465,12 @@ class State:
                     connection.execute(self._insert(answers).on_conflict_do_nothing(), own)
 
     def validated(
-        self, piece: Piece, server: str, found: Sequence[tuple[int, int, int]], total: int, most: int
+        self,
+        piece: Piece,
+        server: str,
+        found: Sequence[tuple[int, int, int]],
+        total: int,
+        most: int,
     ) -> None:
         """The input is right and has ``total`` lines, in pieces with number, offset and size.
 
@@ -530,7 +542,7 @@ class State:
             row = _row(connection, batch_id)
             return {} if row is None else dict(row._mapping)
 
-    def answers_from(self, batch_id: str, line: int, limit: int) -> Sequence[Row[Any]]:
+    def answers_from(self, batch_id: str, line: int, limit: int) -> Sequence[Any]:
         """Line, ok and text of the answers from ``line`` on, in order."""
         query = select(answers.c.line, answers.c.ok, answers.c.text)
         query = query.where(answers.c.batch_id == batch_id, answers.c.line >= line)
@@ -578,7 +590,7 @@ class State:
             return [dict(row) for row in found]
 
     def keep_response(self, owner: str, row: Mapping[str, Any], most: int) -> None:
-        """Keep a response. Above ``most`` bytes the owner loses those that it used least recently."""
+        """Above ``most`` bytes the owner loses those that it used least recently."""
         with self._alone(owner) as connection:
             row = {**row, "owner": owner, "used_at": self._now()}
             connection.execute(self._insert(responses).on_conflict_do_nothing(), row)
