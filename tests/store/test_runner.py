@@ -350,7 +350,7 @@ async def test_a_line_that_ends_every_server_is_given_up(tmp_path: Path) -> None
         await asyncio.gather(*runner._loops, return_exceptions=True)
         store.state.release("")  # as at the next start
         deaths += 1
-    assert deaths == 5
+    assert deaths == 6
     batch = end.result()
     assert (batch["completed"], batch["failed"]) == (9, 1)
     [poison] = await lines_of(store, batch["error_file_id"])
