@@ -292,7 +292,7 @@ class Settings(BaseSettings):
     batch_running: Count | None = None
     """Maximum requests of batches answered at a time; by default max_running."""
     batch_requests: Count = 100_000
-    """Maximum requests of one batch."""
+    """Maximum lines of one batch."""
     key_requests: Count = 1_000_000
     """Maximum requests that the batches of one API key may have in progress together."""
     key_batches: Count = 100

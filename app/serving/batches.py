@@ -7,6 +7,7 @@ import codecs
 import contextlib
 import logging
 import secrets
+import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
@@ -42,6 +43,8 @@ _MOST_WHOLE = 2
 """Files that are read or written while lines wait."""
 _MOST_RECORDED = 256
 """Answers of one transaction."""
+_LONGEST_ID = 512
+"""Characters: those of all lines are held while a file is read."""
 _LARGE_LINE = 1 << 15
 """Bytes from which a line is read on a thread."""
 _FORGOTTEN_SECONDS = 6 * 3600
@@ -309,22 +312,32 @@ class BatchRunner:
             tempfile.TemporaryFile(dir=store.files.scratch) as errors,
         ):
             completed = await store.copy(write_files, state, store.files, batch, output, errors)
-            written = {}
-            for column, source in (("output_file_id", output), ("error_file_id", errors)):
-                if not (size := source.tell()):
-                    continue
-                source.seek(0)
-                name = f"{piece.batch_id}_{column.removesuffix('_file_id')}.jsonl"
-                seconds = batch["output_seconds"]
-                file = NewFile(fresh_id("file-"), "batch_output", name, size, seconds)
-                await store.run(state.reserve_file, piece.owner, file.id, size, 1 << 62)
-                await store.copy(store.files.put, file.id, source)
-                written[column] = file
+            written: dict[str, NewFile] = {}
+            try:
+                for column, source in (("output_file_id", output), ("error_file_id", errors)):
+                    if not (size := source.tell()):
+                        continue
+                    source.seek(0)
+                    name = f"{piece.batch_id}_{column.removesuffix('_file_id')}.jsonl"
+                    seconds = batch["output_seconds"]
+                    file = NewFile(fresh_id("file-"), "batch_output", name, size, seconds)
+                    written[column] = file
+                    await store.run(state.reserve_file, piece.owner, file.id, size, sys.maxsize)
+                    await store.copy(store.files.put, file.id, source)
+            except BaseException:
+                await self._drop(written)
+                raise
         counts = completed, batch["total"] - completed
+        # If this fails it may have been done all the same, and the files stay.
         if not await store.run(state.written, piece, self._server, written, *counts):
-            for file in written.values():
-                await store.copy(store.files.delete, file.id)
-                await store.run(state.drop_file, file.id)
+            await self._drop(written)
+
+    async def _drop(self, files: Mapping[str, NewFile]) -> None:
+        """Forget files that nobody knows; what fails is forgotten with time."""
+        for file in files.values():
+            with contextlib.suppress(LeapjsonError):
+                await self._store.copy(self._store.files.delete, file.id)
+                await self._store.run(self._state.drop_file, file.id)
 
 
 def read_input(
@@ -348,13 +361,13 @@ def read_input(
             offset += len(line)
             size += len(line)
             number += 1
+            if number > limits.batch_requests:
+                most = f"{limits.batch_requests} lines, the limit (LEAPJSON_BATCH_REQUESTS)"
+                wrong("too_many_requests", f"the batch has more than {most}; split it")
+                break
             if not (text := line.strip()):
                 continue
             total += 1
-            if total > limits.batch_requests:
-                most = f"{limits.batch_requests} requests, the limit (LEAPJSON_BATCH_REQUESTS)"
-                wrong("too_many_requests", f"the batch has more than {most}")
-                break
             if found := _wrong_line(text, piece.endpoint, names, limits.check):
                 wrong(*found[:2], number, found[2])
                 if len(errors) == _MOST_ERRORS:
@@ -381,8 +394,9 @@ def _wrong_line(
     if not isinstance(asked, dict):
         return "invalid_json_line", "the line is not a JSON object", None
     name = asked.get("custom_id")
-    if not isinstance(name, str) or not name:
-        return "missing_required_parameter", "custom_id has to be a text", "custom_id"
+    if not isinstance(name, str) or not 1 <= len(name) <= _LONGEST_ID:
+        wanted = f"custom_id has to be a text of 1 to {_LONGEST_ID} characters"
+        return "missing_required_parameter", wanted, "custom_id"
     if name in names:
         return (
             "duplicate_custom_id",

@@ -68,12 +68,16 @@ class Bucket:
         import obstore
         from obstore.store import S3Store
 
+        named = [os.environ.get(name, "") for name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT")]
+        plain = any(each.startswith("http://") for each in named)
         self._client = obstore
         self._bucket = S3Store.from_url(
             url,
-            client_options={"timeout": timedelta(seconds=60)},
+            client_options={"timeout": timedelta(seconds=60), "allow_http": plain},
             retry_config={"max_retries": 2, "retry_timeout": timedelta(seconds=20)},
         )
+
+        obstore.put(self._bucket, "probe", b"")  # that it can be written is seen at the start
 
     def put(self, file_id: str, source: IO[bytes]) -> None:
         self._client.put(self._bucket, file_id, source, max_concurrency=4)

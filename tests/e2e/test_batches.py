@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import subprocess
+import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -131,15 +132,18 @@ def test_a_batch_goes_on_after_kills(tmp_path: Path) -> None:
 
 
 @contextmanager
-def postgres(folder: Path) -> Iterator[str]:
+def postgres() -> Iterator[str]:
     """The URL of a database of a server of its own."""
-    as_user: dict[str, Any] = {}
-    if os.getuid() == 0:  # it runs as no root
-        as_user = {"user": "postgres"}
-        shutil.chown(folder, "postgres")
-        for parent in folder.parents:
-            if parent.owner() == "root" and not parent.stat().st_mode & 1:
-                parent.chmod(parent.stat().st_mode | 0o111)
+    as_user: dict[str, Any] = {"user": "postgres"} if os.getuid() == 0 else {}  # it runs as no root
+    with tempfile.TemporaryDirectory() as folder:  # pytest's own are root's alone
+        if as_user:
+            shutil.chown(folder, "postgres")
+        with postgres_in(Path(folder), as_user) as url:
+            yield url
+
+
+@contextmanager
+def postgres_in(folder: Path, as_user: Mapping[str, Any]) -> Iterator[str]:
     data, port = folder / "database", free_port()
     command = ["initdb", "-D", str(data), "-U", "leapjson", "--auth=trust", "--no-sync"]
     subprocess.run(command, check=True, capture_output=True, cwd="/", **as_user)
@@ -178,9 +182,7 @@ def test_two_servers_share_a_database_and_one_is_killed(
 ) -> None:
     """Files lie in S3 where ``moto_server`` is here, else in a folder that both see."""
     with ExitStack() as stack:
-        database = tmp_path / "postgres"
-        database.mkdir()
-        url = stack.enter_context(postgres(database))
+        url = stack.enter_context(postgres())
         data = str(tmp_path / "data")
         if shutil.which("moto_server"):
             data = "s3://leapjson/files"

@@ -87,6 +87,8 @@ async def test_refusals_go_to_the_error_file_and_blank_lines_nowhere(tmp_path: P
         (json.dumps(line("a", method="GET")).encode(), "invalid_method", 1, "method"),
         (json.dumps(line("a", body=1)).encode(), "missing_required_parameter", 1, "body"),
         (json.dumps(line("")).encode(), "missing_required_parameter", 1, "custom_id"),
+        (json.dumps(line("a" * 513)).encode(), "missing_required_parameter", 1, "custom_id"),
+        (b"\n" * 2000, "too_many_requests", None, None),
         (jsonl(1001), "too_many_requests", None, None),
     ],
 )
