@@ -144,16 +144,14 @@ class BatchRunner:
             piece = await self._store.run(self._state.take, *lease, lines=lines)
         if piece is None:
             self._work.clear()
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._work.wait(), _POLL_SECONDS)
+            await _within(self._work, _POLL_SECONDS)
             return
         self._waiting[piece.key] = set(range(PIECE_LINES)) if piece.number >= 0 else set()
         self._pieces[piece.key] = asyncio.create_task(self._piece(piece))
 
     async def _beat(self) -> None:
         self._change.clear()
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._change.wait(), _BEAT_SECONDS)
+        await _within(self._change, _BEAT_SECONDS)
         before = list(self._pieces)
         leased = await self._store.run(self._state.renew, self._server, LEASE_SECONDS)
         for key in before:
@@ -338,6 +336,14 @@ class BatchRunner:
             with contextlib.suppress(LeapjsonError):
                 await self._store.copy(self._store.files.delete, file.id)
                 await self._store.run(self._state.drop_file, file.id)
+
+
+async def _within(event: asyncio.Event, seconds: float) -> None:
+    """Until ``event``, or so long. Before Python 3.12 ``wait_for`` loses a cancellation that comes
+    together with the event."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()
 
 
 def read_input(
