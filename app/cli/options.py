@@ -1,4 +1,5 @@
-"""The options of ``check`` and ``explain``. Imports nothing of them: ``serve`` parses, too."""
+"""The options of ``batch``, ``check`` and ``explain``. Imports nothing of them: ``serve`` parses
+them, too."""
 
 from __future__ import annotations
 
@@ -13,6 +14,106 @@ numbers are those of the server's settings (LEAPJSON_MAX_INTEGER_DIGITS, ..._FRA
 _EXPLAIN = """Show the compressed automaton of a constraint: branch points, the choices there,
 and the leaps, which are the forced bytes after each choice. The insides of strings, numbers and
 rules are one choice each. Exit status: 0, or 2 if the constraint cannot be used."""
+
+
+_BATCH = """Answer every line of a file, each once: lines of OpenAI's batches (JSONL), or with
+--prompt the rows of a table (CSV, TSV, Parquet, JSONL). The engine runs in this process, with the
+options of leapjson serve, or servers answer (--url). What is answered is kept in OUTPUT.journal
+until the end: after a kill the same command goes on where it was. Lines without an answer are in
+OUTPUT.errors.jsonl. Exit status: 0 if every line has a valid answer, 1 if some have
+not, 2 if the run cannot go on, 130 if it was stopped."""
+
+
+def add_batch(commands: Any) -> argparse.ArgumentParser:
+    """The settings of ``serve`` are for the caller to add."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "batch",
+        help="answer every line of a file",
+        description=_BATCH,
+        argument_default=argparse.SUPPRESS,
+    )
+    add = parser.add_argument_group("batch").add_argument
+    parser.add_argument("input", metavar="INPUT", help="a file of requests, or a table")
+    parser.add_argument(
+        "output", metavar="OUTPUT", help="a file of answers: .jsonl, .csv, .parquet"
+    )
+    add(
+        "--prompt",
+        default=None,
+        metavar="TEXT",
+        help="asks this about each row; {name} is a column",
+    )
+    add("--column", default=None, metavar="NAME", help="the column that {text} stands for")
+    add("--schema", default=None, metavar="FILE", help="a JSON Schema that the answers have")
+    add("--id-column", default=None, metavar="NAME", help="ids of the rows (default: row-1, row-2)")
+    add(
+        "--set",
+        default=[],
+        action="append",
+        metavar="FIELD=VALUE",
+        help="a field of every request, as JSON or a text: --set max_tokens=200",
+    )
+    add(
+        "--confidence",
+        action="store_true",
+        default=False,
+        help="ask how sure the model was of each value; a column for each field in a table",
+    )
+    add(
+        "--ordered",
+        action="store_true",
+        default=False,
+        help="answers in the order of the input, not as they come",
+    )
+    add(
+        "--url",
+        default=[],
+        action="append",
+        metavar="URL",
+        help="ask this server, not an engine in this process; repeat it for several",
+    )
+    add("--api-key", default=None, metavar="KEY", help="better set in LEAPJSON_API_KEY")
+    add(
+        "--concurrency",
+        default=None,
+        type=_positive,
+        metavar="N",
+        help="most lines under way at once, for each server (default 64) or in this process "
+        "(max-running and 32)",
+    )
+    add(
+        "--retries",
+        default=8,
+        type=int,
+        metavar="N",
+        help="how often a line is asked again after status 408, 409, 429 or 5xx (default 8)",
+    )
+    add(
+        "--patience",
+        default=300.0,
+        type=float,
+        metavar="SECONDS",
+        help="how long no server may answer before the run ends (default 300)",
+    )
+    add(
+        "--retry-failed",
+        action="store_true",
+        default=False,
+        help="ask the lines again that have failed in an earlier run",
+    )
+    add(
+        "--overwrite",
+        action="store_true",
+        default=False,
+        help="delete what an earlier run has left, and begin anew",
+    )
+    return parser
+
+
+def _positive(text: str) -> int:
+    if (number := int(text)) < 1:
+        raise argparse.ArgumentTypeError("at least 1")
+    return number
 
 
 def add_check(commands: Any) -> None:
