@@ -234,16 +234,19 @@ class Journal:
         self._kinds: list[Kind] = list(self.counts)
         self._offsets = array("q", [-1]) * count
         self._dirty = False
+        head = f"leapjson batch 1 {fingerprint}\n".encode()
         try:
             self._file = os.open(name, os.O_RDWR | os.O_CREAT, 0o644)
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise UnusableInput(f"{name}: another process is writing it") from None
         except OSError as error:
             raise UnusableInput(f"{name}: {error.strerror}") from None
-        head = f"leapjson batch 1 {fingerprint}\n".encode()
-        self._end = self._read(head)
-        self.resumed = sum(self.counts.values())
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._end = self._read(head)
+        except BaseException as error:
+            os.close(self._file)
+            if isinstance(error, BlockingIOError):
+                raise UnusableInput(f"{name}: another process is writing it") from None
+            raise
         if ask_failed_again:
             for number in [number for number, kind, _ in self.records() if kind == "error"]:
                 self._offsets[number] = -1
