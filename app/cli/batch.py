@@ -58,6 +58,9 @@ def run(options: argparse.Namespace) -> int:
         return asyncio.run(_run(options, settings, screen))
     except LeapjsonError as error:
         raise UnusableInput(str(error)) from None
+    except KeyboardInterrupt:  # before the first line was asked
+        print("leapjson: stopped before it asked anything", file=sys.stderr)
+        return STOPPED
 
 
 def _settings(options: argparse.Namespace) -> Settings:
@@ -142,6 +145,8 @@ def _target(
 
 def _check_present(options: argparse.Namespace, journal: str, errors: str) -> None:
     """What an earlier run has left: gone on with, or refused, or deleted with ``--overwrite``."""
+    if os.path.realpath(options.output) == os.path.realpath(options.input):
+        raise UnusableInput(f"{options.output} is the input; name another output")
     if options.overwrite:
         for name in (journal, options.output, errors):
             with suppress(FileNotFoundError):

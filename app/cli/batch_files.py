@@ -134,11 +134,11 @@ class Input:
 
     def lines(self) -> Iterator[Line]:
         """All of them; those that cannot be asked tell why."""
-        seen: set[int] = set()
+        seen: set[bytes] = set()
         """Digests of ids: 100,000 of them take 10 MB."""
         for number, row in enumerate(self._rows()):
             line = self._line(number, row)
-            digest = hash_of(line.custom_id)
+            digest = hashlib.blake2b(line.custom_id.encode(), digest_size=8).digest()
             if digest in seen:
                 problem = f"custom_id {line.custom_id!r} is that of an earlier line; change it"
                 line = Line(number, line.custom_id, problem=line.problem or problem)
@@ -156,19 +156,19 @@ class Input:
         if self._template is not None:
             return self._template.line(number, row)
         custom_id = row.get("custom_id")
+        url, body, problem = row.get("url"), row.get("body"), None
         if not isinstance(custom_id, str) or not custom_id:
+            custom_id = f"line-{number + 1}"
             problem = "custom_id has to be a string that no other line has"
-            return Line(number, f"line-{number + 1}", problem=problem)
-        if row.get("method") != "POST":
-            return Line(number, custom_id, problem='method has to be "POST"')
-        url, body = row.get("url"), row.get("body")
-        if url not in URLS:
-            return Line(number, custom_id, problem=f"url has to be one of {', '.join(URLS)}")
-        if not isinstance(body, dict):
-            return Line(number, custom_id, problem="body has to be an object, the request itself")
-        if body.get("stream"):
-            return Line(number, custom_id, problem="lines are not streamed; leave body.stream out")
-        return Line(number, custom_id, url, body)
+        elif row.get("method") != "POST":
+            problem = 'method has to be "POST"'
+        elif url not in URLS:
+            problem = f"url has to be one of {', '.join(URLS)}"
+        elif not isinstance(body, dict):
+            problem = "body has to be an object, the request itself"
+        elif body.get("stream"):
+            problem = "lines are not streamed; leave body.stream out"
+        return Line(number, custom_id, str(url), None if problem else body, problem)
 
     def _rows(self, *, count: bool = False) -> Iterator[Any]:
         """The lines of a JSONL file as bytes, the rows of others as objects.
@@ -179,15 +179,11 @@ class Input:
         try:
             if self._suffix == "jsonl":
                 with open(name, "rb") as file:
-                    first = True
-                    for line in file:
-                        if line.strip():
-                            if first and template is not None and not count:
-                                first = False
-                                row = _object(line)
-                                if row is not None:
-                                    template.check(list(row), name)
-                            yield line
+                    for line in filter(bytes.strip, file):
+                        if template is not None and (row := _object(line)) is not None:
+                            template.check(list(row), name)  # as of the first row
+                            template = None
+                        yield line
             elif self._suffix == "parquet":
                 parquet = _parquet()
                 table = parquet.ParquetFile(name)
@@ -215,10 +211,6 @@ def _object(line: bytes) -> dict[str, Any] | None:
     except ValueError:
         return None
     return row if isinstance(row, dict) else None
-
-
-def hash_of(text: str) -> int:
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")
 
 
 class Journal:

@@ -32,81 +32,26 @@ def add_batch(commands: Any) -> argparse.ArgumentParser:
         description=_BATCH,
         argument_default=argparse.SUPPRESS,
     )
-    add = parser.add_argument_group("batch").add_argument
     parser.add_argument("input", metavar="INPUT", help="a file of requests, or a table")
-    parser.add_argument(
-        "output", metavar="OUTPUT", help="a file of answers: .jsonl, .csv, .parquet"
-    )
-    add(
-        "--prompt",
-        default=None,
-        metavar="TEXT",
-        help="asks this about each row; {name} is a column",
-    )
-    add("--column", default=None, metavar="NAME", help="the column that {text} stands for")
-    add("--schema", default=None, metavar="FILE", help="a JSON Schema that the answers have")
-    add("--id-column", default=None, metavar="NAME", help="ids of the rows (default: row-1, row-2)")
-    add(
-        "--set",
-        default=[],
-        action="append",
-        metavar="FIELD=VALUE",
-        help="a field of every request, as JSON or a text: --set max_tokens=200",
-    )
-    add(
-        "--confidence",
-        action="store_true",
-        default=False,
-        help="ask how sure the model was of each value; a column for each field in a table",
-    )
-    add(
-        "--ordered",
-        action="store_true",
-        default=False,
-        help="answers in the order of the input, not as they come",
-    )
-    add(
-        "--url",
-        default=[],
-        action="append",
-        metavar="URL",
-        help="ask this server, not an engine in this process; repeat it for several",
-    )
-    add("--api-key", default=None, metavar="KEY", help="better set in LEAPJSON_API_KEY")
-    add(
-        "--concurrency",
-        default=None,
-        type=_positive,
-        metavar="N",
-        help="most lines under way at once, for each server (default 64) or in this process "
-        "(max-running and 32)",
-    )
-    add(
-        "--retries",
-        default=8,
-        type=int,
-        metavar="N",
-        help="how often a line is asked again after status 408, 409, 429 or 5xx (default 8)",
-    )
-    add(
-        "--patience",
-        default=300.0,
-        type=float,
-        metavar="SECONDS",
-        help="how long no server may answer before the run ends (default 300)",
-    )
-    add(
-        "--retry-failed",
-        action="store_true",
-        default=False,
-        help="ask the lines again that have failed in an earlier run",
-    )
-    add(
-        "--overwrite",
-        action="store_true",
-        default=False,
-        help="delete what an earlier run has left, and begin anew",
-    )
+    parser.add_argument("output", metavar="OUTPUT", help="a .jsonl, .csv or .parquet file")
+    add = parser.add_argument_group("batch").add_argument
+    text: dict[str, Any] = {"default": None, "metavar": "TEXT"}
+    several: dict[str, Any] = {"default": [], "metavar": "TEXT", "action": "append"}
+    flag: dict[str, Any] = {"default": False, "action": "store_true"}
+    add("--prompt", **text, help="asks this about each row of a table; {name} is a column")
+    add("--column", **text, help="the column that {text} stands for")
+    add("--schema", **text, help="file of a JSON Schema that the answers have")
+    add("--id-column", **text, help="column of the ids (default: row-1, row-2)")
+    add("--set", **several, help="field=value of every request: --set max_tokens=200")
+    add("--confidence", **flag, help="ask how sure the model was of each value")
+    add("--ordered", **flag, help="answers in the order of the input, not as they come")
+    add("--url", **several, help="ask this server, not an engine in this process; repeatable")
+    add("--api-key", **text, help="of the servers; better set in LEAPJSON_API_KEY")
+    add("--concurrency", **text, type=_positive, help="most lines under way for each server (64)")
+    add("--retries", default=8, type=int, help="for status 408, 409, 429 and 5xx (default 8)")
+    add("--patience", default=300.0, type=float, help="seconds without any server (default 300)")
+    add("--retry-failed", **flag, help="ask the lines again that failed in an earlier run")
+    add("--overwrite", **flag, help="delete what an earlier run has left, and begin anew")
     return parser
 
 

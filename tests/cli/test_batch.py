@@ -276,6 +276,7 @@ def test_parquet_goes_in_and_out(server: Server, tmp_path: Path) -> None:
             "--max-running is of the engine in this process",
         ),
         (["--prompt", "{key}", "--retry-failed"], "a run with errors leaves"),
+        (["--prompt", "{key}", "--overwrite", "--retry-failed"], "nothing for --retry-failed"),
     ],
 )
 def test_options_that_do_not_fit_are_refused_before_anything_is_asked(
@@ -290,6 +291,15 @@ def test_options_that_do_not_fit_are_refused_before_anything_is_asked(
     assert batch(server, source, tmp_path / "out.csv", *options) == 2
     assert said in capsys.readouterr().err
     assert not server.asked
+
+
+def test_the_input_is_no_output(
+    server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = write(tmp_path / "in.jsonl", [line(0)])
+    assert batch(server, source, source, "--overwrite") == 2
+    assert "is the input; name another output" in capsys.readouterr().err
+    assert read(source)
 
 
 def test_a_run_goes_on_only_with_the_same_input_and_options(
@@ -407,14 +417,14 @@ class Run:
         journal = Path(f"{self._output}.journal")
         return journal.read_bytes().count(b"\n") - 1 if journal.exists() else 0
 
-    def kill_at(self, records: int, with_signal: int = signal.SIGKILL) -> bool:
-        """End it once so many records are written; False: it ended by itself."""
+    def kill_at(self, records: int, with_signal: int = signal.SIGKILL) -> int:
+        """The exit status, ended by a signal once so many records are written."""
         given_up = time.monotonic() + 900
         while self.process.poll() is None and self.records() < records:
             assert time.monotonic() < given_up
             time.sleep(0.001)
         self.process.send_signal(with_signal)
-        return self.end() != 0
+        return self.end()
 
     def end(self) -> int:
         status = self.process.wait()
@@ -438,16 +448,20 @@ def test_after_a_kill_the_same_command_goes_on_where_it_was(tmp_path: Path) -> N
     lines = [line(number, model="leapjson-demo", seed=number) for number in range(300)]
     write(source, lines)
     first = Run(source, output)
-    assert first.kill_at(20), "it had ended before it could be killed"
+    assert first.kill_at(20) == -signal.SIGKILL, "it had ended before it could be killed"
     kept = {
         each.split(b"\t")[0] for each in Path(f"{output}.journal").read_bytes().split(b"\n")[1:-1]
     }
     assert 20 <= len(kept) < 300
     assert not output.exists()
+    second = Run(source, output)
+    assert second.kill_at(len(kept) + 20, signal.SIGTERM) == 130
+    assert "Run the same command again for the other" in output.with_suffix(".log").read_text()
+    stopped = second.records()
     assert Run(source, output).end() == 0
     check_answers(output, 300)
     log = output.with_suffix(".log").read_text()
-    assert f"300 lines ({len(kept)} in earlier runs)" in log
+    assert f"300 lines ({stopped} in earlier runs)" in log
     assert "300 valid, 0 failed" in log
 
 
@@ -459,7 +473,7 @@ def test_twenty_kills_lose_nothing_and_repeat_nothing(tmp_path: Path) -> None:
     while kills < 20:
         run = Run(source, output)
         at = run.records() + rng.randint(1, (count - run.records()) // (22 - kills))
-        assert run.kill_at(at), "it had ended before it could be killed"
+        assert run.kill_at(at) == -signal.SIGKILL, "it had ended before it could be killed"
         kills += 1
         kept = Path(f"{output}.journal").read_bytes().splitlines(keepends=True)[1:]
         numbers = [each.split(b"\t")[0] for each in kept if each.endswith(b"\n")]
