@@ -61,7 +61,9 @@ def test_both_are_timed_and_the_model_stays_as_it_was(kind: str, tmp_path: Path)
 
 @FITS
 def test_the_faster_one_runs_and_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    config = ModelConfig(saved(tmp_path, "llama"), random_weights=True, dtype="bfloat16", device="cpu")
+    config = ModelConfig(
+        saved(tmp_path, "llama"), random_weights=True, dtype="bfloat16", device="cpu"
+    )
     arithmetic = []
     for trial, name in ((Trial(FAST, SLOW), "own loops"), (Trial(SLOW, FAST), "torch")):
         monkeypatch.setattr(optimise, "compare", lambda *_, found=trial, **__: found)
