@@ -14,7 +14,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager, suppress
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from typing import Any
 
 from pydantic import ValidationError
@@ -87,7 +87,7 @@ async def _run(options: argparse.Namespace, settings: Settings, screen: Screen) 
     if options.confidence:
         fields["confidence"] = True
     read = Input(options.input, template)
-    told = [read.identity, template and vars_of(template), sorted(fields.items())]
+    told = [read.identity, template and astuple(template), fields]
     fingerprint = hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:32]
     journal_name, errors = f"{options.output}.journal", f"{options.output}.errors.jsonl"
     _check_present(options, journal_name, errors)
@@ -121,10 +121,6 @@ async def _run(options: argparse.Namespace, settings: Settings, screen: Screen) 
         journal.close(delete=complete and not journal.counts["error"])
     print(board.summary(options.output, errors), file=sys.stderr)
     return FAILED if journal.counts["error"] or journal.counts["invalid"] else 0
-
-
-def vars_of(template: Template) -> list[Any]:
-    return [template.prompt, template.column, template.id_column, template.response_format]
 
 
 def _target(
@@ -256,26 +252,19 @@ def _clock(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
+@dataclass(slots=True)
 class Driver:
     """Asks about every line that the journal has not, some at a time."""
 
-    def __init__(
-        self,
-        target: Target,
-        journal: Journal,
-        board: Board,
-        fields: Mapping[str, Any],
-        schema: Any,
-        retries: int,
-    ) -> None:
-        self._target = target
-        self._journal = journal
-        self._board = board
-        self._fields = fields
-        self._schema = schema
-        self._retries = retries
-        self._validators: OrderedDict[str, Any] = OrderedDict()
-        self._failure: BaseException | None = None
+    _target: Target
+    _journal: Journal
+    _board: Board
+    _fields: Mapping[str, Any]
+    """Set in every request."""
+    _schema: Any
+    """Of all rows of a table."""
+    _retries: int
+    _validators: OrderedDict[str, Any] = field(default_factory=OrderedDict)
 
     async def drive(self, read: Input, screen: Screen) -> bool:
         """Whether it was stopped by a signal. Raises ``UnusableInput``."""

@@ -382,6 +382,11 @@ def write_output(
             return
         with _whole(name, "wb") as file, _parquet_writer(file, table.columns) as write:
             write(rows)
+    except (OverflowError, TypeError, ValueError) as error:  # pyarrow's
+        raise UnusableInput(
+            f"{name}: a value does not fit its column ({error}); the answers are kept: rename "
+            f"{journal.name} to OUT.jsonl.journal, and run the same command for OUT.jsonl"
+        ) from None
     except OSError as error:
         raise UnusableInput(
             f"{error.filename or name}: {error.strerror}; the answers are kept in {journal.name}: "

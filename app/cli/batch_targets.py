@@ -71,7 +71,7 @@ class Target(Protocol):
 
 
 class InProcess:
-    """The engine in this process, asked as a server asks for the lines of its batches."""
+    """The engine in this process."""
 
     def __init__(self, assembly: Any, settings: Settings, places: int | None) -> None:
         self._assembly = assembly
@@ -83,7 +83,8 @@ class InProcess:
         async with self._free:
             if not self._assembly.worker.alive:
                 raise UnusableInput("the engine died; run the same command again to go on")
-            answer = await ask(self._assembly.app, path, to_json(body))
+            # No line of a batch by its class: nobody is here to yield to.
+            answer = await ask(self._assembly.app, path, to_json(body), batch=False)
         if not self._assembly.worker.alive:
             raise UnusableInput("the engine died; run the same command again to go on")
         return Reply(answer.status, answer.headers, answer.body)

@@ -24,6 +24,10 @@ _MOST_PASSED = 8
 _MOST_UNOPENED = 64
 """The same for those whose openings are worked on."""
 
+_SHORT = 4
+"""A step without higher classes computes this many times fewer prompt tokens than one beside
+answers: still twice what takes as long as reading the weights."""
+
 _MOST_PAUSED = 16
 """Steps in a row in which flex and batch answers pause for the prompts of higher classes."""
 
@@ -130,6 +134,13 @@ class Scheduler:
             if each.tier >= ServiceTier.DEFAULT
         )
 
+    def _short_steps(self) -> bool:
+        """Whether all there is to do is of lower classes: a prompt that comes now shall not wait
+        for a long step."""
+        first = self.waiting.next()
+        top = [*self.running[:1], *([] if first is None else [first])]
+        return bool(top) and max(each.tier for each in top) < ServiceTier.DEFAULT
+
     def schedule(self, batch: Batch) -> Iterator[Sequence]:
         """Grant tokens and blocks to those surveyed; with what is left, run those that wait.
 
@@ -139,7 +150,7 @@ class Scheduler:
         to be looked at first.
         """
         self._paused = self._paused + 1 if batch.pauses else 0
-        prefill = _grant(batch, self._config)
+        prefill = _grant(batch, self._config, self._short_steps())
         for each in [one for one in batch.grants if one.scoring is not None]:
             if not each.fits(batch.grants[each]):
                 del batch.grants[each]
@@ -455,22 +466,24 @@ class Scheduler:
         assert self._needed.keys() <= set(self.waiting), "what does not wait needs blocks"
 
 
-def _grant(batch: Batch, config: EngineConfig) -> int:
+def _grant(batch: Batch, config: EngineConfig, short: bool) -> int:
     """Tokens for each running sequence: small gaps first, the rest to long prompts.
 
     Every small gap gets one token at least, so that a step full of leaps delays nobody. Prompts
-    may take all of it where no answer waits for the step. An image that has to be computed in one
+    may take all of it where no answer waits for the step, and a quarter as much as beside answers
+    where it is to be ``short``. An image that has to be computed in one
     step has its room before all others, and may be more than prompts have otherwise. Returns how
     many tokens of prompts the step may compute beside these.
     """
     gaps = batch.gaps
+    beside = max(1, config.max_prefill_tokens // _SHORT) if short else config.max_prefill_tokens
     if not gaps or (
         max(gaps.values()) <= config.small_gap_tokens
         and sum(gaps.values()) <= config.max_batch_tokens
     ):
         batch.grants = gaps
-        waited = gaps or batch.busy
-        return config.max_prefill_tokens if waited else config.max_batch_tokens
+        waited = short or gaps or batch.busy
+        return beside if waited else config.max_batch_tokens
     most = config.small_gap_tokens
     batch.grants = grants = dict.fromkeys(gaps, 0)
     small = [sequence for sequence, gap in gaps.items() if gap <= most and not sequence.whole]
@@ -480,8 +493,8 @@ def _grant(batch: Batch, config: EngineConfig) -> int:
     for behind, sequence in zip(reversed(range(len(small))), small, strict=True):
         grants[sequence] = sequence.uncut(min(gaps[sequence], left - behind))
         left -= grants[sequence]
-    waited = bool(small or batch.busy)
-    prefill = config.max_prefill_tokens if waited else config.max_batch_tokens
+    waited = bool(short or small or batch.busy)
+    prefill = beside if waited else config.max_batch_tokens
     left += kept
     for sequence in long:
         granted = _prompt_tokens(sequence, gaps[sequence], prefill, left)

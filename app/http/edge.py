@@ -24,7 +24,7 @@ from app.core.request import ServiceTier
 from app.http.config import ApiConfig
 from app.http.endpoint import CLIPPED, SCHEMA_IN_PROMPT
 from app.http.errors import error_response
-from app.http.inside import TENANT
+from app.http.inside import BATCH, TENANT
 from app.http.keys import METRICS_PATH, OPEN_PATHS, authenticate, tenant_of
 from app.http.page import page_files
 from app.http.reports import HEADER as RELAXED
@@ -167,7 +167,7 @@ class Edge:
                 ticket = self._admission.enter(
                     tenant,
                     queues=queues,
-                    batch=inside is not None,
+                    batch=scope.get(BATCH, False),
                     highest=ServiceTier.PRIORITY if tenant in tiers else ServiceTier.DEFAULT,
                 )
                 scope["state"]["ticket"] = ticket

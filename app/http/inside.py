@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 from starlette.types import ASGIApp, Message, Scope
 
-TENANT = "leapjson.tenant"
-"""Key of a scope that no server sets: the tenant of a line of a batch, which needs no API key."""
+TENANT, BATCH = "leapjson.tenant", "leapjson.batch"
+"""Keys of a scope that no server sets: the tenant, who needs no API key, and whether it is a line
+of a batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,8 +21,10 @@ class InsideAnswer:
     body: bytes
 
 
-async def ask(app: ASGIApp, path: str, body: bytes, *, tenant: str = "") -> InsideAnswer:
-    """The answer to ``POST path``, read whole, as a line of a batch: the lowest class of requests.
+async def ask(
+    app: ASGIApp, path: str, body: bytes, *, tenant: str = "", batch: bool = True
+) -> InsideAnswer:
+    """The answer to ``POST path``, read whole. ``batch``: it is of the lowest class of requests.
 
     ``tenant`` is whom it counts for, as ``app.http.keys.tenant_of`` said of the request that
     created the batch. Cancelling aborts the answer. Errors are answers, as everywhere; raises what
@@ -44,6 +47,7 @@ async def ask(app: ASGIApp, path: str, body: bytes, *, tenant: str = "") -> Insi
         "client": (tenant, 0),
         "server": None,
         TENANT: tenant,
+        BATCH: batch,
     }
     requests: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
     status, headers, parts = 0, dict[str, str](), list[bytes]()

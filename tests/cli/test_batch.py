@@ -263,6 +263,25 @@ def test_parquet_goes_in_and_out(server: Server, tmp_path: Path) -> None:
     assert found.slice(1099).to_pylist() == [{"custom_id": "row-1100", **ANSWER, "error": None}]
 
 
+def test_what_does_not_fit_a_column_can_still_be_written_otherwise(
+    server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("pyarrow")
+    server.answer = json.dumps({**ANSWER, "age": 2**70})
+    schema = write(
+        tmp_path / "schema.json", [{**SCHEMA, "properties": {"age": {"type": "integer"}}}]
+    )
+    rows = tmp_path / "in.csv"
+    rows.write_text("text\na\n")
+    options = ["--schema", str(schema), "--prompt", "{text}"]
+    assert batch(server, rows, tmp_path / "out.parquet", *options) == 2
+    assert "rename" in capsys.readouterr().err
+    (tmp_path / "out.parquet.journal").rename(tmp_path / "out.csv.journal")
+    assert batch(server, rows, tmp_path / "out.csv", *options) == 1  # not valid by its schema
+    assert str(2**70) in (tmp_path / "out.csv").read_text()
+    assert set(server.asked.values()) == {1}
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [

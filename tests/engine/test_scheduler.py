@@ -323,6 +323,7 @@ def test_lower_classes_give_their_blocks_to_a_higher_one() -> None:
     for number in range(3):
         bench.add(f"low{number}", own(number, 3 * BLOCK), tier=BATCH)
     bench.step()
+    bench.step()
     assert len(bench.running) == 3
     bench.add("high", own(100, 5 * BLOCK))
     assert bench.step() == ["high"]
@@ -393,3 +394,14 @@ def test_tenants_take_turns_within_a_class() -> None:
     for number in range(2):
         bench.add(f"b{number}", own(100 + number), "b", tier=BATCH)
     assert sorted(bench.step()) == ["a0", "a1", "b0", "b1"]
+
+
+@pytest.mark.parametrize(("tier", "tokens"), [(BATCH, 2), (FLEX, 2), (DEFAULT, 16)])
+def test_prompts_of_lower_classes_alone_are_computed_in_short_steps(
+    tier: ServiceTier, tokens: int
+) -> None:
+    bench = Bench(prefill_tokens=8, batch_tokens=16)
+    bench.add("prompt", own(0, 40), tier=tier)
+    for _ in range(2):
+        bench.step()
+        assert [len(span.tokens) for span in bench.spans] == [tokens]
