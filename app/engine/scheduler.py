@@ -98,7 +98,7 @@ class Scheduler:
         taking_part = self.running
         if self._paused < _MOST_PAUSED and self._has_urgent_prompts():
             taking_part = [each for each in self.running if each.tier >= ServiceTier.DEFAULT]
-            batch.pauses = len(taking_part) < len(self.running)
+            batch.pauses = True
         if not config.overlap:
             batch.gaps = {sequence: sequence.gap for sequence in taking_part}
             return batch
@@ -166,6 +166,9 @@ class Scheduler:
         while left > 0:
             sequence = self.waiting.next(passed)
             if sequence is None or not self._may_have_slot(sequence, batch):
+                return
+            lower = sequence.tier < ServiceTier.DEFAULT
+            if batch.pauses and lower and not self.waiting.is_overdue(sequence):
                 return
             if not sequence.begun:
                 if begun == self._config.max_running:
