@@ -87,23 +87,23 @@ def test_openai_s_client_drives_files_and_batches_to_the_end(tmp_path: Path) -> 
     settings = {"DTYPE": "float32", "DATA": str(tmp_path / "data"), "API_KEYS": "ann,bob"}
     with running_server(None, tmp_path / "log", settings) as server:
         client = client_of(server)
-        batch = started(client, jsonl(60))
+        batch = started(client, jsonl(40))
         batch = ended(client, batch.id)
-        check_answers(client, batch, 60)
+        check_answers(client, batch, 40)
         assert batch.metadata == {"job": "reviews"}
         [listed] = client.batches.list(limit=1).data
         assert listed.id == batch.id
         names = {each.filename for each in client.files.list()}
         assert names == {"in.jsonl", f"{batch.id}_output.jsonl"}
         [day] = client.get("/usage", cast_to=httpx.Response).json()["data"]
-        assert day["requests"] == 60
+        assert day["requests"] == 40
         with pytest.raises(openai.NotFoundError):
             client_of(server, "bob").batches.retrieve(batch.id)
-        cancelled = started(client, jsonl(3000))
+        cancelled = started(client, jsonl(1000))
         assert client.batches.cancel(cancelled.id).status in ("cancelling", "cancelled")
         assert ended(client, cancelled.id).status == "cancelled"
         assert client.files.delete(batch.input_file_id).deleted
-        waiting = started(client, jsonl(2000))
+        waiting = started(client, jsonl(1000))
         while client.batches.retrieve(waiting.id).status != "in_progress":
             time.sleep(0.02)
         server.process.terminate()  # it drains: what runs ends, what waits is left
