@@ -114,7 +114,6 @@ def _unreachable(what: str) -> StoreUnavailable:
 def open_store(data: str, url: str | None, *, clock: Callable[[], float] = time.time) -> Store:
     """``data``: a folder, or ``s3://bucket/prefix``. ``url``: PostgreSQL's; None: SQLite in
     ``data``. Raises ``LeapjsonError`` that names the setting at fault."""
-    lock = None
     try:
         if data.startswith("s3://"):
             if url is None:
@@ -127,8 +126,12 @@ def open_store(data: str, url: str | None, *, clock: Callable[[], float] = time.
             files = Folder(Path(data) / "files")
         if url is None:
             lock = _locked(Path(data) / "lock")
-            state = State(f"sqlite:///{Path(data) / 'state.sqlite'}", clock)
-            state.release("")  # whoever had leases is gone, as the lock says
+            try:
+                state = State(f"sqlite:///{Path(data) / 'state.sqlite'}", clock)
+                state.release("")  # whoever had leases is gone, as the lock says
+            except BaseException:
+                lock.close()
+                raise
             return Store(state, files, lock)
         return Store(State(_with_driver(url), clock), files)
     except ImportError as error:

@@ -204,6 +204,13 @@ class State:
                 },
             )
         self._reading = self._engine.execution_options(reads=True)
+        try:
+            self._create()
+        except BaseException:
+            self._engine.dispose()
+            raise
+
+    def _create(self) -> None:
         with self._engine.begin() as connection:
             if not self._is_sqlite:  # replicas that start together create them once
                 connection.execute(select(func.pg_advisory_xact_lock(0x1EA9)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from sqlalchemy import update
@@ -77,20 +78,23 @@ async def test_calls_that_fail_slowly_make_others_fail_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A database that hangs must not gather requests."""
-    store, calls = open_folder(tmp_path), 0
-    monkeypatch.setattr(module, "_SLOW_SECONDS", -1.0)  # every failure is slow
+    store, now, calls = open_folder(tmp_path), 100.0, 0
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now))
 
     def fails() -> None:
-        nonlocal calls
+        nonlocal now, calls
+        now += 10
         calls += 1
-        monkeypatch.setattr(module, "_SLOW_SECONDS", 1000.0)
-        store._down_until += 2000.0
         raise OSError("it hangs")
 
     for _ in range(3):
         with pytest.raises(StoreUnavailable):
             await store.run(fails)
     assert calls == 1
+    now += 2.1
+    with pytest.raises(StoreUnavailable):
+        await store.run(fails)
+    assert calls == 2
     await store.close()
 
 
