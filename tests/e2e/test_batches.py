@@ -36,7 +36,10 @@ def jsonl(count: int, **more: Any) -> bytes:
     lines = []
     for number in range(count):
         text = f"Extract the review from: I bought the Greenford lamp {number}. Bad. 2 stars."
-        body = {"model": "leapjson-demo", "messages": [{"role": "user", "content": text}]}
+        body: dict[str, Any] = {
+            "model": "leapjson-demo",
+            "messages": [{"role": "user", "content": text}],
+        }
         body |= {"response_format": FORMAT, "temperature": 0, "max_tokens": 64, **more}
         asked = {"custom_id": f"r{number}", "method": "POST", "url": CHAT, "body": body}
         lines.append(json.dumps(asked))
@@ -51,7 +54,7 @@ def started(client: openai.OpenAI, data: bytes) -> Batch:
     file = client.files.create(file=("in.jsonl", data), purpose="batch")
     return client.batches.create(
         input_file_id=file.id,
-        endpoint=CHAT,
+        endpoint="/v1/chat/completions",
         completion_window="24h",
         metadata={"job": "reviews"},
     )

@@ -12,6 +12,7 @@ import httpx
 import jsonschema
 import pytest
 
+from app.core.events import RequestStats
 from app.http.config import ApiConfig, StoreRules
 from app.http.keys import ApiKeys
 from app.serving.kept_responses import KeptResponse, StoredResponses
@@ -302,7 +303,12 @@ async def test_usage_is_counted_by_key_and_day(tmp_path: Path) -> None:
     store = open_folder(tmp_path)
     usage, bench = Usage(store), Bench()
     seen = bench.observer.observe_request
-    bench.observer.observe_request = lambda stats: (usage.observe(stats), seen(stats))  # type: ignore[method-assign,func-returns-value]
+
+    def observe(stats: RequestStats) -> None:
+        usage.observe(stats)
+        seen(stats)
+
+    bench.observer.observe_request = observe  # type: ignore[method-assign]
     async with client_of(bench, KEYED, store=store, usage=usage) as client:
         for _ in range(2):
             assert (await client.post("/v1/chat/completions", json=chat(), headers=ANN)).is_success

@@ -6,6 +6,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from pydantic import SecretStr
 from sqlalchemy import update
 
 from app.core.errors import LeapjsonError, StoreUnavailable
@@ -71,7 +72,7 @@ def test_a_database_that_is_away_is_said_without_its_password(tmp_path: Path) ->
 
 def test_a_database_alone_holds_no_files() -> None:
     with pytest.raises(ValueError, match="set data for the files"):
-        Settings(store="postgresql://me@host/name")
+        Settings(store=SecretStr("postgresql://me@host/name"))
 
 
 async def test_calls_that_fail_slowly_make_others_fail_at_once(
