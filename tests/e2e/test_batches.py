@@ -134,30 +134,43 @@ def test_a_batch_goes_on_after_kills(tmp_path: Path) -> None:
             assert server.process.wait() == -signal.SIGKILL
 
 
-@contextmanager
-def postgres() -> Iterator[str]:
-    """The URL of a database of a server of its own."""
-    as_user: dict[str, Any] = {"user": "postgres"} if os.getuid() == 0 else {}  # it runs as no root
-    with tempfile.TemporaryDirectory() as folder:  # pytest's own are root's alone
-        if as_user:
+class Postgres:
+    """A server of its own in ``folder``."""
+
+    def __init__(self, folder: Path) -> None:
+        self._as_user: dict[str, Any] = {}
+        if os.getuid() == 0:  # it runs as no root
+            self._as_user = {"user": "postgres"}
             shutil.chown(folder, "postgres")
-        with postgres_in(Path(folder), as_user) as url:
-            yield url
+        self._folder, self._port = folder, free_port()
+        self.url = f"postgresql://leapjson@127.0.0.1:{self._port}/postgres"
+        self._run("initdb", "-U", "leapjson", "--auth=trust", "--no-sync")
+
+    def start(self) -> None:
+        options = f"-p {self._port} -k {self._folder} -c listen_addresses=127.0.0.1"
+        self._run("pg_ctl", "-w", "-l", str(self._folder / "log"), "-o", options, "start")
+
+    def stop(self) -> None:
+        self._run("pg_ctl", "-w", "-m", "immediate", "stop")
+
+    def _run(self, *command: str) -> None:
+        program, *arguments = command
+        data = ["-D", str(self._folder / "database")]
+        null = subprocess.DEVNULL  # the server would hold a pipe open
+        subprocess.run(
+            [program, *data, *arguments], check=True, cwd="/", stdout=null, **self._as_user
+        )
 
 
 @contextmanager
-def postgres_in(folder: Path, as_user: Mapping[str, Any]) -> Iterator[str]:
-    data, port = folder / "database", free_port()
-    command = ["initdb", "-D", str(data), "-U", "leapjson", "--auth=trust", "--no-sync"]
-    subprocess.run(command, check=True, capture_output=True, cwd="/", **as_user)
-    options = f"-p {port} -k {folder} -c listen_addresses=127.0.0.1"
-    log = str(folder / "postgres.log")
-    control = ["pg_ctl", "-D", str(data), "-w", "-l", log]
-    subprocess.run([*control, "-o", options, "start"], check=True, cwd="/", **as_user)
-    try:
-        yield f"postgresql://leapjson@127.0.0.1:{port}/postgres"
-    finally:
-        subprocess.run([*control, "-m", "immediate", "stop"], check=True, cwd="/", **as_user)
+def postgres() -> Iterator[Postgres]:
+    with tempfile.TemporaryDirectory() as folder:  # pytest's own are root's alone
+        server = Postgres(Path(folder))
+        server.start()
+        try:
+            yield server
+        finally:
+            server.stop()
 
 
 @contextmanager
@@ -185,7 +198,7 @@ def test_two_servers_share_a_database_and_one_is_killed(
 ) -> None:
     """Files lie in S3 where ``moto_server`` is here, else in a folder that both see."""
     with ExitStack() as stack:
-        url = stack.enter_context(postgres())
+        url = stack.enter_context(postgres()).url
         data = str(tmp_path / "data")
         if shutil.which("moto_server"):
             data = "s3://leapjson/files"
@@ -214,3 +227,36 @@ def test_two_servers_share_a_database_and_one_is_killed(
         )
         logs = [(tmp_path / f"log{number}").read_text() for number in range(2)]
         assert all(f'"endpoint": "{CHAT}"' in log for log in logs), "one of them did nothing"
+
+
+@pytest.mark.wide
+@pytest.mark.needs("initdb")
+def test_a_database_that_is_away_for_a_while_loses_nothing(tmp_path: Path) -> None:
+    with postgres() as database:
+        settings = {"DTYPE": "float32", "DATA": str(tmp_path / "data"), "STORE": database.url}
+        with running_server(None, tmp_path / "log", settings) as server:
+            client = client_of(server)
+            batch_id = started(client, jsonl(2000)).id
+            deadline = time.monotonic() + 300
+            while (counts := client.batches.retrieve(batch_id).request_counts) is None or (
+                counts.completed < 100
+            ):
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+            database.stop()
+            for _ in range(3):
+                with pytest.raises(openai.InternalServerError, match="LEAPJSON_STORE"):
+                    client.batches.retrieve(batch_id)
+                message: Any = {"role": "user", "content": "hi"}
+                client.chat.completions.create(model="leapjson-demo", messages=[message])
+                # A response is answered, though it cannot be kept.
+                client.responses.create(model="leapjson-demo", input="hi", max_output_tokens=8)
+                time.sleep(1)
+            database.start()
+            while True:
+                try:
+                    batch = ended(client, batch_id)
+                    break
+                except openai.InternalServerError:  # until it has started
+                    time.sleep(0.1)
+            check_answers(client, batch, 2000)
