@@ -102,9 +102,9 @@ def _cases(operation: Any, mode: GenerationMode, schema_id: str) -> st.SearchStr
 
 def _thinned(whole: bool, kept: list[int], case: Any, schema_id: str) -> Any:
     """``case`` as it is, or of a schema that is there, with few fields beside the usual ones."""
-    if whole or not isinstance(case.body, dict):
+    usual = USUAL.get(case.operation.path)
+    if whole or usual is None or not isinstance(case.body, dict):
         return case
-    usual = USUAL[case.operation.path]
     others = sorted(case.body.keys() - {"model", "messages", *usual})
     chosen = {others[place % len(others)] for place in kept} if others else set()
     if "schema_id" in case.path_parameters:
