@@ -77,7 +77,6 @@ class Decoder:
 
     def begin(self, sequence: Sequence) -> None:
         """Leap over a forced opening, before anything of the sequence is computed."""
-        sequence.begun = True
         sequence.statistics = self._drafter.statistics(sequence.request)
         if sequence.request.options.prediction and self._drafter.wanted(sequence.request):
             sequence.prediction = Prediction(sequence.request.options.prediction)

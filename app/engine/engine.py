@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Sequence as Seq
+from itertools import islice
 
 from app.core.constraint import Vocabulary
 from app.core.errors import (
@@ -42,6 +43,8 @@ _NOT_SEEN = (
     "server; without this image, or with it in another size, the request may go through"
 )
 
+_MOST_UNOPENED = 64
+"""Sequences whose openings are worked on between two steps, where they take much work."""
 
 _TOOK_LONG = (
     "request %s: a token mask took too much work; the answer goes on with the first token of its "
@@ -102,7 +105,8 @@ class Engine:
         """Sequences that wait for a mask."""
         self._unopened = MaskWork[Sequence]()
         """Sequences that wait to know how their answers begin."""
-        self._arrivals = 0
+        self._opened: list[Sequence] = []
+        """Those whose answers ended with their openings, until the next step tells."""
         self._flight: Batch | None = None
         """The step that was launched and is not committed."""
         self._out_of_work_at: float | None = None
@@ -127,7 +131,7 @@ class Engine:
 
     @property
     def num_waiting(self) -> int:
-        return len(self._scheduler.waiting)
+        return len(self._scheduler.waiting) + len(self._unopened)
 
     @property
     def num_awaiting_vision(self) -> int:
@@ -153,7 +157,7 @@ class Engine:
             self._runner.vision_encoder.watch(on_news)
 
     def add(self, request: EngineRequest) -> None:
-        """Queue a request. Costs O(prompt).
+        """Queue a request, and leap over a forced opening. Costs O(prompt), and the opening.
 
         Raises PromptTooLong where prompt and ``max_tokens`` can never fit, BudgetTooSmall where
         no valid answer fits in ``max_tokens``, InvalidRequest for an empty prompt, a budget
@@ -175,8 +179,7 @@ class Engine:
                 raise BudgetTooSmall(max_tokens=request.max_tokens, needed=needed)
             if request.thinking is not None:
                 thinking = Thinking(request.thinking, request.max_tokens - needed)
-        sequence = Sequence(request, state, self._arrivals, stop_tokens, thinking)
-        self._arrivals += 1
+        sequence = Sequence(request, state, stop_tokens, thinking)
         if request.options.origins:
             sequence.told = ReportedTokens(self._decoder.spelling)
         if request.options.prompt_logprobs is not None:
@@ -187,7 +190,10 @@ class Engine:
                 self._config.small_gap_tokens,
             )
         self._sequences[request.request_id] = sequence
-        self._scheduler.add(sequence)
+        if len(self._unopened) < _MOST_UNOPENED:
+            self._open(sequence)
+        else:
+            self._unopened.put_off(sequence, WorkPending())
 
     def abort(self, request_id: str) -> TokenChunk | None:
         """End a request now and free what it holds. Its last chunk; None if it is not live."""
@@ -202,7 +208,7 @@ class Engine:
     def step(self) -> Iterator[StepOutput]:
         """Advance every sequence that a step has room for, as far as what it yields is taken.
 
-        First, and only where there are any, come the forced openings of answers that begin, before
+        First, and only where there are any, come the forced openings of those that run now, before
         the model computes anything; then one chunk for each answer that grew or ended. Where steps
         overlap these are of the step launched by the call before. An error of one request's
         constraint or images ends that answer with finish_reason "error"; what the runner raises is
@@ -219,12 +225,14 @@ class Engine:
         assert batch is not None, "nothing is in flight, and still it is waited for"
         batch.failed += unseen
         self._unopened.begin_step(lambda sequence: True)
-        for sequence in self._scheduler.schedule(batch):
-            self._begin(sequence)
+        for sequence in [*islice(self._unopened, _MOST_UNOPENED)]:
+            self._open(sequence)
+        batch.scheduled, self._opened = self._opened, []
+        self._scheduler.schedule(batch)
         plan = self._scheduler.plan(batch, self._flight)
         scheduled = [sequence.request.request_id for sequence in batch.scheduled]
         at_work = (
-            plan.spans or scheduled or landing or any(self._unopened) or self.num_awaiting_vision
+            plan.spans or scheduled or landing or len(self._unopened) or self.num_awaiting_vision
         )
         assert at_work or not self._sequences, "work, but no progress"
         for sequence in batch.scheduled:  # whose first turn has come; some have ended
@@ -299,10 +307,10 @@ class Engine:
             self._out_of_work_at = None
         batch.laps.commit = lap()
 
-    def _begin(self, sequence: Sequence) -> None:
-        """Leap over a forced opening, before blocks are asked for and anything is computed.
+    def _open(self, sequence: Sequence) -> None:
+        """Leap over a forced opening, then have the sequence wait for its turn to run.
 
-        One that takes more work than there is time for is not begun in this step.
+        One that takes more work than there is time for is taken up again in the next step.
         """
         try:
             if sequence.state is not None:
@@ -314,8 +322,14 @@ class Engine:
             self._decoder.begin(sequence)
         except WorkPending as pending:
             self._unopened.put_off(sequence, pending)
+            return
         except Exception as error:
+            self._unopened.done(sequence)
             self._fail(sequence, error)
+        if sequence.finish_reason is None:
+            self._scheduler.add(sequence)
+        else:
+            self._opened.append(sequence)
 
     def _draws(self, batch: Batch) -> list[Draw | None]:
         """One for each row of the plan; None stands for a row that nobody will look at."""
@@ -471,13 +485,17 @@ class Engine:
         del self._sequences[sequence.request.request_id]
         self._unmasked.done(sequence)
         self._unopened.done(sequence)
+        if sequence in self._opened:
+            self._opened.remove(sequence)
         self._scheduler.remove(sequence)
 
     def check_integrity(self) -> None:
         """Assert every invariant between two steps. Costs O(blocks + known tokens); for tests."""
         self._scheduler.check_integrity()
         live = {id(sequence) for sequence in self._sequences.values()}
-        held = {id(s) for s in (*self._scheduler.running, *self._scheduler.waiting)}
+        scheduler = self._scheduler
+        queued = (*scheduler.running, *scheduler.waiting, *self._unopened, *self._opened)
+        held = {id(sequence) for sequence in queued}
         assert live == held, "a request is lost, or runs after its end"
 
 

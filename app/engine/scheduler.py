@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from collections.abc import Sequence as Seq
 
 from app.core.images import VisionEncoder
@@ -18,9 +17,6 @@ from app.kv.prefix import Prefix
 
 _MOST_PASSED = 8
 """Sequences that wait for a prefix and are passed over in one step: each costs a look at it."""
-
-_MOST_UNOPENED = 64
-"""The same for those whose openings are worked on."""
 
 
 class Scheduler:
@@ -104,13 +100,10 @@ class Scheduler:
                 del gaps[sequence]
         return batch
 
-    def schedule(self, batch: Batch) -> Iterator[Sequence]:
+    def schedule(self, batch: Batch) -> None:
         """Grant tokens and blocks to those surveyed; with what is left, run those that wait.
 
-        Yields each sequence whose first turn has come, for the caller to begin it: what it leaps
-        over then needs blocks, too. One that ends there has had its turn and never runs. One that
-        was not begun, as its opening takes more work, is passed over; so is one whose images have
-        to be looked at first.
+        One whose images have to be looked at first is passed over.
         """
         prefill = _grant(batch, self._config)
         for each in [one for one in batch.grants if one.scoring is not None]:
@@ -122,27 +115,10 @@ class Scheduler:
         room = self._config.max_batch_tokens - sum(batch.grants.values())
         left = min(room, prefill)
         passed: list[Sequence] = []
-        begun = unopened = 0
         while left > 0 and not batch.preemptions and len(self.running) < self._config.max_running:
             sequence = self.waiting.next(passed)
             if sequence is None:
                 return
-            if not sequence.begun:
-                if begun == self._config.max_running:
-                    return
-                begun += 1
-                yield sequence
-                if sequence.finish_reason is not None:
-                    self.waiting.take(sequence)
-                    batch.scheduled.append(sequence)
-                    continue
-                if not sequence.begun:
-                    begun -= 1
-                    unopened += 1
-                    if unopened == _MOST_UNOPENED:
-                        return
-                    passed.append(sequence)
-                    continue
             if sequence in self._needed and self._needs_more(self._needed[sequence]):
                 return
             prefix: Seq[Prefix] = ()
@@ -153,7 +129,7 @@ class Scheduler:
             ):
                 continue
             if self._prefix_is_coming(sequence, len(prefix)):
-                if self.waiting.has_returned or len(passed) - unopened == _MOST_PASSED:
+                if self.waiting.has_returned or len(passed) == _MOST_PASSED:
                     return
                 passed.append(sequence)
                 continue
@@ -364,15 +340,10 @@ class Scheduler:
         self.waiting.check_integrity()
         if self.vision_queue is not None:
             self.vision_queue.check_integrity()
-        last: dict[str, int] = {}
         for sequence in self.waiting:
             assert sequence.computed == 0
             assert not sequence.blocks.in_use, "a waiting sequence holds blocks"
             assert not sequence.states.states, "a waiting sequence holds states"
-            if not sequence.scheduled:
-                tenant = sequence.request.tenant
-                assert last.get(tenant, -1) < sequence.number, "not first come, first served"
-                last[tenant] = sequence.number
             assert sequence.launched == 0
         assert len(self.running) <= self._config.max_running
         for sequence in self.running:

@@ -48,8 +48,6 @@ class Sequence:
 
     request: EngineRequest
     state: ConstraintState | None
-    number: int
-    """Order of arrival."""
     stop_tokens: StopTokens | None = None
     """None where only the vocabulary's ends of sequence and stop strings end it."""
     thinking: Thinking | None = None
@@ -73,8 +71,6 @@ class Sequence:
     """What earlier answers of the constraint did, where there is one and it was begun."""
     place: Hashable = None
     """The constraint's state before the last draw."""
-    begun: bool = False
-    """Whether a forced opening has been leapt over."""
     scheduled: bool = False
     """Whether it ever had blocks."""
     cursor: Cursor | None = None
@@ -400,6 +396,6 @@ class Sequence:
         assert len(self.sources) == self.length
         self.sources.check_integrity()
         assert self.length <= self.request.max_tokens
-        if self.state is not None and self.finishes_in_budget and self.begun:
+        if self.state is not None and self.finishes_in_budget:
             room = self.limit - self.length
             assert self.state.shortest_tokens() <= room, "the budget cannot be met"

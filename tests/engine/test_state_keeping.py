@@ -27,7 +27,7 @@ def take_back(bench: Bench, sequence: Sequence, kept: int) -> None:
     """Compute the next span; of its tokens and those before ``kept`` ones stay, and 9 9 9 come."""
     batch = bench.scheduler.survey(None)
     assert batch is not None
-    list(bench.scheduler.schedule(batch))
+    bench.scheduler.schedule(batch)
     bench.scheduler.plan(batch, None)
     portion: Portion = batch.portions[sequence]
     dropped = len(sequence.tokens) - kept
