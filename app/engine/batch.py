@@ -43,20 +43,19 @@ class Stopwatch:
         return self.now - before
 
 
-@dataclass(slots=True)
-class Portion:
-    """One sequence's portion of a step: a span, the draws at its last positions, their outcome."""
+@dataclass(slots=True, eq=False, kw_only=True)
+class Portion(Span):
+    """One sequence's span of a step, with the draws at its last positions and their outcome."""
 
     sequence: Sequence
-    span: Span
-    draft: Draft
-    """What of the span is drafted."""
-    draws: tuple[int, ...]
-    """Before each draw so many drafted tokens come; none inside a prompt."""
     end: int
-    """Position after the span."""
-    num_prompt: int
+    """How far the sequence is computed with it: the position after the span."""
+    num_prompt: int = 0
     """Tokens of the prompt in the span."""
+    draft: Draft = NO_DRAFT
+    """What of the span is drafted."""
+    draws: tuple[int, ...] = ()
+    """Before each draw so many drafted tokens come; none inside a prompt."""
     row: int = 0
     """Of its first draw, in the plan."""
     prompt_rows: range = range(0)
@@ -84,23 +83,40 @@ class Portion:
         tables = sequence.blocks.views()
         scoring = sequence.scoring
         if scoring is not None and scoring.is_whole(start, granted):
-            span = scoring.span(sequence.tokens, start, tables)
-            return Portion(sequence, span, NO_DRAFT, (), start, 0, scoring=scoring)
+            tokens, tree = scoring.span(sequence.tokens, start)
+            return Portion(
+                tokens, start, tables, tree=tree, sequence=sequence, end=start, scoring=scoring
+            )
         if drawn_by is not None:
-            span = Span(_TO_COME, start, tables, drawn_by)
-            return Portion(sequence, span, NO_DRAFT, _ONE_DRAW, end, 0)
+            return Portion(
+                _TO_COME, start, tables, drawn_by, sequence=sequence, end=end, draws=_ONE_DRAW
+            )
         prompt = max(0, min(end, sequence.answer_start) - start)
         scores = sequence.prompt_scores
         scored = range(0) if scores is None else scores.wanted(start, end)
         if end <= known:
-            span = Span(sequence.tokens[start:end], start, tables)
-            draws: tuple[int, ...] = _ONE_DRAW if end == known else ()
-            return Portion(sequence, span, NO_DRAFT, draws, end, prompt, prompt_rows=scored)
+            return Portion(
+                sequence.tokens[start:end],
+                start,
+                tables,
+                sequence=sequence,
+                end=end,
+                num_prompt=prompt,
+                draws=_ONE_DRAW if end == known else (),
+                prompt_rows=scored,
+            )
         draft = sequence.draft.cut(end - known)
-        span = Span([*sequence.tokens[start:], *draft.tokens], start, tables)
-        end = known + len(draft.tokens)
-        draws = tuple(draft.draws())
-        return Portion(sequence, span, draft, draws, end, prompt, prompt_rows=scored)
+        return Portion(
+            [*sequence.tokens[start:], *draft.tokens],
+            start,
+            tables,
+            sequence=sequence,
+            end=known + len(draft.tokens),
+            num_prompt=prompt,
+            draft=draft,
+            draws=tuple(draft.draws()),
+            prompt_rows=scored,
+        )
 
     @property
     def first_drawn(self) -> int:
@@ -110,11 +126,11 @@ class Portion:
     def rows(self, span: int) -> list[LogitsRow]:
         """One row for each draw; ``span`` is the index of this one's in the plan."""
         if self.scoring is not None:
-            return self.scoring.rows(span, self.span.start)
+            return self.scoring.rows(span, self.start)
         if len(self.draws) == 1 and not self.prompt_rows:
-            return [LogitsRow(span, self.end - self.span.start - 1)]
-        start = self.first_drawn - self.span.start
-        scored = [LogitsRow(span, each - self.span.start) for each in self.prompt_rows]
+            return [LogitsRow(span, self.end - self.start - 1)]
+        start = self.first_drawn - self.start
+        scored = [LogitsRow(span, each - self.start) for each in self.prompt_rows]
         return [LogitsRow(span, start + i) for i in self.draws] + scored
 
     def draws_from(self, masks: Seq[Mask | None], spelling: Seq[bytes]) -> list[Draw]:
@@ -145,10 +161,10 @@ class Portion:
         Positions below ``valid`` held it before. A token can only agree again where it was
         drafted; one computed in an earlier step was the old one.
         """
-        if changed < self.span.start:
+        if changed < self.start:
             return min(changed, valid)
         for position in range(changed, min(valid, len(tokens))):
-            if tokens[position] != self.span.tokens[position - self.span.start]:
+            if tokens[position] != self.tokens[position - self.start]:
                 return position
         return valid
 

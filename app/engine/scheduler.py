@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence as Seq
 
 from app.core.images import VisionEncoder
-from app.core.step import LogitsRow, Span, StepPlan
+from app.core.step import LogitsRow, StepPlan
 from app.engine.batch import Batch, Portion
 from app.engine.config import EngineConfig
 from app.engine.fair_queue import FairQueue
@@ -151,7 +151,6 @@ class Scheduler:
     def plan(self, batch: Batch, flight: Batch | None) -> StepPlan:
         """What the runner computes of those that were granted tokens: now they are launched."""
         rows: list[LogitsRow] = []
-        spans: list[Span] = []
         portions = batch.portions
         flying = {} if flight is None else flight.portions
         for sequence, granted in batch.grants.items():
@@ -165,16 +164,14 @@ class Scheduler:
             elif self._states is not None:
                 self._states.read(portion)
             portion.row = len(rows)
-            span = portion.span
-            span.adapter = sequence.request.adapter
+            portion.adapter = sequence.request.adapter
             if sequence.vision_input is not None:
-                span.vision_input = sequence.vision_input.of(
-                    span.start, span.start + len(span.tokens)
+                portion.vision_input = sequence.vision_input.of(
+                    portion.start, portion.start + len(portion.tokens)
                 )
-            rows += portion.rows(len(spans))
-            spans.append(span)
+            rows += portion.rows(len(portions) - 1)
             sequence.launched = portion.end
-        return StepPlan(spans, rows)
+        return StepPlan([*portions.values()], rows)
 
     def _find_blocks(self, batch: Batch) -> None:
         """Grow tables to cover the grants, oldest first, preempting the newest if need be.
@@ -294,7 +291,7 @@ class Scheduler:
         the sequence waits again and starts from the prefix cache.
         """
         sequence = portion.sequence
-        self.waiting.charge(sequence.request.tenant, len(portion.span.tokens) - portion.num_prompt)
+        self.waiting.charge(sequence.request.tenant, len(portion.tokens) - portion.num_prompt)
         if not sequence.blocks.in_use:
             return  # it was preempted meanwhile
         states, computed = self._states, min(valid, len(sequence.tokens) - 1)
@@ -320,8 +317,8 @@ class Scheduler:
         Where it was launched ahead and the answer did not simply go on with the token ``drawn``,
         the draw behind that is void; what it computes stays of use while the token is in its place.
         """
-        sequence, start = portion.sequence, portion.span.start
-        if portion.span.drawn_by is None:
+        sequence, start = portion.sequence, portion.start
+        if portion.drawn_by is None:
             portion.void = sequence.finish_reason is not None
         else:
             tokens = sequence.tokens
