@@ -10,7 +10,7 @@ from itertools import pairwise
 from app.core.constraint import Mask
 from app.core.step import Draw, LogitsRow, PendingDraws, Span
 from app.engine.choices.scoring import Scoring
-from app.engine.drafts.draft import NO_DRAFT, Draft
+from app.engine.draft import NO_DRAFT, Draft
 from app.engine.sequence import Sequence
 
 _TO_COME = (0,)

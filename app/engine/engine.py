@@ -21,10 +21,11 @@ from app.core.request import EngineRequest
 from app.core.step import Draw, Runner, SampledToken, StepPlan
 from app.core.text import Tokenizer
 from app.engine.batch import Batch, Portion, Stopwatch
+from app.engine.budget import Thinking
 from app.engine.choices.scoring import Scoring
 from app.engine.config import EngineConfig
 from app.engine.decoding import Decoder
-from app.engine.drafts.draft import Source
+from app.engine.draft import Source
 from app.engine.mask_work import MaskWork
 from app.engine.prompt_scores import PromptScores
 from app.engine.request_checks import check_request
@@ -32,8 +33,7 @@ from app.engine.scheduler import Scheduler
 from app.engine.sequence import Sequence
 from app.engine.step_stats import step_stats
 from app.engine.stop_tokens import StopTokens
-from app.engine.thinking import Thinking
-from app.engine.token_sources import ReportedTokens
+from app.engine.token_sources import TokenSources
 from app.kv.manager import BlockManager
 
 _log = logging.getLogger(__name__)
@@ -181,7 +181,7 @@ class Engine:
                 thinking = Thinking(request.thinking, request.max_tokens - needed)
         sequence = Sequence(request, state, stop_tokens, thinking)
         if request.options.origins:
-            sequence.told = ReportedTokens(self._decoder.spelling)
+            sequence.sources = TokenSources(self._decoder.spelling)
         if request.options.prompt_logprobs is not None:
             sequence.prompt_scores = PromptScores(
                 request.prompt,

@@ -23,7 +23,7 @@ from app.core.request import EngineRequest, SamplingParams
 from app.engine import Engine, EngineConfig
 from app.engine.batch import Portion
 from app.engine.decoding import Decoder
-from app.engine.drafts.draft import held_back
+from app.engine.draft import held_back
 from app.engine.sequence import Sequence
 from tests.engine.harness import (
     GREEDY,
