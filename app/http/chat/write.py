@@ -80,7 +80,7 @@ class AnsweredCustomCall(Shape):
     custom: AnsweredInput
 
 
-class AnsweredMessage(Shape):
+class AssistantMessage(Shape):
     role: Literal["assistant"]
     content: str | None
     refusal: None
@@ -91,7 +91,7 @@ class AnsweredMessage(Shape):
 
 class ChatChoice(Measured):
     index: int
-    message: AnsweredMessage
+    message: AssistantMessage
     logprobs: ChatLogprobs | None
     finish_reason: Literal["stop", "length", "tool_calls"]
 
