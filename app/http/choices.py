@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import time
-from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from pydantic_core import to_json
 
@@ -162,28 +161,34 @@ class ChunkRenderer(Renderer):
         return b'],"usage":null}\n\n' if self._options.include_usage else b"]}\n\n"
 
 
+class WholeChoice(Protocol):
+    """One choice of a whole answer while it comes."""
+
+    def add(self, delta: Delta) -> None: ...
+
+    def wire(self, index: int) -> dict[str, Any]:
+        """The choice as the answer has it, as number ``index``."""
+
+
 class WholeRenderer(Renderer):
     """A whole answer as one object."""
 
-    def __init__(self, head: Mapping[str, Any], generation: Generation) -> None:
+    def __init__(
+        self, head: Mapping[str, Any], generation: Generation, choices: Sequence[WholeChoice]
+    ) -> None:
         """``head``: what the object begins with."""
         self._head = head
         self._generation = generation
+        self._choices = choices
 
     def chunk(self, delta: Delta) -> bytes:
         """Only collects."""
-        self._add(delta)
+        self._choices[delta.index].add(delta)
         return b""
 
     def end(self) -> bytes:
         # One choice after the other, so that no call keeps other threads waiting for long.
-        choices = b",".join([to_json(self._choice(index)) for index in range(self._generation.n)])
+        choices = b",".join([to_json(each.wire(index)) for index, each in enumerate(self._choices)])
         usage = _usage(self._generation)
         head = to_json({**self._head, **warnings_of(self._generation)})[:-1]
         return head + b',"choices":[' + choices + b'],"usage":' + usage + b"}"
-
-    @abstractmethod
-    def _add(self, delta: Delta) -> None: ...
-
-    @abstractmethod
-    def _choice(self, index: int) -> dict[str, Any]: ...
