@@ -5,6 +5,8 @@ BIN := $(VENV)/bin
 RUN := $(VENV)/.run
 TEST := $(VENV)/.test
 export OMP_WAIT_POLICY := PASSIVE
+# Set in many images of Python; every process would then compile torch and transformers anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help run test test-all wide format lint typecheck fuzz bench clients page browser demo-vision clean
 

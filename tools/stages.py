@@ -113,9 +113,12 @@ def set_up(purpose: str) -> None:
     pinned = [*PIP, "-c", "constraints.txt"]
     if not any((VENV / f".{each}").exists() for each in EXTRAS):
         run("installing torch", [*pinned, "torch"])
-    run(f"installing what to {purpose} needs", [*pinned, "-e", EXTRAS[purpose]])
-    for done in EXTRAS if purpose == "test" else [purpose]:
-        (VENV / f".{done}").touch()
+    done = [purpose] if purpose == "run" else list(EXTRAS)
+    for each in done:
+        beside = _compile_kernels() if each == "test" else []
+        run(f"installing what to {each} needs", [*pinned, "-e", EXTRAS[each]])
+        _end_kernels(beside)
+        (VENV / f".{each}").touch()
 
 
 def test(name: str, options: Sequence[str]) -> int:
@@ -126,31 +129,34 @@ def test(name: str, options: Sequence[str]) -> int:
     for check, command in LINT.items():
         run(check, [str(VENV / "bin" / command[0]), *command[1:]])
     start = time.monotonic()
-    beside = [Stage("types", [str(VENV / "bin/mypy")])]
+    types = Stage("types", [str(VENV / "bin/mypy")])
     try:
-        if not _kernels_are_kept():
-            for kind in ("float32", "bfloat16"):
-                beside.append(Stage(f"kernels, {kind}", [PYTHON, "-m", "tests.warm_up", kind]))
-            say("compiling kernels, checking types beside that and the tests ...")
-            failed = [stage.end() for stage in beside[1:]]
-            if any(failed):
-                return max(failed)
-            KERNELS.parent.mkdir(exist_ok=True)
-            KERNELS.touch()
+        say("checking types beside the tests ...")
+        _end_kernels(_compile_kernels())
         status = _pytest(name, options, times)
-        types = beside[0].end()
+        status = types.end() or status
     finally:
-        for stage in beside:
-            stage.process.kill()
+        types.process.kill()
     say(f"{'types and tests':<34}{time.monotonic() - start:5.0f} s")
-    return status or types
+    return status
 
 
-def _kernels_are_kept() -> bool:
-    if not KERNELS.exists():
-        return False
-    kept = KERNELS.stat().st_mtime
-    return all(source.stat().st_mtime < kept for source in (ROOT / "app").rglob("*.py"))
+def _compile_kernels() -> list[Stage]:
+    """Processes that compile the kernels of the sources as they are, unless these are kept."""
+    kept = KERNELS.stat().st_mtime if KERNELS.exists() else 0
+    if all(source.stat().st_mtime < kept for source in (ROOT / "app").rglob("*.py")):
+        return []
+    kinds = ("float32", "bfloat16")
+    return [Stage(f"compiling {kind}", [PYTHON, "-m", "tests.warm_up", kind]) for kind in kinds]
+
+
+def _end_kernels(stages: Sequence[Stage]) -> None:
+    """Exits with the status of one that failed."""
+    if failed := [status for stage in stages if (status := stage.end())]:
+        sys.exit(max(failed))
+    if stages:
+        KERNELS.parent.mkdir(exist_ok=True)
+        KERNELS.touch()
 
 
 def _pytest(name: str, options: Sequence[str], times: Times) -> int:

@@ -46,6 +46,8 @@ class Status(Shape):
 
 class Version(Shape):
     version: str
+    products: str
+    """The code that multiplies the model's matrices, and the times by which it was chosen."""
 
 
 def build_app(
@@ -131,6 +133,6 @@ def _meta_router(
 
     @router.get("/version", openapi_extra=tells("The server's version", Version))
     async def version() -> dict[str, str]:
-        return {"version": config.version}
+        return {"version": config.version, "products": config.products}
 
     return router

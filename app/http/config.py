@@ -31,6 +31,8 @@ class ApiConfig:
     chat_format: ChatFormat
     fingerprint: str
     """``system_fingerprint``: changes when the weights or the software do."""
+    products: str
+    """See ``GET /version``."""
     created: int
     """When the model was loaded, in seconds since the epoch."""
     has_adapters: bool = False

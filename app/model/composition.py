@@ -187,6 +187,7 @@ def _load(
                 held_bytes(model) if device.type == "cpu" else loaded_bytes, loaded, dtype
             ),
             quantized=prepared.quantized,
+            products=prepared.products,
             cuda_graphs=0 if graphs is None else graphs.count,
             cache_tokens=cache_tokens or 0,
             cache_bytes=storage.nbytes + (0 if states is None else states.nbytes),

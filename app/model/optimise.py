@@ -18,6 +18,7 @@ from app.model.adapters.slots import AdapterSlots
 from app.model.config import ModelConfig
 from app.model.cpu.layers import can_fuse, fuse, require_invariance
 from app.model.cpu.packed_linear import can_pack, pack_linears
+from app.model.cpu.trial import BLOCKS, compare
 from app.model.forward import RaggedForward
 from app.model.inputs import lay_out
 from app.model.kv_storage import allocate
@@ -55,6 +56,8 @@ class Prepared:
     packed_linears: int = 0
     fused_layers: int = 0
     quantized: str = ""
+    products: str = "torch"
+    """The code that multiplies, and times where it was chosen by them."""
     trees: bool = False
     """Whether spans may be trees."""
     seen: ImageEmbeddings | None = None
@@ -147,14 +150,25 @@ def _fuse_or_pack(
             model, route, batch_invariant=config.batch_invariant, adapters=adapters
         )
         torch.cuda.empty_cache()  # what was joined lies beside its parts until they are given back
-        return Prepared(fused_layers=fused), noise
-    if config.pack_linears and can_fuse(model):
+        return Prepared(fused_layers=fused, products="own kernels"), noise
+    products = "torch"
+    own = config.pack_linears and can_fuse(model)
+    if own:
+        products = "own loops"
+        # Rounded weights have no other products, and torch's depend on the rows beside.
+        if not is_quantized(model) and not config.batch_invariant:
+            forward = _forward_over_new(loaded, config, _BLOCK_SIZE, BLOCKS)
+            if trial := compare(loaded, forward, layers=adapters is None):
+                own = trial.loops_win
+                products = f"{'own loops' if own else 'torch'}; {trial}"
+    if own:
         if noise is None:
             noise = rounding_noise(model, case, expected)
             noise *= ROUNDING if is_quantized(model) else 1
         quantized = kinds_of(model)
         packed = fuse(model, route, loaded.recurrent, layers=adapters is None)
-        return Prepared(packed_linears=packed, quantized=quantized), noise
+        return Prepared(packed_linears=packed, quantized=quantized, products=products), noise
+    packed = 0
     if config.pack_linears and can_pack(model.dtype, model.device):
-        return Prepared(packed_linears=pack_linears(model)), noise
-    return Prepared(), noise
+        packed = pack_linears(model)
+    return Prepared(packed_linears=packed, products=products), noise

@@ -54,6 +54,8 @@ class RunnerDescription:
     """Memory of all weights, by the name of their type."""
     cache_bytes: int = 0
     """Memory of the KV cache and of recurrent states once all of it has been used."""
+    products: str = "torch"
+    """The code that multiplies, and times where it was chosen by them."""
     quantized: str = ""
     """Kinds of quantised weights that run by our own kernels, and how many layers each has."""
     window_tokens: tuple[int, ...] = ()
@@ -69,6 +71,7 @@ class RunnerDescription:
             self.device,
             self.dtype,
             self.packed_linears,
+            self.products.partition(";")[0],
         )
         kinds = (self.fused_layers, self.batch_invariant, self.tensor_parallel, self.quantized)
         return " ".join(map(str, (*parts, *kinds))).rstrip()

@@ -45,6 +45,8 @@ class Backend:
     """From texts to what fills the holes of constraints; whether pieces are made of words."""
     max_sequence_tokens: int
     fingerprint: str
+    products: str
+    """The code that multiplies the model's matrices, and the times by which it was chosen."""
     vision: VisionSpec | None = None
     most_whole: int | None = None
     """Tokens that an image may have that is computed in one step; None: none has to be."""
@@ -155,6 +157,7 @@ def _load(settings: Settings, observer: StepObserver, progress: Progress) -> Bac
         read_document=partial(read_document, missing=missing),
         max_sequence_tokens=engine.max_sequence_tokens,
         fingerprint="fp_" + hashlib.blake2b(identity.encode(), digest_size=5).hexdigest(),
+        products=description.products,
         vision=runner.vision,
         most_whole=engine_config.most_whole if runner.vision and runner.vision.two_way else None,
         vision_counts=lambda: runner.vision_counts,

@@ -256,6 +256,7 @@ def _api_config(settings: Settings, backend: Backend) -> ApiConfig:
         version=version("leapjson"),
         chat_format=backend.chat_format,
         fingerprint=backend.fingerprint,
+        products=backend.products,
         created=int(time.time()),
         has_adapters=backend.adapter_slots is not None,
         max_body_bytes=settings.body_bytes(sees=backend.vision is not None),

@@ -147,9 +147,34 @@ def test_a_race_shows_the_same_answer_with_leaps_and_without(page: Page) -> None
     expect(result).to_contain_text(f"{passes[1] / passes[0]:.1f} times fewer passes")
 
 
+HOLD = """
+() => {
+  const ask = window.fetch;
+  window.fetch = async (url, options) => {
+    const response = await ask(url, options);
+    if (!url.endsWith("/v1/chat/completions")) return response;
+    window.fetch = ask;
+    const reader = response.body.getReader();
+    let room = 10_000;
+    return new Response(new ReadableStream({
+      start: (stream) => options.signal.onabort = () => stream.error(options.signal.reason),
+      pull: async (stream) => {
+        if (room <= 0) await new Promise(() => {});
+        const { value } = await reader.read();
+        stream.enqueue(value.slice(0, room));
+        room -= value.length;
+      },
+    }), response);
+  };
+}
+"""
+"""The page gets no more than the first 10,000 bytes of its next answer, and waits for the rest."""
+
+
 def test_stop_ends_the_answer_and_keeps_what_came(page: Page) -> None:
     page.get_by_role("radio", name="Regex").check()
     write_regex(page, "[a-z ]{1500}")
+    page.evaluate(HOLD)
     press(page, "Run")
     expect(page.locator("#answer .token").nth(3)).to_be_attached()
     press(page, "Stop")

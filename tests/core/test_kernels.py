@@ -61,7 +61,8 @@ def test_loops_that_an_image_has_are_taken_and_not_compiled_again(tmp_path: Path
     def answer(first: str, **environment: str) -> str:
         code = f"{first}; from loops.one import run; print(run(1), run.stats.cache_hits)"
         ran = subprocess.run(
-            [sys.executable, "-c", code],
+            # -B: byte code of a source of the same size and second is taken for that of the new.
+            [sys.executable, "-B", "-c", code],
             env={"PYTHONPATH": f"{tmp_path}:{REPOSITORY}", "HOME": str(tmp_path), **environment},
             capture_output=True,
             text=True,

@@ -28,6 +28,7 @@ CONFIG = ApiConfig(
     version="1.2.3",
     chat_format=PLAIN,
     fingerprint="fp_test",
+    products="torch",
     created=1700000000,
     max_body_bytes=20_000,
     max_nesting=20,

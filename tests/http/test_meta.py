@@ -26,7 +26,10 @@ async def test_the_served_model_is_listed_and_found() -> None:
 
 async def test_version_and_metrics() -> None:
     async with client_of(Bench()) as client:
-        assert (await client.get("/version")).json() == {"version": "1.2.3"}
+        assert (await client.get("/version")).json() == {
+            "version": "1.2.3",
+            "products": "torch",
+        }
         response = await client.get("/metrics")
     assert response.text == "a_metric 1\n"
     assert response.headers["content-type"].startswith("text/plain")

@@ -29,6 +29,7 @@ def backend(engine: FakeEngine) -> Backend:
         read_document=read_document,
         max_sequence_tokens=10**6,
         fingerprint="fp_test",
+        products="torch",
     )
 
 

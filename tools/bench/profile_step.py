@@ -281,6 +281,7 @@ class Bench:
             version="",
             chat_format=detect(tokenizer.chat_template, tokenizer.special_tokens),
             fingerprint="fp",
+            products="",
             created=0,
         )
         message = {"role": "user", "content": ""}

@@ -20,7 +20,6 @@ from app.model.cpu.mixers import Mixer, Routes, is_swiglu
 from app.model.cpu.packed_linear import replace_modules
 from app.model.cpu.weights import Linear, PanelWeights, has_panels
 from app.model.cpu.workspace import CpuTeam, Workspace
-from app.model.device import cpu_has_amx
 from app.model.layers.attention import AttentionRoute
 from app.model.layers.quantized import is_quantized, refine_inputs
 from app.model.layers.recurrent import RecurrentRoute
@@ -145,16 +144,10 @@ class FusedLayer(nn.Module):
 
 
 def can_fuse(model: PreTrainedModel) -> bool:
-    """Whether these loops are the fastest way to run the model.
-
-    With AMX they are not: it multiplies many rows several times as fast as AVX512-BF16. Quantised
-    weights have no other.
-    """
+    """Whether these loops can run the model on this processor."""
     if model.device.type != "cpu" or model.dtype != torch.bfloat16:
         return False
-    if is_quantized(model):
-        return quantized_products.runs_here()
-    return panels.runs_here() and not cpu_has_amx()
+    return quantized_products.runs_here() if is_quantized(model) else panels.runs_here()
 
 
 def fuse(
@@ -204,7 +197,7 @@ def require_invariance(model: PreTrainedModel) -> None:
     layers = [module for module in model.modules() if isinstance(module, FusedLayer)]
     if not layers or not all(layer.is_whole for layer in layers):
         raise UnsupportedModel(
-            "no batch-invariant mode here: on the CPU it takes bfloat16, AVX512-BF16 without AMX, "
-            "Linux, and a model whose layers have loops of their own, as those of Llama, Mistral, "
+            "no batch-invariant mode here: on the CPU it takes bfloat16, AVX512-BF16, Linux, "
+            "and a model whose layers have loops of their own, as those of Llama, Mistral, "
             "Qwen 2, 3 and 3.5 have; experts have none"
         )

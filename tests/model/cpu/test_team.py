@@ -85,9 +85,9 @@ def test_the_helpers_go_home_with_the_last_layer_that_needs_them() -> None:
         return [t for t in threading.enumerate() if t.name.startswith("leapjson-pass")]
 
     gc.collect()
-    before = len(helpers())
+    before = set(helpers())
     layer = PanelLinear(torch.nn.Linear(64, 64, dtype=torch.bfloat16), CpuTeam(3))
-    own = helpers()[before:]
+    own = [each for each in helpers() if each not in before]
     assert len(own) == 2
     del layer
     gc.collect()

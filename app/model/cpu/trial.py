@@ -1,0 +1,175 @@
+"""Whether these loops or torch's products are faster on this machine: both are timed at load.
+
+With AMX torch multiplies many rows several times as fast as AVX512-BF16 does, and spends more time
+on few rows; which of the two is the better one is no matter of a flag.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import torch
+from torch import nn
+from transformers import PreTrainedModel
+
+from app.core.step import Span, StepPlan
+from app.model.cpu.attention import CpuAttention
+from app.model.cpu.layers import FusedLayer, PanelLinear
+from app.model.cpu.mixers import Routes
+from app.model.cpu.packed_linear import PackedLinear, can_pack, pack_linears
+from app.model.cpu.weights import has_panels
+from app.model.cpu.workspace import CpuTeam, Workspace
+from app.model.forward import RaggedForward
+from app.model.inputs import StepArrays, lay_out
+from app.model.layers.attention import set_attention
+from app.model.loaded import LoadedModel
+
+ROWS: Final = (1, 8, 32, 128)
+"""Tokens of the steps that are timed: three of decoding, and a prompt."""
+BLOCKS: Final = sum(ROWS)
+"""Cache blocks, of any size, that hold the steps."""
+
+_MARGIN: Final = 1.2
+"""torch must be so many times as fast: noise shall not choose, and our bits are the same in any
+company."""
+_SECONDS: Final = 0.04
+"""For a number of rows, both paths together, once each has run three times."""
+
+_Pass = Callable[[int], float]
+"""Runs one decoder layer, or its products, for so many rows; returns the seconds it took."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """Least seconds of a layer, or of all products, for steps of ``ROWS`` tokens by each path."""
+
+    loops: Sequence[float]
+    torch: Sequence[float]
+
+    @property
+    def loops_win(self) -> bool:
+        ratios = [ours / theirs for ours, theirs in zip(self.loops, self.torch, strict=True)]
+        return math.prod(ratios) ** (1 / len(ratios)) < _MARGIN
+
+    def __str__(self) -> str:
+        ours, theirs = (
+            ", ".join([f"{1000 * seconds:.3g}" for seconds in path])
+            for path in (self.loops, self.torch)
+        )
+        rows = ", ".join(map(str, ROWS))
+        return f"ms for {rows} tokens: own loops {ours}; torch {theirs}"
+
+
+@torch.inference_mode()
+def compare(loaded: LoadedModel, forward: RaggedForward, *, layers: bool = True) -> Trial | None:
+    """Time both paths for ``loaded`` as it was loaded, in bfloat16; its weights stay as they are.
+
+    ``forward`` is a pass over a cache of ``BLOCKS`` blocks. Without ``layers`` single products run
+    by the loops. None: torch has no packed products here.
+    """
+    if not can_pack(loaded.model.dtype, loaded.device):
+        return None
+    paths = _of_a_layer(loaded, forward) if layers else None
+    ours, theirs = paths or _of_products(loaded.model)
+    found: tuple[list[float], list[float]] = ([], [])
+    for rows in ROWS:
+        ours(rows), theirs(rows)
+        times: tuple[list[float], list[float]] = ([], [])
+        while len(times[0]) < 3 or sum(times[0] + times[1]) < _SECONDS:
+            for path, each in zip((ours, theirs), times, strict=True):
+                each.append(path(rows))
+        for path_times, each in zip(found, times, strict=True):
+            path_times.append(min(each))
+    return Trial(*found)
+
+
+class _Timed(nn.Module):
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.layer, self.seconds = layer, 0.0
+        self.attention_type = getattr(layer, "attention_type", None)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        start = time.perf_counter()
+        out = self.layer(*args, **kwargs)
+        self.seconds = time.perf_counter() - start
+        return out
+
+
+def _of_a_layer(loaded: LoadedModel, forward: RaggedForward) -> tuple[_Pass, _Pass] | None:
+    """Passes of a model of one layer, timed around that layer. None: its kind has no loops."""
+    set_attention(loaded.model, loaded.route.name)
+    body: Any = getattr(loaded.model, "model", None)
+    whole = getattr(body, "layers", None)
+    routes = Routes(loaded.route, loaded.recurrent)
+    if not isinstance(whole, nn.ModuleList) or None in map(routes.mixer_of, whole):
+        return None
+    mixer = routes.mixer_of(copied := copy.deepcopy(whole[0]))
+    assert mixer is not None
+    team = CpuTeam(torch.get_num_threads(), len(whole))
+    ours = FusedLayer(copied, mixer, routes, team, Workspace(team))
+    pack_linears(theirs := copy.deepcopy(whole[0]))
+    assert isinstance(forward.attention, CpuAttention)
+    storage = forward.attention.storage
+    size, groups = storage.block_size, len(storage.groups)
+
+    def step(rows: int) -> StepArrays:
+        """Tokens of as many answers; 128 are a prompt."""
+        if rows == ROWS[-1]:
+            spans = [Span([1] * rows, 0, (tuple(range(-(-rows // size))),) * groups)]
+        else:
+            spans = [Span([1], 0, ((block,),) * groups) for block in range(rows)]
+        return lay_out(StepPlan(spans, []), size)
+
+    steps = {rows: step(rows) for rows in ROWS}
+
+    def path(layer: nn.Module) -> _Pass:
+        timed = _Timed(layer)
+
+        def run(rows: int) -> float:
+            body.layers = nn.ModuleList([timed])
+            try:
+                forward.run(steps[rows])
+            finally:
+                body.layers = whole
+            return timed.seconds
+
+        return run
+
+    return path(ours), path(theirs)
+
+
+def _of_products(model: PreTrainedModel) -> tuple[_Pass, _Pass]:
+    """Products of the linear layers, each shape as often as it occurs; the output layer, which
+    computes few rows of a step, is left out."""
+    shapes: dict[tuple[int, int], nn.Module] = {}
+    count: Counter[tuple[int, int]] = Counter()
+    output = model.get_output_embeddings()
+    for module in model.modules():
+        if isinstance(module, nn.Linear) and has_panels(module) and module is not output:
+            shape = module.in_features, module.out_features
+            shapes[shape] = module
+            count[shape] += 1
+    team = CpuTeam(torch.get_num_threads())
+
+    def path(make: Callable[[Any], nn.Module]) -> _Pass:
+        made = {shape: make(copy.deepcopy(linear)) for shape, linear in shapes.items()}
+
+        def run(rows: int) -> float:
+            total = 0.0
+            for shape, linear in made.items():
+                x = torch.ones(rows, shape[0], dtype=torch.bfloat16)
+                start = time.perf_counter()
+                linear(x)
+                total += (time.perf_counter() - start) * count[shape]
+            return total
+
+        return run
+
+    return path(lambda linear: PanelLinear(linear, team)), path(PackedLinear)

@@ -1,0 +1,74 @@
+"""Own loops or torch's products: which of them runs is measured at load."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from app.model import optimise
+from app.model.composition import load_runner
+from app.model.config import ModelConfig
+from app.model.cpu.attention import CpuAttention
+from app.model.cpu.trial import BLOCKS, ROWS, Trial, compare
+from app.model.kv_storage import allocate
+from app.model.layers.attention import AttentionRoute, probe_layers
+from app.model.layers.recurrent import RecurrentRoute
+from app.model.loaded import LoadedModel
+from tests.model.cpu.test_layers import FITS, saved
+from tests.model.tiny import varied_model
+
+SLOW, FAST = [1.0, 2.0, 3.0, 4.0], [0.5, 1.0, 1.5, 2.0]
+
+
+@pytest.mark.parametrize(
+    ("loops", "torch", "loops_win"),
+    [
+        (FAST, SLOW, True),
+        (SLOW, FAST, False),
+        (SLOW, SLOW, True),
+        ([1.1 * each for each in SLOW], SLOW, True),  # noise does not choose
+        ([*FAST[:3], 8.0], SLOW, True),  # prompts alone do not, either
+    ],
+)
+def test_the_loops_run_unless_torch_is_clearly_faster(
+    loops: list[float], torch: list[float], loops_win: bool
+) -> None:
+    assert Trial(loops, torch).loops_win == loops_win
+
+
+@FITS
+@pytest.mark.parametrize("kind", ["llama", "qwen2 with a window in some layers", "gemma2"])
+@torch.inference_mode()
+def test_both_are_timed_and_the_model_stays_as_it_was(kind: str, tmp_path: Path) -> None:
+    model, route = varied_model(saved(tmp_path, kind)), AttentionRoute()
+    recurrent = RecurrentRoute(model)
+    loaded = LoadedModel(model, route, recurrent, probe_layers(model, route, recurrent))
+    ids = torch.tensor([[5, 6, 7]])
+    model.set_attn_implementation("eager")
+    before = model(ids).logits
+    storage = allocate(loaded.shapes, num_blocks=BLOCKS, block_size=4, device=model.device)
+    forward = loaded.forward_over(storage, None, 4 * BLOCKS, ModelConfig("", device="cpu"))
+    assert isinstance(forward.attention, CpuAttention)
+    trial = compare(loaded, forward)
+    assert trial is not None
+    assert len(trial.loops) == len(trial.torch) == len(ROWS)
+    assert all(seconds > 0 for seconds in (*trial.loops, *trial.torch))
+    model.set_attn_implementation("eager")
+    assert torch.equal(model(ids).logits, before)
+
+
+@FITS
+def test_the_faster_one_runs_and_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = ModelConfig(
+        saved(tmp_path, "llama"), random_weights=True, dtype="bfloat16", device="cpu"
+    )
+    arithmetic = []
+    for trial, name in ((Trial(FAST, SLOW), "own loops"), (Trial(SLOW, FAST), "torch")):
+        monkeypatch.setattr(optimise, "compare", lambda *_, found=trial, **__: found)
+        runner = load_runner(config)  # the self-check passes on both
+        assert runner.description.products == f"{name}; {trial}"
+        arithmetic.append(runner.description.arithmetic)
+        runner.close()
+    assert arithmetic[0] != arithmetic[1]
