@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from app.core.constraint import Mask
+from app.core.events import StepStats
 from app.core.step import Draw, LogitsRow, PendingDraws, Span
 from app.engine.choices.scoring import Scoring
 from app.engine.draft import NO_DRAFT, Draft
@@ -170,6 +171,18 @@ class Portion(Span):
 
 
 @dataclass(slots=True)
+class Tally:
+    """What leaps added to the answers of one step, and how many met their budget."""
+
+    leapt: int = 0
+    skipped: int = 0
+    budget_closed: int = 0
+    drawn_again: int = 0
+    put_off: int = 0
+    given_up: int = 0
+
+
+@dataclass(slots=True)
 class Batch:
     """A step as the engine sees it: who computes how much, and what became of it.
 
@@ -197,3 +210,35 @@ class Batch:
     prefix_hits: int = 0
     preemptions: int = 0
     laps: Laps = field(default_factory=Laps)
+
+    def stats(self, tally: Tally, running: int, waiting: int) -> StepStats:
+        """Once it is committed; so many sequences run and wait behind it."""
+        laps, portions = self.laps, self.portions.values()
+        return StepStats(
+            plan_seconds=laps.plan,
+            launch_seconds=laps.launch,
+            mask_seconds=laps.mask,
+            sample_seconds=laps.sample,
+            commit_seconds=laps.commit,
+            idle_seconds=laps.idle,
+            prompt_tokens=sum([each.num_prompt for each in portions]),
+            cached_tokens=self.cached_tokens,
+            sampled_tokens=sum([each.num_taken for each in portions]),
+            leapt_tokens=tally.leapt,
+            drafted_tokens=sum([each.num_accepted for each in portions]),
+            proposed_tokens=sum([n - 1 for each in portions if (n := each.num_usable) > 1]),
+            passes_saved=sum([n - 1 for each in portions if (n := each.num_taken) > 1]),
+            skipped_tokens=tally.skipped,
+            batch_tokens=sum([len(each.tokens) for each in portions]),
+            void_tokens=sum([len(each.tokens) for each in portions if each.void]),
+            scored_tokens=sum([len(p.tokens) for p in portions if p.scoring]),
+            running=running,
+            waiting=waiting,
+            preemptions=self.preemptions,
+            prefix_queries=self.prefix_queries,
+            prefix_hits=self.prefix_hits,
+            budget_closed=tally.budget_closed,
+            drawn_again=tally.drawn_again,
+            masks_put_off=tally.put_off,
+            masks_given_up=tally.given_up,
+        )

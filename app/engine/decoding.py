@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence as Seq
-from dataclasses import dataclass
 from itertools import pairwise
 
 from app.core.constraint import ConstraintState, Mask, Vocabulary
@@ -11,7 +10,7 @@ from app.core.errors import ConstraintTooComplex, DrawAgain, RejectedToken, Work
 from app.core.events import AnswerToken
 from app.core.step import SampledToken
 from app.core.text import Tokenizer
-from app.engine.batch import Portion
+from app.engine.batch import Portion, Tally
 from app.engine.config import EngineConfig
 from app.engine.draft import NO_DRAFT, Source
 from app.engine.drafting import Drafter
@@ -26,18 +25,6 @@ _MOST_PLAIN = 1 << 14
 
 _MOST_AGAIN = 64
 """Draws of one token in vain; states take their shortest completion long before."""
-
-
-@dataclass(slots=True)
-class Tally:
-    """What leaps added to the answers of one step, and how many met their budget."""
-
-    leapt: int = 0
-    skipped: int = 0
-    budget_closed: int = 0
-    drawn_again: int = 0
-    put_off: int = 0
-    given_up: int = 0
 
 
 class Decoder:

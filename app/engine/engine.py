@@ -13,6 +13,7 @@ from app.core.errors import (
     BudgetTooSmall,
     InvalidRequest,
     LeapjsonError,
+    PromptTooLong,
     RequestError,
     WorkPending,
 )
@@ -28,10 +29,8 @@ from app.engine.decoding import Decoder
 from app.engine.draft import Source
 from app.engine.mask_work import MaskWork
 from app.engine.prompt_scores import PromptScores
-from app.engine.request_checks import check_request
 from app.engine.scheduler import Scheduler
 from app.engine.sequence import Sequence
-from app.engine.step_stats import step_stats
 from app.engine.stop_tokens import StopTokens
 from app.engine.token_sources import TokenSources
 from app.kv.manager import BlockManager
@@ -167,7 +166,7 @@ class Engine:
         """
         if request.request_id in self._sequences:
             raise InvalidRequest(f"a request {request.request_id!r} is running already")
-        check_request(request, self.max_sequence_tokens, self._config.most_whole)
+        _check(request, self.max_sequence_tokens, self._config.most_whole)
         stop_tokens = StopTokens.of(request, self._vocabulary)
         state = request.start.copy() if request.start is not None else None
         if state is None and request.constraint is not None:
@@ -259,7 +258,7 @@ class Engine:
             tally = self._decoder.take_tally()
             if self._observer is not None:
                 running, waiting = self.num_running, self.num_waiting
-                self._observer.observe_step(step_stats(each, tally, running, waiting))
+                self._observer.observe_step(each.stats(tally, running, waiting))
         if chunks or scheduled:
             yield StepOutput(chunks, scheduled)
 
@@ -502,3 +501,30 @@ class Engine:
 def _draws_in(batch: Batch, sequence: Sequence) -> bool:
     portion = batch.portions.get(sequence)
     return portion is not None and bool(portion.draws) and not portion.void
+
+
+def _check(request: EngineRequest, room: int, most_whole: int) -> None:
+    """``room``: tokens that prompt and answer may have together; ``most_whole``: those that are
+    computed in one step.
+
+    Raises PromptTooLong where prompt and ``max_tokens`` do not fit, InvalidRequest for an empty
+    prompt, a budget below 1, an empty stop string, or an image that fits in no step.
+    """
+    if not request.prompt:
+        raise InvalidRequest("the prompt is empty", role="prompt")
+    if request.max_tokens < 1:
+        raise InvalidRequest("max_tokens must be at least 1", role="max_tokens")
+    if not all(request.options.stop):
+        raise InvalidRequest("a stop string is empty", param="stop")
+    prompt_tokens = len(request.prompt)
+    if prompt_tokens >= room:
+        raise PromptTooLong(prompt_tokens=prompt_tokens, room=room)
+    if prompt_tokens + request.max_tokens > room:
+        raise PromptTooLong(prompt_tokens=prompt_tokens, room=room, max_tokens=request.max_tokens)
+    longest = 0 if request.images is None else request.images.longest_whole
+    if longest > most_whole:
+        raise InvalidRequest(
+            f"an image of {longest} tokens has to be computed in one step, and there is room "
+            f"for {most_whole}: max_batch_tokens less max_running",
+            role="prompt",
+        )

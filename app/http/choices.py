@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from pydantic_core import to_json
@@ -20,7 +19,7 @@ from app.serving.generation import Generation
 _DONE = b"data: [DONE]\n\n"
 
 TEXT = "\0text"
-"""Where a frame's text will stand."""
+"""Where the text of a chunk will stand."""
 
 
 class PromptTokensDetails(Shape):
@@ -99,14 +98,6 @@ def head_of(id: str, object: str, model: ServedModel) -> dict[str, Any]:
     }
 
 
-@dataclass(frozen=True, slots=True)
-class Frame:
-    """A chunk around a text in it, as far as the choice's end."""
-
-    before: bytes
-    after: bytes
-
-
 class ChunkRenderer(Renderer):
     """A stream of chunks as server-sent events. What is the same in all is serialised once."""
 
@@ -145,14 +136,11 @@ class ChunkRenderer(Renderer):
         data = to_json(choice)
         return b"".join((self._head, with_fields(data, whole) if whole else data, self._ending()))
 
-    def _frame(self, choice: Mapping[str, Any]) -> Frame:
-        """Chunks with ``choice``, in which ``TEXT`` stands for one that changes."""
+    def _frame(self, choice: Mapping[str, Any]) -> Callable[[str], bytes]:
+        """From a text to the chunk with ``choice``, in which ``TEXT`` stands for it."""
         before, after = to_json(choice).split(to_json(TEXT))
-        return Frame(self._head + before, after)
-
-    def _framed(self, frame: Frame, text: str) -> bytes:
-        """The chunk that ``frame`` makes of ``text``."""
-        return b"".join((frame.before, to_json(text), frame.after, self._ending()))
+        before = self._head + before
+        return lambda text: b"".join((before, to_json(text), after, self._ending()))
 
     def _ending(self) -> bytes:
         """Of a chunk. If any has usage, all have: null, or the counts so far."""

@@ -289,7 +289,7 @@ class _Chunks(ChunkRenderer):
         """``id`` and ``name`` come once, with a call's first chunk."""
         match piece:
             case Content() if self._vocabulary is None:
-                return self._framed(self._contents[index], piece.text) if piece.text else b""
+                return self._contents[index](piece.text) if piece.text else b""
             case Content(text=text, tokens=tokens):
                 logprobs = _logprobs(tokens, self._vocabulary)
                 if not text and not (logprobs and logprobs["content"]):

@@ -288,7 +288,7 @@ class _Chunks(ChunkRenderer):
         before = self._before.pop(delta.index, "") if self._before else ""
         match delta.pieces:
             case [Content(text=text)] if text and self._logprobs is None and not before:
-                return self._framed(self._texts[delta.index], text)
+                return self._texts[delta.index](text)
         choice = _Text([before])
         choice.add(delta)
         if self._logprobs is not None and (
