@@ -48,8 +48,8 @@ Search = Callable[[random.Random, Counter[str]], Iterator[str]]
 """One turn: yields tests to paste, and counts what it tried."""
 
 
-class TooSlow(Exception):
-    pass
+class TooSlow(BaseException):
+    """No ``Exception``: a crash of what is tried is caught as one."""
 
 
 @contextmanager

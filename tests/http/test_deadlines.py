@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -54,10 +54,12 @@ async def test_a_deadline_before_the_first_chunk_is_504_and_not_to_be_retried(
     assert [stats.status for stats in bench.observer.requests] == [504]
 
 
-async def slowly(body: dict[str, Any], pause: Coroutine[Any, Any, object]) -> AsyncIterator[bytes]:
+async def slowly(
+    body: dict[str, Any], pause: Callable[[], Awaitable[object]]
+) -> AsyncIterator[bytes]:
     data = json.dumps(body).encode()
     yield data[:-1]
-    await pause
+    await pause()
     yield data[-1:]
 
 
@@ -65,7 +67,7 @@ async def slowly(body: dict[str, Any], pause: Coroutine[Any, Any, object]) -> As
 async def test_the_time_that_a_body_takes_to_come_counts(path: str) -> None:
     bench = Bench()
     async with client_of(bench) as client:
-        body = slowly(SAY[path] | {"timeout": 0.01}, asyncio.sleep(0.05))
+        body = slowly(SAY[path] | {"timeout": 0.01}, lambda: asyncio.sleep(0.05))
         error = error_of(await client.post(path, content=body), 504)
         assert "within 0.01 s, its timeout" in error["message"]
     assert bench.engine.added == []
@@ -76,7 +78,7 @@ async def test_the_time_that_a_body_takes_to_come_counts(path: str) -> None:
 async def test_a_body_that_does_not_come_to_its_end_is_waited_for_no_longer(path: str) -> None:
     bench = Bench(request_seconds=0.2)
     async with client_of(bench) as client:
-        content = slowly({}, asyncio.Event().wait())
+        content = slowly({}, asyncio.Event().wait)
         error = error_of(await client.post(path, content=content), 504)
     assert error["message"].startswith("the request was not read within 0.2 s, the most that")
     assert bench.admission.body_bytes == 0

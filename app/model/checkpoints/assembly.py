@@ -117,6 +117,7 @@ class _Exchange(HfQuantizer):
             except AttributeError as error:
                 raise UnsupportedModel(f"this model has no {name}, which is quantised") from error
             model.set_submodule(name, _holding(weight, name, module))
+        stored.weights = {}  # the model keeps this configuration, and layers let their weights go
         return model
 
     def is_serializable(self, *_: Any, **__: Any) -> bool:

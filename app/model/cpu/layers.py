@@ -65,7 +65,8 @@ class FusedLayer(nn.Module):
     ) -> None:
         super().__init__()
         self.attention_type = getattr(layer, "attention_type", None)
-        self._mixer = mixer
+        # Not the mixer itself: it holds the weights that are in panels now.
+        self._layer, self._options = mixer.layer, mixer.options
         self._routes = routes
         self._team = workers
         self._workspace = workspace
@@ -116,7 +117,7 @@ class FusedLayer(nn.Module):
         self, hidden_states: Tensor, *_: Any, position_embeddings: tuple[Tensor, Tensor], **__: Any
     ) -> Tensor:
         """[1, T, H] -> the same tensor, with this layer's results in it."""
-        if self._mixer.layer == 0:
+        if self._layer == 0:
             hidden_states = hidden_states.contiguous()
             self._workspace.begin(hidden_states, *self._routes.targets())
         self._workspace.rotate_by(position_embeddings)
@@ -125,19 +126,19 @@ class FusedLayer(nn.Module):
 
     def run(self, hidden: Tensor) -> None:
         """This layer, over the workspace, which has begun the step of ``hidden`` [1, T, H]."""
-        mixer, tokens = self._mixer, hidden.shape[1]
+        tokens, layer, options = hidden.shape[1], self._layer, self._options
         attention, _ = self._routes.targets()
-        if mixer.options is not None:
-            self._workspace.select(attention, mixer.layer)
-        jobs.first_half(*self._team.shared, mixer.layer)
-        if mixer.options is not None and attention.has_long:
-            record = self._team.layers[mixer.layer]
+        if options is not None:
+            self._workspace.select(attention, layer)
+        jobs.first_half(*self._team.shared, layer)
+        if options is not None and attention.has_long:
+            record = self._team.layers[layer]
             dim, count = int(record["dim"]), int(record["heads"])
             heads = self._workspace.heads(tokens, int(record["width"]), dim)
             attended = self._workspace.attended(tokens, int(record["mixed"]), dim)
             queries = heads[:, :count].transpose(0, 1)
-            attention.attend_long(mixer.layer, queries, mixer.options, attended)
-        jobs.second_half(*self._team.shared, mixer.layer)
+            attention.attend_long(layer, queries, options, attended)
+        jobs.second_half(*self._team.shared, layer)
         if self.mlp is not None:
             more = self.mlp(self._workspace.normed(tokens, self._hidden)[None])
             hidden += more[0] if isinstance(more, tuple) else more

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,18 @@ from app.core.step import LogitsRow, Span, StepPlan
 from app.model.composition import load_runner
 from app.model.config import ModelConfig
 from app.model.cpu.kernels import quantized_products
+from app.model.cpu.kernels.quantized_panels import QuantizedWeight
 from app.model.inputs import lay_out
 from app.model.runner import TorchRunner
 from app.model.self_check import worst_error
-from tests.model.checkpoints.gguf.files import Kind, all_as, as_q4_k_m, tiny_model, write_gguf
+from tests.model.checkpoints.gguf.files import (
+    SIZES,
+    Kind,
+    all_as,
+    as_q4_k_m,
+    tiny_model,
+    write_gguf,
+)
 from tests.model.checkpoints.test_gptq_awq import AWQ, GPTQ, checkpoint
 
 NEEDS_VNNI = pytest.mark.skipif(not quantized_products.runs_here(), reason="needs AVX512-VNNI")
@@ -67,6 +76,28 @@ def test_a_gguf_file_is_served_as_its_values_in_floats_would_be(
     assert floats.description.quantized == ""
     assert description.parameters == pytest.approx(floats.description.parameters, rel=0.04)
     assert worst_error(logits(runner), logits(floats)) < 0.06
+
+
+@NEEDS_VNNI
+def test_weights_are_held_once(tmp_path: Path) -> None:
+    path = write_gguf(tmp_path / "m.gguf", tiny_model("llama"), all_as(Kind.Q8_0))
+
+    def held() -> set[tuple[int, ...]]:
+        """Shapes of weights outside of panels."""
+        gc.collect()
+        of_blocks = [each for each in gc.get_objects() if type(each) is QuantizedWeight]
+        linears = [each for each in gc.get_objects() if type(each) is torch.nn.Linear]
+        return {(each.outputs, each.inputs) for each in of_blocks} | {
+            tuple(each.weight.shape) for each in linears if each.weight.numel()
+        }
+
+    before = held()
+    runner = load_runner(config(path))
+    assert {rows for rows, _ in held() - before} <= {SIZES["vocab_size"]}  # the embedding
+    runner.close()
+    runner = load_runner(config(path, dequantize=True, dtype="bfloat16"))
+    assert not held() - before
+    runner.close()
 
 
 @NEEDS_VNNI
