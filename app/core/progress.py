@@ -48,9 +48,12 @@ class Silence:
 SILENCE = Silence()
 
 
-def telling(progress: Progress, name: str, items: Iterable[_T], *, unit: str = "") -> Iterator[_T]:
-    """``items``, told as a stage: as many as there are, where that is known."""
-    of = len(items) if isinstance(items, Collection) else None
+def telling(
+    progress: Progress, name: str, items: Iterable[_T], *, of: int | None = None, unit: str = ""
+) -> Iterator[_T]:
+    """``items``, told as a stage: as many as there are, or ``of``."""
+    if of is None and isinstance(items, Collection):
+        of = len(items)
     with progress.stage(name, of, unit=unit) as stage:
         for number, item in enumerate(items, 1):
             yield item
