@@ -1,4 +1,4 @@
-"""The command line: ``leapjson serve``, ``check`` and ``explain``."""
+"""The command line: ``leapjson serve``, ``batch``, ``check`` and ``explain``."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def main(arguments: list[str] | None = None) -> int:
 
     parser = build_parser()
     options = parser.parse_args(arguments)
-    if options.command in ("check", "explain"):
-        from app.cli import check, explain
+    if options.command != "serve":
+        from app.cli import batch, check, explain
         from app.cli.specification import reporting_errors
 
-        run = check.run if options.command == "check" else explain.run
-        return reporting_errors(run, options)
+        commands = {"batch": batch.run, "check": check.run, "explain": explain.run}
+        return reporting_errors(commands[options.command], options)
     if options.help_markdown:
         print(settings_page())
         return 0
@@ -48,8 +48,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def build_parser() -> argparse.ArgumentParser:
     """Every setting is a flag of ``serve``; a flag goes before its environment variable."""
-    from app.cli.options import add_check, add_explain
-    from app.server.settings import Settings
+    from app.cli.options import add_batch, add_check, add_explain
 
     parser = argparse.ArgumentParser(
         prog="leapjson",
@@ -60,22 +59,42 @@ def build_parser() -> argparse.ArgumentParser:
     serve = commands.add_parser(
         "serve", help="serve a model over HTTP", argument_default=argparse.SUPPRESS
     )
+    _add_settings(serve)
+    serve.add_argument(
+        "--help-markdown", action="store_true", default=False, help="print docs/settings.md"
+    )
+    _add_settings(add_batch(commands), without=_OF_SERVERS)
+    add_check(commands)
+    add_explain(commands)
+    return parser
+
+
+_OF_SERVERS = frozenset(
+    [
+        *("host", "port", "page", "cors_origins", "api_keys", "api_keys_file", "priority_keys"),
+        *("share_between_keys", "metrics_public", "drain_seconds", "tenant_share", "max_queue"),
+        *("preload", "log_format", "log_content", "kept_responses_bytes"),
+        "kept_responses_seconds",
+    ]
+)
+"""Settings that mean nothing where no client asks."""
+
+
+def _add_settings(parser: argparse.ArgumentParser, without: frozenset[str] = frozenset()) -> None:
+    from app.server.settings import Settings
+
     for name, field in Settings.model_fields.items():
+        if name in without:
+            continue
         flag = "--" + name.replace("_", "-")
         meaning = " ".join((field.description or "").split())
         text = f"{meaning} (LEAPJSON_{name.upper()}; default: {field.default})"
         text = text.replace("%", "%%")
         if field.annotation is bool:
-            serve.add_argument(flag, action=argparse.BooleanOptionalAction, help=text)
+            parser.add_argument(flag, action=argparse.BooleanOptionalAction, help=text)
         else:
             action = "append" if field.annotation == tuple[str, ...] else "store"
-            serve.add_argument(flag, action=action, metavar="VALUE", help=text)
-    serve.add_argument(
-        "--help-markdown", action="store_true", default=False, help="print docs/settings.md"
-    )
-    add_check(commands)
-    add_explain(commands)
-    return parser
+            parser.add_argument(flag, action=action, metavar="VALUE", help=text)
 
 
 def settings_page() -> str:

@@ -65,6 +65,8 @@ SWEEPS = (
     r"terminal/test_(serving|colours)\.py::test_(no_line|a_dumb|a_terminal_shows)",
     r"model/checkpoints/test_progress\.py::test_a_model_of_the_hub",
     r"e2e/test_streams\.py::.*\[leapjson-demo",
+    r"browser/test_reach\.py::test_axe.*\[(wide-dark|narrow-light)",
+    r"browser/test_editor\.py::test_a_schema_of_5000",
 )
 ONE_OF_EACH = (
     r"model/cpu/test_attention\.py::test_(short_and_long|a_token_has_the_same)",

@@ -1,4 +1,5 @@
-"""The options of ``check`` and ``explain``. Imports nothing of them: ``serve`` parses, too."""
+"""The options of ``batch``, ``check`` and ``explain``. Imports nothing of them: ``serve`` parses
+them, too."""
 
 from __future__ import annotations
 
@@ -13,6 +14,51 @@ numbers are those of the server's settings (LEAPJSON_MAX_INTEGER_DIGITS, ..._FRA
 _EXPLAIN = """Show the compressed automaton of a constraint: branch points, the choices there,
 and the leaps, which are the forced bytes after each choice. The insides of strings, numbers and
 rules are one choice each. Exit status: 0, or 2 if the constraint cannot be used."""
+
+
+_BATCH = """Answer every line of a file, each once: lines of OpenAI's batches (JSONL), or with
+--prompt the rows of a table (CSV, TSV, Parquet, JSONL). The engine runs in this process, with the
+options of leapjson serve, or servers answer (--url). What is answered is kept in OUTPUT.journal
+until the end: after a kill the same command goes on where it was. Lines without an answer are in
+OUTPUT.errors.jsonl. Exit status: 0 if every line has a valid answer, 1 if some have
+not, 2 if the run cannot go on, 130 if it was stopped."""
+
+
+def add_batch(commands: Any) -> argparse.ArgumentParser:
+    """The settings of ``serve`` are for the caller to add."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "batch",
+        help="answer every line of a file",
+        description=_BATCH,
+        argument_default=argparse.SUPPRESS,
+    )
+    parser.add_argument("input", metavar="INPUT", help="a file of requests, or a table")
+    parser.add_argument("output", metavar="OUTPUT", help="a .jsonl, .csv or .parquet file")
+    add = parser.add_argument_group("batch").add_argument
+    text: dict[str, Any] = {"default": None, "metavar": "TEXT"}
+    several: dict[str, Any] = {"default": [], "metavar": "TEXT", "action": "append"}
+    flag: dict[str, Any] = {"default": False, "action": "store_true"}
+    add("--prompt", **text, help="asks this about each row of a table; {name} is a column")
+    add("--column", **text, help="the column that {text} stands for")
+    add("--schema", **text, help="file of a JSON Schema that the answers have")
+    add("--id-column", **text, help="column of the ids (default: row-1, row-2)")
+    add("--set", **several, help="field=value of every request: --set max_tokens=200")
+    add("--confidence", **flag, help="ask how sure the model was of each value")
+    add("--ordered", **flag, help="answers in the order of the input, not as they come")
+    add("--url", **several, help="ask this server, not an engine in this process; repeatable")
+    add("--api-key", **text, help="of the servers; better set in LEAPJSON_API_KEY")
+    add("--concurrency", **text, type=_positive, help="most lines under way for each server (64)")
+    add("--retries", default=8, type=int, help="for status 408, 409, 429 and 5xx (default 8)")
+    add("--patience", default=300.0, type=float, help="seconds without any server (default 300)")
+    add("--retry-failed", **flag, help="ask the lines again that failed in an earlier run")
+    add("--overwrite", **flag, help="delete what an earlier run has left, and begin anew")
+    return parser
+
+
+def _positive(text: str) -> int:
+    if (number := int(text)) < 1:
+        raise argparse.ArgumentTypeError("at least 1")
+    return number
 
 
 def add_check(commands: Any) -> None:

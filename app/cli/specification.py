@@ -82,7 +82,7 @@ def reporting_errors(run: Callable[[argparse.Namespace], int], options: argparse
         message = str(error)
         found = {name: getattr(error, name, None) for name in ("code", "keyword", "pointer")}
         details = {name: value for name, value in found.items() if isinstance(value, str)}
-    if options.json:  # for scripts, which read standard output
+    if getattr(options, "json", False):  # for scripts, which read standard output
         print(json.dumps({"error": {"message": message, **details}}))
     else:
         paint = paint_for(sys.stderr)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import IntEnum
 from typing import Literal, Protocol
 
 from app.core.constraint import Constraint, ConstraintState
@@ -11,6 +12,16 @@ from app.core.images import PromptImages
 
 OnBudget = Literal["finish", "truncate"]
 """Near ``max_tokens``: finish the answer within it (law 2), or cut it as OpenAI does."""
+
+
+class ServiceTier(IntEnum):
+    """Classes of requests: a higher one is scheduled before a lower one and preempted after it."""
+
+    BATCH = 0
+    """Lines of a batch. They and flex pause while a higher class has a prompt to compute."""
+    FLEX = 1
+    DEFAULT = 2
+    PRIORITY = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +139,8 @@ class GenerationOptions:
     """What the client expects the answer to be, to draft it from; b"": nothing was said."""
     timeout: float | None = None
     """Seconds until the last token; None: as long as the server lets any request take."""
+    tier: ServiceTier = ServiceTier.DEFAULT
+    """What the client asks for; see ``EngineRequest.tier``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +167,8 @@ class EngineRequest:
     """None: nothing is done about them, even where the constraint asks for it."""
     tenant: str = ""
     """Tenants take turns; what they have been served is counted apart."""
+    tier: ServiceTier = ServiceTier.DEFAULT
+    """What the server grants: tenants take turns within a class."""
     adapter: int = 0
     """Slot of the adapter to run with; 0: the base model. One of it has a scope of its own."""
     scope: str = ""

@@ -209,6 +209,10 @@ class Batch:
     """Full blocks that were looked up there."""
     prefix_hits: int = 0
     preemptions: int = 0
+    displaced: int | None = None
+    """The highest class of those preempted to let others run."""
+    pauses: bool = False
+    """Whether lower classes have no part in it, as higher ones have prompts to compute."""
     laps: Laps = field(default_factory=Laps)
 
     def stats(self, tally: Tally, running: int, waiting: int) -> StepStats:

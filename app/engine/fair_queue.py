@@ -1,9 +1,11 @@
-"""Whose turn it is: a line for each tenant, and the next turn for who has been served least.
+"""Whose turn it is: the highest class first, and in a class a line for each tenant.
 
-What a tenant has been served is counted in tokens while anybody waits, and its next one is taken
-when nobody who waits has been served less (Sheng et al. 2024, "Fairness in Serving Large Language
-Models", arXiv 2401.00588, section 3: virtual token counters). A tenant that comes back does not
-get back what it did not ask for: it is lifted to the least that those who wait have been served.
+What a tenant has been served is counted in tokens while anybody of its class waits, and its next
+one is taken when nobody who waits has been served less (Sheng et al. 2024, "Fairness in Serving
+Large Language Models", arXiv 2401.00588, section 3: virtual token counters). A tenant that comes
+back does not get back what it did not ask for: it is lifted to the least that those who wait have
+been served. A class that has waited while ``MOST_BEFORE`` of higher classes had their turn has the
+next one, so none starves.
 """
 
 from __future__ import annotations
@@ -16,7 +18,10 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 MOST_IDLE = 1024
-"""Tenants of which nothing waits and that are remembered all the same."""
+"""Tenants of a class of which nothing waits and that are remembered all the same."""
+
+MOST_BEFORE = 32
+"""Turns of higher classes that a waiting class lets pass."""
 
 
 @dataclass(slots=True)
@@ -31,68 +36,113 @@ class _Line(Generic[T]):
     """In order of arrival."""
 
 
-class FairQueue(Generic[T]):
-    """A queue that is first come, first served within a tenant and fair between tenants.
+@dataclass(slots=True)
+class _Class(Generic[T]):
+    """What waits of one class."""
 
-    What was taken and comes back (``put_back``) goes before everything else. What is set aside
-    (``set_aside``) keeps its place and lets the others pass. All decisions follow from the calls
-    alone. Memory: what waits, and up to ``MOST_IDLE`` tenants beside.
+    back: deque[T] = field(default_factory=deque)
+    """What was taken and came back."""
+    lines: dict[str, _Line[T]] = field(default_factory=dict)
+    """Those in which something waits."""
+    idle: dict[str, _Line[T]] = field(default_factory=dict)
+    passed: int = 0
+    """Turns of higher classes since this one waits and had none."""
+
+    @property
+    def waits(self) -> bool:
+        return bool(self.back or self.lines)
+
+    @property
+    def least(self) -> int:
+        """What was served to the one who has been served least, of those who wait."""
+        return min((line.served for line in self.lines.values()), default=0)
+
+    def forget_idle(self) -> None:
+        """Keep the half that has been served most, where there are too many.
+
+        Who is forgotten starts with the least that those who wait have been served, which for most
+        of these is what they would start with anyway.
+        """
+        if len(self.idle) > MOST_IDLE:
+            most = sorted(self.idle, key=lambda tenant: self.idle[tenant].served)
+            for tenant in most[: len(most) // 2]:
+                del self.idle[tenant]
+
+
+class FairQueue(Generic[T]):
+    """A queue by class, first come, first served within a tenant and fair between tenants.
+
+    What was taken and comes back (``put_back``) goes before everything else of its class. What is
+    set aside (``set_aside``) keeps its place and lets the others pass. All decisions follow from
+    the calls alone. Memory: what waits, and up to ``MOST_IDLE`` tenants of each class beside.
     """
 
-    def __init__(self, tenant_of: Callable[[T], str]) -> None:
+    def __init__(
+        self, tenant_of: Callable[[T], str], class_of: Callable[[T], int] = lambda item: 0
+    ) -> None:
+        """``class_of``: higher ones go first. It does not change while an item is in the queue."""
         self._tenant_of = tenant_of
+        self._class_of = class_of
         self._serials: dict[T, int] = {}
         """What waits in a line, in order of arrival."""
-        self._back: deque[T] = deque()
+        self._classes: dict[int, _Class[T]] = {}
+        self._num_back = 0
+        """Of all classes, those set aside included: any thread may ask for the length."""
         self._aside: dict[T, bool] = {}
         """What is set aside, and whether it had come back."""
-        self._returned_aside = 0
-        """Those that had: any thread may ask for the length."""
-        self._lines: dict[str, _Line[T]] = {}
-        """Those in which something waits."""
-        self._idle: dict[str, _Line[T]] = {}
         self._arrivals = 0
         self._turns = 0
 
     def __len__(self) -> int:
-        return len(self._serials) + len(self._back) + self._returned_aside
+        return len(self._serials) + self._num_back
 
     def __iter__(self) -> Iterator[T]:
         """What came back, then what waits in order of arrival; what is set aside among them."""
-        yield from self._back
+        for level in sorted(self._classes, reverse=True):
+            yield from self._classes[level].back
         yield from [item for item, returned in self._aside.items() if returned]
         yield from self._serials
 
     def __contains__(self, item: T) -> bool:
-        return item in self._serials or item in self._aside or item in self._back
+        return item in self._serials or item in self._aside or self.has_returned(item)
 
-    @property
-    def has_returned(self) -> bool:
-        """Whether ``next`` is something that came back."""
-        return bool(self._back)
+    def has_returned(self, item: T) -> bool:
+        """Whether ``item`` came back, and waits in front of its class."""
+        return item in self._of(item).back
 
     def push(self, item: T) -> None:
         """Join the line of its tenant. Costs O(tenants) where that was empty."""
-        if not self._lines:
-            self._idle.clear()  # nobody waits for anybody: all start anew
+        if not self._of(item).lines:
+            self._of(item).idle.clear()  # nobody waits for anybody: all start anew
         self._serials[item] = self._arrivals
         self._line_of(item).waiting[item] = None
         self._arrivals += 1
 
     def put_back(self, item: T) -> None:
-        """Wait in front of everything: ``item`` was taken, and has to be taken again."""
-        self._back.appendleft(item)
+        """Wait in front of its class: ``item`` was taken, and has to be taken again."""
+        self._of(item).back.appendleft(item)
+        self._num_back += 1
 
     def next(self, passed: Collection[T] = ()) -> T | None:
         """Whose turn it is; None if nothing is left. Changes nothing. Costs O(tenants).
 
         ``passed`` are items in their lines that are passed over for now. Before two of one tenant
-        are, every other tenant has had its turn.
+        are, every other tenant of the class has had its turn.
         """
-        if self._back:
-            return self._back[0]
+        classes = self._classes
+        order = sorted(
+            classes, key=lambda level: (classes[level].passed >= MOST_BEFORE, level), reverse=True
+        )
+        for level in order:
+            if (item := self._next_of(classes[level], passed)) is not None:
+                return item
+        return None
+
+    def _next_of(self, found: _Class[T], passed: Collection[T]) -> T | None:
+        if found.back:
+            return found.back[0]
         best: tuple[tuple[int, int, int, int], T] | None = None
-        for line in self._lines.values():
+        for line in found.lines.values():
             over = sum([item in line.waiting for item in passed])
             if over == len(line.waiting):
                 continue
@@ -102,106 +152,114 @@ class FairQueue(Generic[T]):
                 best = rank, first
         return None if best is None else best[1]
 
-    def take(self, item: T) -> None:
-        """``item`` has its turn: it leaves the queue."""
-        if self._back and self._back[0] is item:
-            self._back.popleft()
-            return
-        line = self._lines[self._tenant_of(item)]
-        line.turn = self._turns
-        self._turns += 1
-        self._leave(item)
+    def take(self, item: T) -> bool:
+        """``item`` has its turn: it leaves the queue.
+
+        Returns whether it came before higher classes, as its own had let enough of them pass.
+        """
+        level, found = self._class_of(item), self._of(item)
+        if found.back and found.back[0] is item:
+            found.back.popleft()
+            self._num_back -= 1
+        else:
+            line = found.lines[self._tenant_of(item)]
+            line.turn = self._turns
+            self._turns += 1
+            self._leave(item)
+        overdue, found.passed = found.passed >= MOST_BEFORE, 0
+        for each in self._classes:
+            below = self._classes[each]
+            if each < level:
+                below.passed = below.passed + 1 if below.waits else 0
+        return overdue
 
     def remove(self, item: T) -> None:
         """``item`` gives up. It has to be in the queue."""
         if item in self._aside:
             if self._aside.pop(item):
-                self._returned_aside -= 1
+                self._num_back -= 1
             else:
                 del self._serials[item]
         elif item in self._serials:
             self._leave(item)
         else:
-            self._back.remove(item)
+            self._of(item).back.remove(item)
+            self._num_back -= 1
 
     def set_aside(self, item: T) -> None:
         """Pass ``item``, which waits, over until it is called back."""
-        returned = item in self._back
+        returned = self.has_returned(item)
         if returned:
-            self._back.remove(item)
+            self._of(item).back.remove(item)
         else:
             self._leave_line(item)
         self._aside[item] = returned
-        self._returned_aside += returned
 
     def call_back(self, item: T) -> None:
         """``item``, which is set aside, waits in its place again. Costs O(its tenant's items)."""
         if self._aside.pop(item):
-            self._returned_aside -= 1
-            self._back.append(item)
+            self._of(item).back.append(item)
             return
         line = self._line_of(item)
         line.waiting[item] = None
         line.waiting = dict.fromkeys(sorted(line.waiting, key=self._serials.__getitem__))
 
-    def charge(self, tenant: str, tokens: int) -> None:
-        """Count ``tokens`` as served to ``tenant``. Of no effect while no line has anything."""
-        if not self._lines:
+    def charge(self, tenant: str, tokens: int, level: int = 0) -> None:
+        """Count ``tokens`` as served to ``tenant``. Of no effect while nothing of the class waits
+        in a line."""
+        found = self._classes.get(level)
+        if found is None or not found.lines:
             return
-        line = self._lines.get(tenant) or self._idle.get(tenant)
+        line = found.lines.get(tenant) or found.idle.get(tenant)
         if line is None:
-            line = self._idle[tenant] = _Line(self._least())
-            self._forget_idle()
+            line = found.idle[tenant] = _Line(found.least)
+            found.forget_idle()
         line.served += tokens
+
+    def _of(self, item: T) -> _Class[T]:
+        level = self._class_of(item)
+        if level not in self._classes:
+            self._classes[level] = _Class()
+        return self._classes[level]
 
     def _line_of(self, item: T) -> _Line[T]:
         """The line of its tenant, which may have been empty."""
-        tenant = self._tenant_of(item)
-        if tenant not in self._lines:
-            line = self._idle.pop(tenant, None) or _Line[T](0)
-            line.served = max(line.served, self._least())
-            self._lines[tenant] = line
-        return self._lines[tenant]
+        tenant, found = self._tenant_of(item), self._of(item)
+        if tenant not in found.lines:
+            line = found.idle.pop(tenant, None) or _Line[T](0)
+            line.served = max(line.served, found.least)
+            found.lines[tenant] = line
+        return found.lines[tenant]
 
     def _leave(self, item: T) -> None:
         del self._serials[item]
         self._leave_line(item)
 
     def _leave_line(self, item: T) -> None:
-        tenant = self._tenant_of(item)
-        line = self._lines[tenant]
+        tenant, found = self._tenant_of(item), self._of(item)
+        line = found.lines[tenant]
         del line.waiting[item]
         if not line.waiting:
-            del self._lines[tenant]
-            self._idle[tenant] = line
-            self._forget_idle()
-
-    def _least(self) -> int:
-        """What was served to the one who has been served least, of those who wait."""
-        return min((line.served for line in self._lines.values()), default=0)
-
-    def _forget_idle(self) -> None:
-        """Keep the half that has been served most, where there are too many.
-
-        Who is forgotten starts with the least that those who wait have been served, which for most
-        of these is what they would start with anyway.
-        """
-        if len(self._idle) <= MOST_IDLE:
-            return
-        most = sorted(self._idle, key=lambda tenant: self._idle[tenant].served)
-        for tenant in most[: len(most) // 2]:
-            del self._idle[tenant]
+            del found.lines[tenant]
+            found.idle[tenant] = line
+            found.forget_idle()
 
     def check_integrity(self) -> None:
         """Assert every invariant. Costs O(queue); for tests."""
-        assert not self._lines.keys() & self._idle.keys()
-        assert len(self._idle) <= MOST_IDLE
-        assert self._returned_aside == sum(self._aside.values())
-        aside = len(self._aside) - self._returned_aside
-        assert sum(len(line.waiting) for line in self._lines.values()) + aside == len(self._serials)
-        assert not any(item in self._back for item in self._aside)
-        for tenant, line in self._lines.items():
-            assert line.waiting, "an empty line is kept"
-            serials = [self._serials[item] for item in line.waiting]
-            assert serials == sorted(serials), "not first come, first served"
-            assert all(self._tenant_of(item) == tenant for item in line.waiting)
+        returned_aside = sum(self._aside.values())
+        back = [item for found in self._classes.values() for item in found.back]
+        assert self._num_back == len(back) + returned_aside
+        assert not any(item in back for item in self._aside)
+        aside, in_lines = len(self._aside) - returned_aside, 0
+        for level, found in self._classes.items():
+            assert not found.lines.keys() & found.idle.keys()
+            assert len(found.idle) <= MOST_IDLE
+            assert all(self._class_of(item) == level for item in found.back)
+            for tenant, line in found.lines.items():
+                assert line.waiting, "an empty line is kept"
+                in_lines += len(line.waiting)
+                serials = [self._serials[item] for item in line.waiting]
+                assert serials == sorted(serials), "not first come, first served"
+                assert all(self._tenant_of(item) == tenant for item in line.waiting)
+                assert all(self._class_of(item) == level for item in line.waiting)
+        assert in_lines + aside == len(self._serials)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Sequence as Seq
 
 from app.core.images import VisionEncoder
+from app.core.request import ServiceTier
 from app.core.step import LogitsRow, StepPlan
 from app.engine.batch import Batch, Portion
 from app.engine.config import EngineConfig
@@ -18,13 +20,24 @@ from app.kv.prefix import Prefix
 _MOST_PASSED = 8
 """Sequences that wait for a prefix and are passed over in one step: each costs a look at it."""
 
+_SHORT = 4
+"""A step without higher classes computes this many times fewer prompt tokens than one beside
+answers: still twice what takes as long as reading the weights."""
+
+_MOST_PAUSED = 16
+"""Steps in a row in which flex and batch answers pause for the prompts of higher classes."""
+
 
 class Scheduler:
     """Owns the waiting queue, the running sequences, their cache blocks and recurrent states.
 
-    ``running`` is in the order in which they were scheduled. Under pressure the last one gives its
-    blocks and states back and is the first to be scheduled again; else tenants take turns, and each
-    tenant's own come in order of arrival.
+    ``running`` is ordered by class, the highest first, and in a class as they were scheduled. Under
+    pressure, and where one of a higher class waits, the last one gives its blocks and states back
+    and is the first of its class to be scheduled again; else tenants take turns, and each tenant's
+    own come in order of arrival.
+
+    Flex and batch answers have no part in steps that compute prompts of higher classes, so that
+    these wait for the step in flight at most; see decision 74.
     """
 
     def __init__(
@@ -34,13 +47,17 @@ class Scheduler:
         vision_encoder: VisionEncoder | None = None,
     ) -> None:
         self.running: list[Sequence] = []
-        self.waiting: FairQueue[Sequence] = FairQueue(lambda sequence: sequence.request.tenant)
+        self.waiting: FairQueue[Sequence] = FairQueue(
+            lambda sequence: sequence.request.tenant, lambda sequence: sequence.tier
+        )
         self.blocks = blocks
         self._states = None if blocks.states is None else StateKeeper(blocks, blocks.states)
         self.vision_queue = (
             None if vision_encoder is None else VisionQueue(vision_encoder, self.waiting, blocks)
         )
         self._config = config
+        self._paused = 0
+        """Steps in a row in which lower classes paused."""
         self._needed: dict[Sequence, Seq[int]] = {}
         """Free blocks, by group, that waiting sequences asked for in vain, since one was last
         scheduled. Until so many are free their prefixes are not matched again: they would need
@@ -74,12 +91,16 @@ class Scheduler:
         turns, where that leaves enough for either step. See decision 23.
         """
         batch, config = Batch(), self._config
+        taking_part = self.running
+        if self._paused < _MOST_PAUSED and self._has_urgent_prompts():
+            taking_part = [each for each in self.running if each.tier >= ServiceTier.DEFAULT]
+            batch.pauses = len(taking_part) < len(self.running)
         if not config.overlap:
-            batch.gaps = {sequence: sequence.gap for sequence in self.running}
+            batch.gaps = {sequence: sequence.gap for sequence in taking_part}
             return batch
         gaps, eventful = batch.gaps, list[Sequence]()
         flying = {} if flight is None else flight.portions
-        for sequence in self.running:
+        for sequence in taking_part:
             portion = flying.get(sequence)
             if portion is not None and portion.scoring is not None and not portion.void:
                 batch.busy += 1
@@ -100,12 +121,29 @@ class Scheduler:
                 del gaps[sequence]
         return batch
 
+    def _has_urgent_prompts(self) -> bool:
+        """Whether one of the default class or a higher one waits, or has a prompt to compute."""
+        first = self.waiting.next()
+        return (first is not None and first.tier >= ServiceTier.DEFAULT) or any(
+            each.launched < each.answer_start
+            for each in self.running
+            if each.tier >= ServiceTier.DEFAULT
+        )
+
+    def _short_steps(self) -> bool:
+        """Whether all there is to do is of lower classes: a prompt that comes now shall not wait
+        for a long step."""
+        first = self.waiting.next()
+        top = [*self.running[:1], *([] if first is None else [first])]
+        return bool(top) and max(each.tier for each in top) < ServiceTier.DEFAULT
+
     def schedule(self, batch: Batch) -> None:
         """Grant tokens and blocks to those surveyed; with what is left, run those that wait.
 
         One whose images have to be looked at first is passed over.
         """
-        prefill = _grant(batch, self._config)
+        self._paused = self._paused + 1 if batch.pauses else 0
+        prefill = _grant(batch, self._config, self._short_steps())
         for each in [one for one in batch.grants if one.scoring is not None]:
             if not each.fits(batch.grants[each]):
                 del batch.grants[each]
@@ -115,11 +153,15 @@ class Scheduler:
         room = self._config.max_batch_tokens - sum(batch.grants.values())
         left = min(room, prefill)
         passed: list[Sequence] = []
-        while left > 0 and not batch.preemptions and len(self.running) < self._config.max_running:
+        if batch.preemptions:
+            return
+        while left > 0:
             sequence = self.waiting.next(passed)
-            if sequence is None:
+            if sequence is None or not self._may_have_slot(sequence, batch):
                 return
-            if sequence in self._needed and self._needs_more(self._needed[sequence]):
+            if sequence in self._needed and not self._make_room(
+                sequence, self._needed[sequence], batch
+            ):
                 return
             prefix: Seq[Prefix] = ()
             if not sequence.recomputes:
@@ -129,17 +171,18 @@ class Scheduler:
             ):
                 continue
             if self._prefix_is_coming(sequence, len(prefix)):
-                if self.waiting.has_returned or len(passed) == _MOST_PASSED:
+                if self.waiting.has_returned(sequence) or len(passed) == _MOST_PASSED:
                     return
                 passed.append(sequence)
                 continue
             # Whoever waits for blocks is not passed over, or it would wait for ever.
             needed = self.blocks.needed(sequence.num_known, prefix)
-            if self._needs_more(needed):
+            if not self._make_room(sequence, needed, batch):
                 self._needed[sequence] = needed
                 return
-            if self._states is not None and not self._states.has_room(sequence, self.running):
-                return
+            while self._states is not None and not self._states.has_room(sequence, self.running):
+                if not self._displace(sequence, batch):
+                    return
             self._run(sequence, prefix, batch)
             granted = _prompt_tokens(sequence, sequence.gap, left, room)
             covered = sequence.blocks.covered * self.blocks.block_size
@@ -225,6 +268,35 @@ class Scheduler:
         self._put_back(sequence)
         return sequence
 
+    def _may_have_slot(self, sequence: Sequence, batch: Batch) -> bool:
+        """Whether fewer run than may, or one of a lower class that can give way to ``sequence``.
+
+        Who gave way in this step is not scheduled again in it: the step in flight may compute for
+        it.
+        """
+        if batch.displaced is not None and sequence.tier <= batch.displaced:
+            return False
+        free = len(self.running) < self._config.max_running
+        return free or self.running[-1].tier < sequence.tier
+
+    def _make_room(self, sequence: Sequence, needed: Seq[int], batch: Batch) -> bool:
+        """Whether ``sequence`` finds a slot and its blocks, which lower classes give way for."""
+        while len(self.running) >= self._config.max_running or self._needs_more(needed):
+            if not self._displace(sequence, batch):
+                return False
+        return True
+
+    def _displace(self, sequence: Sequence, batch: Batch) -> bool:
+        """Preempt the last one of a lower class than ``sequence``'s; False: there is none."""
+        if not self.running or self.running[-1].tier >= sequence.tier:
+            return False
+        last = self._preempt()
+        batch.grants.pop(last, None)
+        batch.preemptions += 1
+        if batch.displaced is None or batch.displaced < last.tier:
+            batch.displaced = last.tier
+        return True
+
     def _put_back(self, sequence: Sequence) -> None:
         """Have a running sequence wait again, for its turn to come first."""
         self._stop(sequence)
@@ -248,8 +320,10 @@ class Scheduler:
         they are computed.
         """
         self._needed.clear()
-        self.waiting.take(sequence)
-        self.running.append(sequence)
+        if self.waiting.take(sequence):  # its turn may not be taken from it again
+            higher = min(sequence.tier + 1, ServiceTier.PRIORITY)
+            sequence.tier = ServiceTier(max(higher, ServiceTier.DEFAULT))
+        insort(self.running, sequence, key=lambda each: -each.tier)
         known, blocks = sequence.num_known, self.blocks
         sequence.blocks = blocks.allocate(known, prefix, sequence.request.scope)
         sequence.computed = sequence.launched = len(prefix) * blocks.block_size
@@ -265,14 +339,18 @@ class Scheduler:
         sequence.cached_tokens = min(sequence.computed, sequence.answer_start)
         batch.cached_tokens += sequence.cached_tokens
         own = sequence.answer_start - sequence.cached_tokens
-        self.waiting.charge(sequence.request.tenant, own)
+        self.waiting.charge(sequence.request.tenant, own, sequence.tier)
 
     def _prefix_is_coming(self, sequence: Sequence, blocks: int) -> bool:
-        """Whether a running sequence is about to compute the next full block of this prefix."""
+        """Whether a running sequence is about to compute the next full block of this prefix.
+
+        One of a lower class is not waited for, which may pause.
+        """
         if sequence.recomputes:
             return False
+        running = [each for each in self.running if each.tier >= sequence.tier]
         if self._states is not None:
-            return self._states.is_coming(sequence, blocks * self.blocks.block_size, self.running)
+            return self._states.is_coming(sequence, blocks * self.blocks.block_size, running)
         end = (blocks + 1) * self.blocks.block_size
         if not self.blocks.share_prefixes or end >= len(sequence.tokens):
             return False
@@ -280,7 +358,7 @@ class Scheduler:
             other.computed < end <= other.answer_start
             and other.request.scope == sequence.request.scope
             and other.identities[:end] == sequence.identities[:end]
-            for other in self.running
+            for other in running
         )
 
     def commit(self, portion: Portion, valid: int) -> None:
@@ -291,7 +369,8 @@ class Scheduler:
         the sequence waits again and starts from the prefix cache.
         """
         sequence = portion.sequence
-        self.waiting.charge(sequence.request.tenant, len(portion.tokens) - portion.num_prompt)
+        own = len(portion.tokens) - portion.num_prompt
+        self.waiting.charge(sequence.request.tenant, own, sequence.tier)
         if not sequence.blocks.in_use:
             return  # it was preempted meanwhile
         states, computed = self._states, min(valid, len(sequence.tokens) - 1)
@@ -343,6 +422,8 @@ class Scheduler:
             assert not sequence.states.states, "a waiting sequence holds states"
             assert sequence.launched == 0
         assert len(self.running) <= self._config.max_running
+        tiers = [sequence.tier for sequence in self.running]
+        assert tiers == sorted(tiers, reverse=True), "a lower class runs before a higher one"
         for sequence in self.running:
             sequence.check_integrity()
             table = sequence.blocks
@@ -353,22 +434,24 @@ class Scheduler:
         assert self._needed.keys() <= set(self.waiting), "what does not wait needs blocks"
 
 
-def _grant(batch: Batch, config: EngineConfig) -> int:
+def _grant(batch: Batch, config: EngineConfig, short: bool) -> int:
     """Tokens for each running sequence: small gaps first, the rest to long prompts.
 
     Every small gap gets one token at least, so that a step full of leaps delays nobody. Prompts
-    may take all of it where no answer waits for the step. An image that has to be computed in one
+    may take all of it where no answer waits for the step, and a quarter as much as beside answers
+    where it is to be ``short``. An image that has to be computed in one
     step has its room before all others, and may be more than prompts have otherwise. Returns how
     many tokens of prompts the step may compute beside these.
     """
     gaps = batch.gaps
+    beside = max(1, config.max_prefill_tokens // _SHORT) if short else config.max_prefill_tokens
     if not gaps or (
         max(gaps.values()) <= config.small_gap_tokens
         and sum(gaps.values()) <= config.max_batch_tokens
     ):
         batch.grants = gaps
-        waited = gaps or batch.busy
-        return config.max_prefill_tokens if waited else config.max_batch_tokens
+        waited = short or gaps or batch.busy
+        return beside if waited else config.max_batch_tokens
     most = config.small_gap_tokens
     batch.grants = grants = dict.fromkeys(gaps, 0)
     small = [sequence for sequence, gap in gaps.items() if gap <= most and not sequence.whole]
@@ -378,8 +461,8 @@ def _grant(batch: Batch, config: EngineConfig) -> int:
     for behind, sequence in zip(reversed(range(len(small))), small, strict=True):
         grants[sequence] = sequence.uncut(min(gaps[sequence], left - behind))
         left -= grants[sequence]
-    waited = bool(small or batch.busy)
-    prefill = config.max_prefill_tokens if waited else config.max_batch_tokens
+    waited = bool(short or small or batch.busy)
+    prefill = beside if waited else config.max_batch_tokens
     left += kept
     for sequence in long:
         granted = _prompt_tokens(sequence, gaps[sequence], prefill, left)

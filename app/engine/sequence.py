@@ -12,7 +12,7 @@ from app.core.choices import ScoredChoice
 from app.core.constraint import ConstraintState
 from app.core.errors import LeapjsonError
 from app.core.events import AnswerToken, AnswerUsage, FinishReason, TokenChunk
-from app.core.request import EngineRequest
+from app.core.request import EngineRequest, ServiceTier
 from app.core.step import SampledToken
 from app.engine.budget import Budget, Thinking
 from app.engine.choices.cursor import Cursor
@@ -52,6 +52,8 @@ class Sequence:
     """None where only the vocabulary's ends of sequence and stop strings end it."""
     thinking: InitVar[Thinking | None] = None
     budget: Budget = field(init=False)
+    tier: ServiceTier = field(init=False)
+    """Its request's, or a higher one once its class has waited long."""
     tokens: list[int] = field(init=False)
     answer_start: int = field(init=False)
     vision_input: PromptImageMap | None = field(init=False)
@@ -99,6 +101,7 @@ class Sequence:
 
     def __post_init__(self, thinking: Thinking | None) -> None:
         request = self.request
+        self.tier = request.tier
         self.tokens = list(request.prompt)
         self.answer_start = len(self.tokens)
         images = request.images

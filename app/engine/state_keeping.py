@@ -27,14 +27,14 @@ class StateKeeper:
     def __init__(self, blocks: BlockManager, pool: StatePool) -> None:
         self._blocks = blocks
         self._pool = pool
-        self._promised = 0
-        """Free slots that spans of the step in the making will take."""
+        self._promised: set[Sequence] = set()
+        """Those whose spans in the step in the making will take a free slot each."""
         self._all_given_up = False
         """Whether the running sequences gave up what they can in this step."""
 
     def begin_step(self) -> None:
         """Nothing is promised to anybody."""
-        self._promised = 0
+        self._promised.clear()
         self._all_given_up = False
 
     def start(self, sequence: Sequence, prefix: Seq[Prefix]) -> None:
@@ -42,7 +42,7 @@ class StateKeeper:
         size, blocks, kept = self._blocks.block_size, self._blocks, sequence.states
         start = len(prefix) * size
         kept.start(self._pool, prefix[-1] if prefix else None, start)
-        self._promised += 1
+        self._promised.add(sequence)
         if blocks.share_prefixes:
             found = blocks.cached(sequence.identities, sequence.request.scope)
             for border in (found, (sequence.answer_start - 1) // size * size):
@@ -60,7 +60,7 @@ class StateKeeper:
             return True
         if not self._has_free(1, running):
             return False
-        self._promised += 1
+        self._promised.add(sequence)
         return True
 
     def read(self, portion: Portion) -> None:
@@ -85,7 +85,7 @@ class StateKeeper:
             last = kept.states.pop()
             last.position, last.planned = end, False
         else:
-            self._promised -= 1
+            self._promised.discard(sequence)
             last = KeptState(end, pool.take())
         saved = [last]
         if portion.draft.tokens:
@@ -106,7 +106,7 @@ class StateKeeper:
             if state.position == position:
                 state.planned = state.planned or planned
                 return
-        if self._pool.num_free > self._promised:
+        if self._pool.num_free > len(self._promised):
             saved.append(KeptState(position, self._pool.take(), planned))
 
     def go_back(self, sequence: Sequence, valid: int) -> int:
@@ -151,6 +151,7 @@ class StateKeeper:
 
     def free(self, sequence: Sequence) -> None:
         """It runs no more."""
+        self._promised.discard(sequence)
         sequence.states.free(self._pool)
 
     def is_coming(self, sequence: Sequence, found: int, running: Seq[Sequence]) -> bool:
@@ -192,14 +193,14 @@ class StateKeeper:
     def _has_free(self, count: int, running: Seq[Sequence]) -> bool:
         """Whether so many are free and not promised; sequences give up what they can for it."""
         pool = self._pool
-        if pool.num_free - self._promised >= count:
+        if pool.num_free - len(self._promised) >= count:
             return True
         if self._all_given_up:
             return False
         for sequence in reversed(running):
             kept = sequence.states
             kept.keep_least(pool, kept.end if sequence.state is None else sequence.computed)
-            if pool.num_free - self._promised >= count:
+            if pool.num_free - len(self._promised) >= count:
                 return True
         self._all_given_up = True
         return False

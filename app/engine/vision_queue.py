@@ -41,7 +41,9 @@ class VisionQueue:
         self._encoder = vision_encoder
         self._waiting = waiting
         self._blocks = blocks
-        self._queue: FairQueue[Sequence] = FairQueue(lambda sequence: sequence.request.tenant)
+        self._queue: FairQueue[Sequence] = FairQueue(
+            lambda sequence: sequence.request.tenant, lambda sequence: sequence.tier
+        )
         """Set aside, and nothing is asked for them yet."""
         self._asked: dict[Sequence, _Asked] = {}
         self._undone: list[Sequence] = []
@@ -130,7 +132,7 @@ class VisionQueue:
                 self._waiting.call_back(sequence)
                 continue
             tokens = sum([image.num_tokens for image in images])
-            self._queue.charge(sequence.request.tenant, tokens)
+            self._queue.charge(sequence.request.tenant, tokens, sequence.tier)
             look = self._encoder.look(images)
             self._asked[sequence] = _Asked(look, len(images))
             if look.is_done and look.error is None:

@@ -54,6 +54,8 @@ class ApiConfig:
     """Whether prompts tell the schema of an answer whose request does not say."""
     api_keys: ApiKeys = field(default_factory=ApiKeys)
     """Those that requests need one of; none: requests need no key."""
+    priority_keys: frozenset[str] = frozenset()
+    """Tenants ("key 1") that may ask for the class priority."""
     metrics_public: bool = False
     """Whether ``/metrics`` needs no key."""
     head_seconds: float = 1.0

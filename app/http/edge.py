@@ -20,9 +20,11 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.core.errors import InvalidRequest, LeapjsonError
+from app.core.request import ServiceTier
 from app.http.config import ApiConfig
 from app.http.endpoint import CLIPPED, SCHEMA_IN_PROMPT
 from app.http.errors import error_response
+from app.http.inside import BATCH, TENANT
 from app.http.keys import METRICS_PATH, OPEN_PATHS, authenticate, tenant_of
 from app.http.page import page_files
 from app.http.reports import HEADER as RELAXED
@@ -150,13 +152,22 @@ class Edge:
             await send(message)
 
         try:
+            inside, tiers = scope.get(TENANT), self._config.priority_keys
             if not self._config.api_keys:
                 self._check_page(scope)
+            elif inside is not None:
+                scope["state"]["tenant"] = inside
             elif scope["path"] not in self._open_paths:
                 authenticate(scope, self._config.api_keys)
             if scope["method"] == "POST":
                 queues = scope["path"] in self._queued_paths
-                ticket = self._admission.enter(tenant_of(scope), queues=queues)
+                tenant = tenant_of(scope)
+                ticket = self._admission.enter(
+                    tenant,
+                    queues=queues,
+                    batch=scope.get(BATCH, False),
+                    highest=ServiceTier.PRIORITY if tenant in tiers else ServiceTier.DEFAULT,
+                )
                 scope["state"]["ticket"] = ticket
             await self._app({**scope, "method": "GET"} if is_head else scope, receive, watched)
         except Exception as error:

@@ -15,6 +15,7 @@ from importlib.metadata import version
 from fastapi import FastAPI
 
 from app.core.constraint import Constraint, ConstraintSpec
+from app.core.errors import LeapjsonError
 from app.core.progress import SILENCE, Progress
 from app.core.specs import JsonObject, JsonSchema
 from app.http.application import build_app
@@ -269,6 +270,7 @@ def _api_config(settings: Settings, backend: Backend) -> ApiConfig:
         whitespace=settings.whitespace,
         schema_in_prompt=settings.schema_in_prompt,
         api_keys=api_keys(settings),
+        priority_keys=frozenset(f"key {number}" for number in settings.priority_keys),
         metrics_public=settings.metrics_public,
         cors_origins=settings.cors_origins,
         page=STATIC_PATH if settings.page else None,
@@ -308,4 +310,7 @@ def _vision_intake(settings: Settings, backend: Backend, metrics: Metrics) -> Vi
 def api_keys(settings: Settings) -> ApiKeys:
     """Raises ``LeapjsonError``."""
     given = [key.get_secret_value() for key in settings.api_keys or ()]
-    return read_api_keys(given, settings.api_keys_file)
+    keys = read_api_keys(given, settings.api_keys_file)
+    if (most := max(settings.priority_keys, default=0)) > len(keys):
+        raise LeapjsonError(f"priority_keys names API key {most}, and there are {len(keys)}")
+    return keys

@@ -285,6 +285,9 @@ class Settings(BaseSettings):
     variable: flags are visible in the process list."""
     api_keys_file: str | None = None
     """File of further API keys, one per line; # starts a comment."""
+    priority_keys: Annotated[tuple[Count, ...], NoDecode] = ()
+    """Numbers of the API keys, counted from 1, whose requests may ask for "service_tier":
+    "priority", comma-separated; by default none, and priority is served as default."""
     share_between_keys: bool = False
     """Share prefix cache and draft statistics between API keys; timing can then reveal the requests
     of others."""
@@ -313,7 +316,9 @@ class Settings(BaseSettings):
         return str(MODELS.get(model, model))
 
     @field_validator(
-        "preload", "api_keys", "cors_origins", "adapters", "allowed_image_hosts", mode="before"
+        *("preload", "api_keys", "priority_keys", "cors_origins", "adapters"),
+        "allowed_image_hosts",
+        mode="before",
     )
     @classmethod
     def _split_at_commas(cls, value: str | Iterable[str] | None) -> tuple[str, ...] | None:

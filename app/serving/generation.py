@@ -70,6 +70,8 @@ class Generation:
         """See ``AnswerPlan``."""
         self.max_tokens = max_tokens
         """Tokens that each answer may have, the least of several prompts'."""
+        self.tier = ticket.tier
+        """The class that it is served in."""
         self.n = len(request_ids)
         self._index = {request_id: index for index, request_id in enumerate(request_ids)}
         self._plans = plans

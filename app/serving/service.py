@@ -168,7 +168,7 @@ class GenerationService:
             timeline.adapter = request.adapter.name
         options, tenant = request.options, ticket.tenant
         deadline = ticket.deadline(options.timeout)
-        ticket.take(options.n * len(request.prompts))
+        ticket.take(options.n * len(request.prompts), options.tier)
         async with deadline.holds("the request was not even in the engine's queue"):
             plans = []
             for prompt in request.prompts:
@@ -195,7 +195,7 @@ class GenerationService:
                 texts.append(replace(quotable, listed=options.spans) if asked else None)
                 for _ in range(options.n):
                     index = len(choices)
-                    choices.append(self._choice(index, request, plan, constraint, start, tenant))
+                    choices.append(self._choice(index, request, plan, constraint, start, ticket))
             relaxed = None
             if relaxations:
                 begun = "" if plans[0].begun is None else plans[0].begun.content
@@ -342,7 +342,7 @@ class GenerationService:
         plan: AnswerPlan,
         constraint: Constraint | None,
         start: ConstraintState | None,
-        tenant: str,
+        ticket: Ticket,
     ) -> EngineRequest:
         max_tokens = self._max_tokens(request, plan)
         seed = (
@@ -354,7 +354,8 @@ class GenerationService:
         if plan.begun is None and (plan.has_json or plan.is_text):
             exact = self._draws_exactly(request)
             choices = ChoiceOptions(request.options.confidence, exact, plan.locator, plan.is_text)
-        adapter, scope = request.adapter, "" if self._config.tenants_share else tenant
+        tenant, adapter = ticket.tenant, request.adapter
+        scope = "" if self._config.tenants_share else tenant
         return EngineRequest(
             request_id=f"{request.request_id}-{index}",
             prompt=plan.prompt,
@@ -368,6 +369,7 @@ class GenerationService:
             thinking=plan.thinking_budget(max_tokens),
             choices=choices,
             tenant=tenant,
+            tier=ticket.tier,
             adapter=0 if adapter is None else adapter.slot,
             scope=scope if adapter is None else f"{adapter.scope}\n{scope}",
         )

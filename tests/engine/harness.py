@@ -17,6 +17,7 @@ from app.core.request import (
     GenerationOptions,
     OnBudget,
     SamplingParams,
+    ServiceTier,
     ThinkingBudget,
 )
 from app.engine import Engine, EngineConfig
@@ -263,7 +264,7 @@ def random_request(rng: random.Random, index: int) -> EngineRequest:
         on_budget=rng.choice(["finish", "finish", "truncate"]),
         leap=rng.random() < 0.85,
     )
-    return replace(one, tenant="abc"[index % 3])
+    return replace(one, tenant="abc"[index % 3], tier=ServiceTier(index % 4))
 
 
 def random_ends(rng: random.Random, one: EngineRequest) -> EngineRequest:

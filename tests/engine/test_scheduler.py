@@ -10,9 +10,10 @@ from app.core.cache import StateSlots, window_blocks
 from app.core.constraint import ConstraintState
 from app.core.events import AnswerToken
 from app.core.images import PromptImages
-from app.core.request import EngineRequest
+from app.core.request import EngineRequest, ServiceTier
 from app.core.step import Span
 from app.engine.config import EngineConfig
+from app.engine.fair_queue import MOST_BEFORE
 from app.engine.scheduler import Scheduler
 from app.engine.sequence import Sequence
 from app.kv.manager import BlockManager
@@ -58,9 +59,10 @@ class Bench:
         state: ConstraintState | None = None,
         images: PromptImages | None = None,
         scope: str = "",
+        tier: ServiceTier = ServiceTier.DEFAULT,
     ) -> None:
         request = EngineRequest(
-            name, tuple(tokens), max_tokens, tenant=tenant, images=images, scope=scope
+            name, tuple(tokens), max_tokens, tenant=tenant, images=images, scope=scope, tier=tier
         )
         sequence = Sequence(request, state)
         self.sequences[name] = sequence
@@ -274,3 +276,131 @@ def test_the_oldest_sequence_takes_blocks_of_a_window_from_the_newest() -> None:
         assert bench.sequences["a"].computed == computed + 1
         alone += bench.running == ["a"]
     assert 0 < alone < 300
+
+
+BATCH, FLEX, DEFAULT, PRIORITY = ServiceTier
+
+
+def test_classes_are_scheduled_from_the_highest_to_the_lowest() -> None:
+    bench = Bench(max_running=1)
+    for number, tier in enumerate(ServiceTier):
+        bench.add(tier.name, own(number), tier=tier)
+        bench.add(f"{tier.name} again", own(10 + number), tier=tier)
+    order = []
+    while bench.sequences:
+        order += bench.step()
+        bench.end(order[-1])
+    assert order == [
+        name for tier in reversed(ServiceTier) for name in (tier.name, f"{tier.name} again")
+    ]
+
+
+@pytest.mark.parametrize("tier", [BATCH, FLEX, DEFAULT])
+def test_a_higher_class_takes_the_slot_of_the_last_one_of_a_lower(tier: ServiceTier) -> None:
+    bench = Bench(max_running=3)
+    for number in range(5):
+        bench.add(f"low{number}", own(number), tier=tier)
+    bench.step()
+    bench.add("high", own(100), tier=ServiceTier(tier + 1))
+    assert bench.step() == ["high"]
+    assert bench.running == ["high", "low0", "low1"]
+    bench.end("high")
+    assert bench.step() == ["low2"]  # before those that never ran
+
+
+def test_the_same_class_takes_no_slot() -> None:
+    bench = Bench(max_running=1)
+    bench.add("first", own(0))
+    bench.step()
+    bench.add("second", own(1))
+    assert bench.step() == []
+    assert bench.running == ["first"]
+
+
+def test_lower_classes_give_their_blocks_to_a_higher_one() -> None:
+    bench = Bench(blocks=12, max_running=8)
+    for number in range(3):
+        bench.add(f"low{number}", own(number, 3 * BLOCK), tier=BATCH)
+    bench.step()
+    bench.step()
+    assert len(bench.running) == 3
+    bench.add("high", own(100, 5 * BLOCK))
+    assert bench.step() == ["high"]
+    assert bench.running == ["high", "low0"]
+
+
+def test_lower_classes_pause_while_prompts_of_higher_ones_are_computed() -> None:
+    bench = Bench(prefill_tokens=8, batch_tokens=16)
+    bench.add("low", own(0), tier=BATCH)
+    bench.step(grow=1)
+    bench.add("high", own(1, 40))
+    computed = []
+    while bench.sequences["high"].computed < 39:
+        bench.step(grow=1)
+        computed.append([len(span.tokens) for span in bench.spans])
+    # As on an idle engine: the whole of each step.
+    assert computed == [[16], [16], [8]]
+    bench.step(grow=1)
+    assert len(bench.spans) == 2
+
+
+def test_a_prefix_of_a_lower_class_is_not_waited_for() -> None:
+    bench = Bench(prefill_tokens=8, batch_tokens=16)
+    prompt = own(0, 10 * BLOCK)
+    bench.add("low", prompt, tier=BATCH)
+    bench.step()
+    bench.add("high", prompt)
+    assert bench.step() == ["high"]
+
+
+def test_answers_that_pause_take_part_in_a_step_now_and_then() -> None:
+    bench = Bench(max_running=4)
+    bench.add("low", own(0), tier=BATCH)
+    bench.step(grow=1)
+    low, paused = bench.sequences["low"], []
+    for number in range(60):  # each step has a prompt of the default class
+        before = low.computed
+        bench.add(f"high{number}", own(1 + number))
+        bench.step(grow=1)
+        paused.append(low.computed == before)
+        bench.end(f"high{number}")
+    assert paused.count(False) == 60 // 17
+    assert all(paused[:16])
+
+
+def test_no_class_starves_and_whose_turn_came_is_not_preempted_again() -> None:
+    bench = Bench(max_running=1)
+    bench.add("low", own(0), tier=BATCH)
+    order = []
+    for number in range(3 * MOST_BEFORE):
+        bench.add(f"high{number}", own(1 + number))
+        order += bench.step()
+        if order[-1] == "low":
+            break
+        bench.end(order[-1])
+    assert len(order) == MOST_BEFORE + 1
+    bench.add("high", own(500))
+    assert bench.step() == []
+    assert bench.running == ["low"]
+    bench.end("low")
+    assert bench.step()[0].startswith("high")
+
+
+def test_tenants_take_turns_within_a_class() -> None:
+    bench = Bench(max_running=4)
+    for number in range(8):
+        bench.add(f"a{number}", own(number), "a", tier=BATCH)
+    for number in range(2):
+        bench.add(f"b{number}", own(100 + number), "b", tier=BATCH)
+    assert sorted(bench.step()) == ["a0", "a1", "b0", "b1"]
+
+
+@pytest.mark.parametrize(("tier", "tokens"), [(BATCH, 2), (FLEX, 2), (DEFAULT, 16)])
+def test_prompts_of_lower_classes_alone_are_computed_in_short_steps(
+    tier: ServiceTier, tokens: int
+) -> None:
+    bench = Bench(prefill_tokens=8, batch_tokens=16)
+    bench.add("prompt", own(0, 40), tier=tier)
+    for _ in range(2):
+        bench.step()
+        assert [len(span.tokens) for span in bench.spans] == [tokens]

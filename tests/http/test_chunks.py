@@ -13,7 +13,7 @@ from pydantic_core import to_json
 from app.answer.pieces import Content, Delta, End
 from app.answer.plan import AnswerPlan
 from app.core.events import TokenChunk
-from app.core.request import GenerationOptions
+from app.core.request import GenerationOptions, ServiceTier
 from app.core.text import RenderedPrompt
 from app.http.chat.wire import ChatCompletionRequest
 from app.http.chat.write import chat_renderer
@@ -55,6 +55,8 @@ def generation(n: int = 2) -> Generation:
 
 
 class _Ticket:
+    tier = ServiceTier.DEFAULT
+
     def start(self) -> None: ...
 
     def leave(self) -> None: ...

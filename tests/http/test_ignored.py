@@ -48,7 +48,6 @@ STRICT = replace(CONFIG, unknown_fields="refuse")
 
 EVERYWHERE: list[tuple[str, Any]] = [
     ("store", True),
-    ("service_tier", "flex"),
     ("truncation", "auto"),
     ("vllm_xargs", {"a": 1}),
     ("priority", 3),

@@ -96,4 +96,4 @@ async def test_what_is_not_stored_is_said_not_to_be() -> None:
         body = {**BODIES[RESPONSES], "store": True, "truncation": "auto", "service_tier": "flex"}
         answer = (await client.post(RESPONSES, json=body)).json()
     told = [answer[name] for name in ("store", "truncation", "service_tier")]
-    assert told == [False, "disabled", "default"]
+    assert told == [False, "disabled", "flex"]

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.core.errors import Draining, InvalidRequest, QueueFull
+from app.core.request import ServiceTier
 from app.serving.admission import Admission, Ticket
 
 
@@ -405,3 +406,43 @@ async def test_draining_refuses_new_requests_and_waits_for_the_rest() -> None:
     assert not waiting.done()
     ticket.leave()
     await waiting
+
+
+def test_flex_requests_and_batches_take_no_room_of_others() -> None:
+    admission = Admission(2, clock=Clock(), max_queue_tokens=100)
+    lines = [admission.enter("a", batch=True) for _ in range(2)]
+    for line in lines:
+        line.take(1)
+        line.claim(50, 3600)
+    limit = "2 answers are queued or running and the limit is 2"
+    with pytest.raises(QueueFull, match=limit):
+        admission.enter("a", batch=True)
+    flex = admission.enter("a")
+    with pytest.raises(QueueFull, match=limit):
+        flex.take(1, ServiceTier.FLEX)
+    requests = [admitted(admission, 1, "a") for _ in range(2)]
+    requests[0].claim(100, 3600)
+    assert admission.live == 4
+    with pytest.raises(QueueFull):
+        admission.enter("a")
+    for ticket in (*lines, *requests):
+        ticket.leave()
+    assert admission.live == 0
+
+
+@pytest.mark.parametrize(
+    ("batch", "highest", "asked", "granted"),
+    [
+        (False, ServiceTier.DEFAULT, ServiceTier.PRIORITY, ServiceTier.DEFAULT),
+        (False, ServiceTier.PRIORITY, ServiceTier.PRIORITY, ServiceTier.PRIORITY),
+        (False, ServiceTier.PRIORITY, ServiceTier.DEFAULT, ServiceTier.DEFAULT),
+        (False, ServiceTier.DEFAULT, ServiceTier.FLEX, ServiceTier.FLEX),
+        (True, ServiceTier.PRIORITY, ServiceTier.PRIORITY, ServiceTier.BATCH),
+    ],
+)
+def test_nobody_gets_a_higher_class_than_it_has_a_right_to(
+    batch: bool, highest: ServiceTier, asked: ServiceTier, granted: ServiceTier
+) -> None:
+    ticket = Admission(2, clock=Clock()).enter(batch=batch, highest=highest)
+    ticket.take(1, asked)
+    assert ticket.tier == granted

@@ -37,7 +37,12 @@ from app.http.reports import (
     measured,
     origins_entry,
 )
-from app.http.requests.generation import StreamOptions, stream_options
+from app.http.requests.generation import (
+    ServedTier,
+    StreamOptions,
+    served_tier,
+    stream_options,
+)
 from app.serving.generation import Generation
 
 
@@ -101,7 +106,7 @@ class _Head(Shape):
     created: int
     model: str
     system_fingerprint: str
-    service_tier: Literal["default"]
+    service_tier: ServedTier
 
 
 class ChatCompletion(_Head):
@@ -174,7 +179,8 @@ def chat_renderer(
 
     def renderer(generation: Generation) -> Renderer:
         kind = "chat.completion.chunk" if wire.stream else "chat.completion"
-        head = head_of(f"chatcmpl-{request_id}", kind, model) | {"service_tier": "default"}
+        head = head_of(f"chatcmpl-{request_id}", kind, model)
+        head["service_tier"] = served_tier(generation)
         names = vocabulary if wire.logprobs else None
         reasoning = _reasoning_names(wire)
         if wire.stream:

@@ -28,6 +28,7 @@ from app.answer.pieces import (
     Spans,
 )
 from app.core.events import Origins
+from app.core.request import ServiceTier
 from app.http.endpoint import Renderer
 from app.http.errors import ANTHROPIC, envelope
 from app.http.messages.wire import MessagesRequest, ThinkingAdaptive, ThinkingEnabled
@@ -63,7 +64,7 @@ class MessagesUsage(Shape):
     cache_read_input_tokens: int
     output_tokens: int
     output_tokens_details: MessagesOutputDetails
-    service_tier: Literal["standard"]
+    service_tier: Literal["standard", "priority", "batch"]
 
 
 class ContentBlock(BaseModel):
@@ -102,6 +103,7 @@ class CountedTokens(Shape):
 
 Block = dict[str, Any]
 
+_TIERS = {ServiceTier.PRIORITY: "priority", ServiceTier.BATCH: "batch"}
 _DELTA = "content_block_delta"
 _STOP_REASONS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}
 
@@ -206,7 +208,7 @@ class _Whole(Renderer):
                 "thinking_tokens": usage.reasoning_tokens,
                 **token_sources(usage),
             },
-            "service_tier": "standard",
+            "service_tier": _TIERS.get(self._generation.tier, "standard"),
         }
 
 

@@ -13,7 +13,7 @@ from app.answer.tools import ToolUse
 from app.core.composite import with_schemas
 from app.core.constraint import ConstraintSpec
 from app.core.errors import InvalidRequest, Role
-from app.core.request import GenerationOptions, SamplingParams
+from app.core.request import GenerationOptions, SamplingParams, ServiceTier
 from app.core.specs import OnUnsupported
 from app.http.endpoint import AnswerCall, Renderer
 from app.http.models import ServedModel
@@ -26,6 +26,8 @@ from app.serving.request import GenerationRequest
 
 _LONGEST_STOP = 1024
 """Characters of a stop string, which is compared with the end of the answer at every token."""
+
+_TIERS = {"flex": ServiceTier.FLEX, "priority": ServiceTier.PRIORITY}
 
 TokenId = Annotated[int, Field(ge=0, lt=2**31)]
 
@@ -112,6 +114,10 @@ class GenerationFields(Body):
     """Extension: tell how sure the model was of each value; see docs/confidence.md."""
     spans: bool | None = None
     """Extension: tell where the values of x-verbatim stand in the prompt; see docs/keywords.md."""
+    service_tier: (
+        Literal["auto", "default", "standard_only", "scale", "flex", "priority"] | None
+    ) = None
+    """The class of the request: flex yields to others, priority is for keys that have the right."""
     choices: Literal["tokens", "exact"] | None = None
     """Extension: draw values of a finite set token by token, or as wholes by their probability."""
 
@@ -160,6 +166,7 @@ def answer_call(
         leap=fields.leap is not False,
         draft=fields.draft is not False,
         timeout=fields.timeout,
+        tier=_TIERS.get(fields.service_tier or "auto", ServiceTier.DEFAULT),
         prediction=b"" if fields.prediction is None else fields.prediction.text.encode(),
     )
     request = GenerationRequest(
@@ -176,6 +183,19 @@ def answer_call(
         "constraint": "tools" if content.spec is None else content.param,
     }
     return AnswerCall(request, names, renderer, bool(fields.stream), logprobs is not None, keep)
+
+
+ServedTier = Literal["default", "flex", "priority"]
+
+
+def served_tier(generation: Generation) -> ServedTier:
+    """The class of an answer in OpenAI's words, which call a line of a batch default."""
+    match generation.tier:
+        case ServiceTier.FLEX:
+            return "flex"
+        case ServiceTier.PRIORITY:
+            return "priority"
+    return "default"
 
 
 def _relaxing(content: ConstraintSpec | None, asked: OnUnsupported | None) -> ConstraintSpec | None:

@@ -142,7 +142,6 @@ UNSERVED: Mapping[str, Unserved] = {
     "cache_salt": refused(_CACHES),
     "extra_key": refused(_CACHES),
     "priority": left_out(0),
-    "service_tier": left_out("auto", "default", "standard_only"),
     "speed": left_out("standard"),
     "store": left_out(False),
 }

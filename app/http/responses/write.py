@@ -37,6 +37,7 @@ from app.http.reports import (
     with_fields,
 )
 from app.http.requests.constraints import JsonSchemaResponse
+from app.http.requests.generation import served_tier
 from app.http.requests.wire import Other
 from app.http.responses.output import WHOLE, Ended, Event, Namespaces, OutputBuilder
 from app.http.responses.wire import (
@@ -163,6 +164,7 @@ def responses_renderer(
             "usage": None,
             "store": store,
             **_settings(wire),
+            "service_tier": served_tier(generation),
         }
         output = OutputBuilder(request_id, vocabulary, namespaces)
         if wire.stream:
@@ -332,7 +334,6 @@ def _settings(wire: ResponsesRequest) -> dict[str, Any]:
         "prompt_cache_key": wire.prompt_cache_key,
         "reasoning": {"effort": reasoning.effort if reasoning else None, "summary": None},
         "safety_identifier": wire.safety_identifier,
-        "service_tier": "default",
         "temperature": 1.0 if wire.temperature is None else wire.temperature,
         "text": {"format": _format(wire), "verbosity": "medium"},
         "tool_choice": (

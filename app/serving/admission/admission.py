@@ -7,9 +7,11 @@ import math
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import NoReturn
 
 from app.core.errors import Draining, InvalidRequest, Overload, QueueFull
+from app.core.request import ServiceTier
 from app.serving.admission.drain_rate import DrainRate
 from app.serving.admission.tenant_quota import TenantQuota
 from app.serving.deadline import Deadline
@@ -36,8 +38,19 @@ class Ticket:
     It may leave from anywhere, and gives everything back then.
     """
 
-    def __init__(self, admission: Admission, tenant: str, arrived: float) -> None:
+    def __init__(
+        self,
+        admission: Admission,
+        tenant: str,
+        arrived: float,
+        tier: ServiceTier = ServiceTier.DEFAULT,
+        highest: ServiceTier = ServiceTier.DEFAULT,
+    ) -> None:
         self.tenant = tenant
+        self.tier = tier
+        """The class of its answers, settled when it takes places."""
+        self.highest = highest
+        """The highest class that it may ask for."""
         self.arrived = arrived
         """Of the admission's clock."""
         self.answers = 0
@@ -89,10 +102,16 @@ class Ticket:
         """
         self._admission._hold_images(self, size)
 
-    def take(self, answers: int) -> None:
-        """Take places for so many answers. Called once; raises ``QueueFull`` or ``Draining``."""
+    def take(self, answers: int, asked: ServiceTier = ServiceTier.DEFAULT) -> None:
+        """Take places for so many answers. Called once; raises ``QueueFull`` or ``Draining``.
+
+        ``asked``: the class that the client asks for. A line of a batch stays one, and a class
+        that the client has no right to is ``highest`` instead.
+        """
         assert not self.answers, "places are taken once"
         assert not self.left, "it has left"
+        if self.tier != ServiceTier.BATCH:
+            self.tier = min(asked, self.highest)
         self._admission._take(self, answers)
 
     def claim(self, tokens: int, within: float) -> None:
@@ -110,13 +129,27 @@ class Ticket:
         if self.started < self.answers and not self.left:
             before = self.waiting_tokens
             self.started += 1
-            self._admission._no_longer_wait(self.tenant, 1, before - self.waiting_tokens)
+            self._admission._no_longer_wait(self, 1, before - self.waiting_tokens)
 
     def leave(self) -> None:
         """Give everything back. Calling it again does nothing."""
         if not self.left:
             self.left = True
             self._admission._leave(self)
+
+
+@dataclass(slots=True)
+class _Queue:
+    """Those that wait and run of some classes."""
+
+    places: TenantQuota
+    tokens: TenantQuota
+    """Of the answers that wait."""
+    rate: DrainRate
+    waiting: dict[str, int] = field(default_factory=dict)
+    """Answers that wait, by tenant."""
+    returning: dict[int, int] = field(default_factory=dict)
+    """Places that refused requests should ask for again, by the second of the clock."""
 
 
 class Admission:
@@ -126,8 +159,9 @@ class Admission:
     of them run at a time. ``max_queue_tokens`` bounds the tokens of those that wait; a request
     that finds none waiting is not held to it. ``max_body_bytes`` bounds the bodies that are being
     read, ``max_image_bytes`` the images of the requests that are served. One tenant alone can take
-    all of each, several together somewhat more, see ``TenantQuota``. Used on the event loop's
-    thread alone.
+    all of each, several together somewhat more, see ``TenantQuota``. Flex requests and lines of
+    batches have a queue of their own, as large, so that they take no room from others. Used on the
+    event loop's thread alone.
     """
 
     def __init__(
@@ -153,16 +187,16 @@ class Admission:
         self._running = running
         self.request_seconds = request_seconds
         self._window = window_seconds
-        self._places = TenantQuota(capacity, tenant_share)
-        self._tokens = TenantQuota(max_queue_tokens or sys.maxsize, tenant_share)
-        """Of the answers that wait."""
+        self._queue, self._background = (
+            _Queue(
+                TenantQuota(capacity, tenant_share),
+                TenantQuota(max_queue_tokens or sys.maxsize, tenant_share),
+                DrainRate(clock, window_seconds),
+            )
+            for _ in range(2)
+        )
         self._bodies = TenantQuota(max_body_bytes, tenant_share)
         self._images = TenantQuota(max_image_bytes, tenant_share)
-        self._waiting: dict[str, int] = {}
-        """Answers that wait, by tenant."""
-        self._rate = DrainRate(clock, window_seconds)
-        self._returning: dict[int, int] = {}
-        """Places that refused requests should ask for again, by the second of the clock."""
         self.draining = False
         """Whether nothing is admitted any more: see ``drain``."""
         self._idle = asyncio.Event()
@@ -171,7 +205,7 @@ class Admission:
     @property
     def live(self) -> int:
         """Answers that hold a place."""
-        return self._places.used
+        return self._queue.places.used + self._background.places.used
 
     @property
     def body_bytes(self) -> int:
@@ -183,16 +217,27 @@ class Admission:
         """Bytes of the images that requests hold."""
         return self._images.used
 
-    def enter(self, tenant: str = "", *, queues: bool = True) -> Ticket:
+    def enter(
+        self,
+        tenant: str = "",
+        *,
+        queues: bool = True,
+        batch: bool = False,
+        highest: ServiceTier = ServiceTier.DEFAULT,
+    ) -> Ticket:
         """A ticket for a request that arrives now. It holds nothing yet.
+
+        ``batch``: it is a line of one; ``highest``: the highest class that its client may ask for.
 
         Raises ``QueueFull`` or ``Draining`` where not even one answer more has room: of an
         overload's many, reading those that are refused would take the time from those that are
         answered. A request that never ``queues`` is not refused.
         """
+        tier = ServiceTier.BATCH if batch else ServiceTier.DEFAULT
+        ticket = Ticket(self, tenant, self.clock(), tier, highest)
         if queues:
-            self._check(tenant, 1)
-        return Ticket(self, tenant, self.clock())
+            self._check(ticket, 1)
+        return ticket
 
     def drain(self) -> None:
         """From now on admit nothing."""
@@ -235,31 +280,37 @@ class Admission:
         self._images.take(ticket.tenant, size)
         ticket.image_bytes += size
 
-    def _check(self, tenant: str, size: int) -> None:
+    def _queue_of(self, ticket: Ticket) -> _Queue:
+        return self._queue if ticket.tier >= ServiceTier.DEFAULT else self._background
+
+    def _check(self, ticket: Ticket, size: int) -> None:
         if self.draining:
             error = Draining("the server is shutting down and takes no new requests", retry_after=5)
             self._on_rejection(error.code)
             raise error
-        places = self._places
+        queue = self._queue_of(ticket)
+        places = queue.places
         assert size <= places.alone, "no request asks for more places than there are"
-        missing = places.missing(tenant, size)
+        missing = places.missing(ticket.tenant, size)
         if missing > 0:
             self._refuse(
-                f"the queue is full: {self.live} answers are queued or running and the limit is "
+                f"the queue is full: {places.used} answers are queued or running and the limit is "
                 f"{places.alone}; retry later",
-                self._spread_retry(size, missing),
+                self._spread_retry(queue, size, missing),
             )
 
     def _take(self, ticket: Ticket, answers: int) -> None:
-        self._check(ticket.tenant, answers)
+        self._check(ticket, answers)
+        queue = self._queue_of(ticket)
         ticket.answers = answers
-        self._places.take(ticket.tenant, answers)
-        self._waiting[ticket.tenant] = self._waiting.get(ticket.tenant, 0) + answers
+        queue.places.take(ticket.tenant, answers)
+        queue.waiting[ticket.tenant] = queue.waiting.get(ticket.tenant, 0) + answers
         self._idle.clear()
-        self._rate.note(overloaded=self.live > self._running)
+        queue.rate.note(overloaded=queue.places.used > self._running)
 
     def _claim(self, ticket: Ticket, tokens: int, within: float) -> None:
-        seconds, within = self._expected_wait(ticket), max(within, 0.0)
+        queue = self._queue_of(ticket)
+        seconds, within = self._expected_wait(queue, ticket), max(within, 0.0)
         if seconds is not None and seconds > within:
             self._refuse(
                 f"an answer would be waited for longer than the request may take: about "
@@ -268,17 +319,17 @@ class Admission:
                 seconds - within,
                 "wait_too_long",
             )
-        missing = self._tokens.missing(ticket.tenant, tokens)
-        if self._tokens.used and missing > 0:
+        missing = queue.tokens.missing(ticket.tenant, tokens)
+        if queue.tokens.used and missing > 0:
             self._refuse(
-                f"the queue is full: {self._tokens.used} tokens wait, prompts and max_tokens, "
-                f"these would be {tokens} more and the limit is {self._tokens.alone}; shorten "
+                f"the queue is full: {queue.tokens.used} tokens wait, prompts and max_tokens, "
+                f"these would be {tokens} more and the limit is {queue.tokens.alone}; shorten "
                 "them or retry later",
-                self._rate.seconds_for_tokens(missing),
+                queue.rate.seconds_for_tokens(missing),
                 "queue_tokens_full",
             )
         ticket.tokens = tokens
-        self._tokens.take(ticket.tenant, tokens)
+        queue.tokens.take(ticket.tenant, tokens)
 
     def _leave(self, ticket: Ticket) -> None:
         self._forget_body(ticket)
@@ -286,52 +337,53 @@ class Admission:
         ticket.image_bytes = 0
         if not ticket.answers:
             return
-        left_tokens = ticket.waiting_tokens
-        self._no_longer_wait(ticket.tenant, ticket.answers - ticket.started, left_tokens)
+        queue, left_tokens = self._queue_of(ticket), ticket.waiting_tokens
+        self._no_longer_wait(ticket, ticket.answers - ticket.started, left_tokens)
         # One that left before it ran says nothing of how fast answers are made.
-        self._rate.count(ticket.started, ticket.tokens - left_tokens)
-        self._places.give(ticket.tenant, ticket.answers)
-        self._rate.note(overloaded=self.live > self._running)
+        queue.rate.count(ticket.started, ticket.tokens - left_tokens)
+        queue.places.give(ticket.tenant, ticket.answers)
+        queue.rate.note(overloaded=queue.places.used > self._running)
         if self.live == 0:
             self._idle.set()
 
-    def _no_longer_wait(self, tenant: str, answers: int, tokens: int) -> None:
-        left = self._waiting.pop(tenant, 0) - answers
+    def _no_longer_wait(self, ticket: Ticket, answers: int, tokens: int) -> None:
+        queue, tenant = self._queue_of(ticket), ticket.tenant
+        left = queue.waiting.pop(tenant, 0) - answers
         assert left >= 0, "an answer stopped waiting twice"
         if left:
-            self._waiting[tenant] = left
-        self._tokens.give(tenant, tokens)
+            queue.waiting[tenant] = left
+        queue.tokens.give(tenant, tokens)
 
-    def _expected_wait(self, ticket: Ticket) -> float | None:
+    def _expected_wait(self, queue: _Queue, ticket: Ticket) -> float | None:
         """Seconds until the ticket's first answer should start; None where nothing is known.
 
         Tenants take turns, so before it come its tenant's own and as many of each other tenant.
         """
-        if self.live <= self._running:
+        if queue.places.used <= self._running:
             return 0.0
-        waiting = sum(self._waiting.values())
+        waiting = sum(queue.waiting.values())
         others = waiting - ticket.answers
-        own = self._waiting[ticket.tenant] - ticket.answers
-        ahead = min(others, (own + 1) * len(self._waiting))
+        own = queue.waiting[ticket.tenant] - ticket.answers
+        ahead = min(others, (own + 1) * len(queue.waiting))
         share = ahead / others if others else 0.0
-        return self._rate.seconds_for(ahead, share * self._tokens.used)
+        return queue.rate.seconds_for(ahead, share * queue.tokens.used)
 
-    def _spread_retry(self, size: int, missing: int) -> float | None:
+    def _spread_retry(self, queue: _Queue, size: int, missing: int) -> float | None:
         """Seconds until ``size`` places should be free, where ``missing`` have to be given back.
 
         A burst that is refused would come back at one moment if each were told when the next place
         gets free: so each comes behind those that were refused before. None: nothing is known.
         """
-        seconds = self._rate.seconds_for_answers(missing)
+        seconds = queue.rate.seconds_for_answers(missing)
         if seconds is None:
             return None
         now = self.clock()
-        self._returning = {each: self._returning[each] for each in self._returning if each > now}
-        before = sum(self._returning.values())
-        seconds = max(seconds, min(self._rate.seconds_for_answers(missing + before) or 0, HORIZON))
+        queue.returning = {each: queue.returning[each] for each in queue.returning if each > now}
+        before = sum(queue.returning.values())
+        seconds = max(seconds, min(queue.rate.seconds_for_answers(missing + before) or 0, HORIZON))
         if seconds <= HORIZON:
             second = int(now + seconds) + 1
-            self._returning[second] = self._returning.get(second, 0) + size
+            queue.returning[second] = queue.returning.get(second, 0) + size
         return seconds
 
     def _refuse(

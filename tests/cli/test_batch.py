@@ -1,0 +1,501 @@
+"""``leapjson batch``: every line is answered once, whatever happens on the way."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import random
+import resource
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from app.__main__ import main
+from app.cli.batch_files import Input, Journal
+from app.cli.batch_targets import Reply
+from app.cli.specification import UnusableInput
+
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "maxLength": 20},
+        "age": {"type": "integer", "minimum": 0, "maximum": 120},
+        "member": {"type": "boolean"},
+    },
+    "required": ["name", "age", "member"],
+    "additionalProperties": False,
+}
+ANSWER = {"name": 'Ann, of "Ayr"', "age": 7, "member": True}
+CHAT = "/v1/chat/completions"
+
+
+def line(number: int, **body: Any) -> dict[str, Any]:
+    named = {"name": "person", "schema": SCHEMA, "strict": True}
+    return {
+        "custom_id": f"id-{number}",
+        "method": "POST",
+        "url": CHAT,
+        "body": {
+            "messages": [{"role": "user", "content": f"number {number}"}],
+            "response_format": {"type": "json_schema", "json_schema": named},
+            "max_tokens": 60,
+            **body,
+        },
+    }
+
+
+def write(path: Path, lines: list[Any]) -> Path:
+    path.write_text(
+        "".join(each if isinstance(each, str) else json.dumps(each) + "\n" for each in lines)
+    )
+    return path
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(each) for each in path.read_text().splitlines()]
+
+
+class Server:
+    """Answers as the API does, after what its script has for a request."""
+
+    def __init__(self) -> None:
+        self.asked: Counter[str] = Counter()
+        self.script: Callable[[str, int], tuple[int, Mapping[str, str]] | None] = (
+            lambda text, times: None
+        )
+        """From a prompt, and which time it is asked, to a status and headers; None answers."""
+        self.answer = json.dumps(ANSWER)
+        self.most = self.under_way = 0
+        lock = threading.Lock()
+        server = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_POST(self) -> None:
+                body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+                prompt = body["messages"][0]["content"]
+                with lock:
+                    server.asked[prompt] += 1
+                    times = server.asked[prompt]
+                    server.under_way += 1
+                    server.most = max(server.most, server.under_way)
+                found = server.script(prompt, times)
+                if found is not None and found[0] == 0:
+                    self.close_connection = True  # without an answer
+                elif found is not None:
+                    self.reply(found[0], {"error": {"message": "as scripted"}}, found[1])
+                else:
+                    message = {"role": "assistant", "content": server.answer}
+                    sure = [{"pointer": "/age", "value": 7, "probability": 0.5}]
+                    choice = {"index": 0, "message": message, "confidence": sure}
+                    self.reply(200, {"id": prompt, "model": body["model"], "choices": [choice]}, {})
+                with lock:
+                    server.under_way -= 1
+
+            def do_GET(self) -> None:
+                self.reply(200, {"data": [{"id": "listed"}]}, {})
+
+            def reply(self, status: int, body: Any, headers: Mapping[str, str]) -> None:
+                data = json.dumps(body).encode()
+                self.send_response(status)
+                for name, value in {**headers, "content-length": str(len(data))}.items():
+                    self.send_header(name, value)
+                self.end_headers()
+                self.wfile.write(data)
+
+            def log_message(self, *arguments: Any) -> None:
+                pass
+
+        self._http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._http.server_port}/v1"
+        self._thread = threading.Thread(target=self._http.serve_forever, args=(0.01,))
+
+    def __enter__(self) -> Server:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._http.shutdown()
+        self._thread.join()
+        self._http.server_close()
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with Server() as server:
+        yield server
+
+
+def batch(server: Server, read_from: Path, output: Path, *options: str) -> int:
+    return main(["batch", str(read_from), str(output), "--url", server.url, *options])
+
+
+def test_every_line_is_asked_once_and_answers_keep_their_ids(
+    server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = write(tmp_path / "in.jsonl", [line(number) for number in range(50)])
+    output = tmp_path / "out.jsonl"
+    assert batch(server, source, output, "--ordered", "--concurrency", "8") == 0
+    found = read(output)
+    assert [each["custom_id"] for each in found] == [f"id-{number}" for number in range(50)]
+    for number, each in enumerate(found):
+        assert each["error"] is None
+        assert each["response"]["status_code"] == 200
+        assert each["response"]["body"]["id"] == f"number {number}"
+        assert each["response"]["body"]["model"] == "listed"
+    assert set(server.asked.values()) == {1}
+    assert server.most <= 8
+    assert "50 valid, 0 failed" in capsys.readouterr().err
+    assert {each.name for each in tmp_path.iterdir()} == {"in.jsonl", "out.jsonl"}
+
+
+def test_refusals_and_lost_connections_are_asked_again(server: Server, tmp_path: Path) -> None:
+    scripts: dict[str, list[tuple[int, Mapping[str, str]]]] = {
+        "number 0": [(429, {"retry-after": "0.01"}), (503, {"retry-after": "0.01"})],
+        "number 1": [(500, {"retry-after": "0.01"})],
+        "number 2": [(0, {})],
+        "number 3": [(400, {"x-should-retry": "true", "retry-after": "0.01"})],
+    }
+    server.script = lambda text, times: dict(enumerate(scripts.get(text, []), 1)).get(times)
+    source = write(tmp_path / "in.jsonl", [line(number) for number in range(6)])
+    assert batch(server, source, tmp_path / "out.jsonl") == 0
+    assert len(read(tmp_path / "out.jsonl")) == 6
+    assert [server.asked[f"number {number}"] for number in range(6)] == [3, 2, 2, 2, 1, 1]
+
+
+def test_what_fails_stands_in_a_file_of_its_own_and_may_be_asked_again(
+    server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wrong = {**line(9), "custom_id": "id-0"}
+    lines = [
+        line(0), "{not JSON}\n", line(1), {**line(2), "method": "GET"}, {**line(3), "url": "/x"},
+        {**line(4), "body": None}, line(5, stream=True), "\n", wrong, {**line(6), "custom_id": 6},
+        line(7),
+    ]  # fmt: skip
+    server.script = lambda text, times: (400, {}) if text == "number 7" and times == 1 else None
+    source, output = write(tmp_path / "in.jsonl", lines), tmp_path / "out.jsonl"
+    assert batch(server, source, output, "--ordered") == 1
+    assert [each["custom_id"] for each in read(output)] == ["id-0", "id-1"]
+    errors = read(tmp_path / "out.jsonl.errors.jsonl")
+    messages = [each["error"]["message"] for each in errors if each["error"]]
+    for message, said in zip(
+        messages,
+        [
+            "line 2: not JSON",
+            'line 4: method has to be "POST"',
+            "line 5: url has to be one of /v1",
+            "line 6: body has to be an object",
+            "line 7: lines are not streamed",
+            "line 8: custom_id 'id-0' is that of an earlier line",
+            "line 9: custom_id has to be",
+        ],
+        strict=True,
+    ):
+        assert said in message
+    assert errors[-1]["custom_id"] == "id-7"
+    assert errors[-1]["response"]["status_code"] == 400
+    assert "--retry-failed" in capsys.readouterr().err
+    assert batch(server, source, output, "--ordered", "--retry-failed") == 1
+    assert [each["custom_id"] for each in read(output)] == ["id-0", "id-1", "id-7"]
+    assert len(read(tmp_path / "out.jsonl.errors.jsonl")) == 7
+    assert (server.asked["number 0"], server.asked["number 7"]) == (1, 2)
+
+
+def test_an_answer_without_its_schema_is_kept_and_counted(
+    server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server.answer = '{"name": "Ann"'
+    source = write(tmp_path / "in.jsonl", [line(0)])
+    assert batch(server, source, tmp_path / "out.jsonl") == 1
+    assert len(read(tmp_path / "out.jsonl")) == 1
+    assert "1 not valid" in capsys.readouterr().err
+
+
+def test_rows_of_a_csv_file_become_rows_with_the_fields_of_the_schema(
+    server: Server, tmp_path: Path
+) -> None:
+    rows = tmp_path / "in.csv"
+    rows.write_text('key,body\na,"Ann, 7,\nis {here}"\nb,Bob\n,nobody\n', encoding="utf-8")
+    schema = write(tmp_path / "schema.json", [SCHEMA])
+    server.script = lambda text, times: (400, {}) if "Bob" in text else None
+    options = [
+        *("--schema", str(schema), "--prompt", "Extract {text} of {key}:", "--column", "body"),
+        *("--id-column", "key", "--confidence", "--ordered", "--set", "model=mine"),
+    ]
+    assert batch(server, rows, tmp_path / "out.csv", *options) == 1
+    with (tmp_path / "out.csv").open(newline="", encoding="utf-8") as file:
+        found = list(csv.DictReader(file))
+    assert server.asked == {"Extract Ann, 7,\nis {here} of a:": 1, "Extract Bob of b:": 1}
+    assert found[0] == {
+        "custom_id": "a", "name": ANSWER["name"], "age": "7", "member": "true",
+        "name_confidence": "", "age_confidence": "0.5", "member_confidence": "", "error": "",
+    }  # fmt: skip
+    assert [each["error"] for each in found[1:]] == [
+        "as scripted",
+        "line 3: key is empty; give it an id",
+    ]
+
+
+def test_parquet_goes_in_and_out(server: Server, tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    import pyarrow
+    from pyarrow import parquet
+
+    table = pyarrow.table({"text": [f"text {number}" for number in range(1100)]})
+    parquet.write_table(table, tmp_path / "in.parquet")
+    schema = write(tmp_path / "schema.json", [SCHEMA])
+    options = ["--schema", str(schema), "--prompt", "Extract {text}", "--ordered"]
+    assert batch(server, tmp_path / "in.parquet", tmp_path / "out.parquet", *options) == 0
+    found = parquet.read_table(tmp_path / "out.parquet")
+    assert found.num_rows == 1100
+    assert found.slice(1099).to_pylist() == [{"custom_id": "row-1100", **ANSWER, "error": None}]
+
+
+def test_what_does_not_fit_a_column_can_still_be_written_otherwise(
+    server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("pyarrow")
+    server.answer = json.dumps({**ANSWER, "age": 2**70})
+    schema = write(
+        tmp_path / "schema.json", [{**SCHEMA, "properties": {"age": {"type": "integer"}}}]
+    )
+    rows = tmp_path / "in.csv"
+    rows.write_text("text\na\n")
+    options = ["--schema", str(schema), "--prompt", "{text}"]
+    assert batch(server, rows, tmp_path / "out.parquet", *options) == 2
+    assert "rename" in capsys.readouterr().err
+    (tmp_path / "out.parquet.journal").rename(tmp_path / "out.csv.journal")
+    assert batch(server, rows, tmp_path / "out.csv", *options) == 1  # not valid by its schema
+    assert str(2**70) in (tmp_path / "out.csv").read_text()
+    assert set(server.asked.values()) == {1}
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--prompt", "no column"], "--prompt names no column"),
+        (["--prompt", "{other}"], "has no column 'other'; it has 'key', 'body'"),
+        (["--prompt", "{key}", "--id-column", "x"], "has no column 'x'"),
+        (["--column", "key"], "--column is for rows of a table: add --prompt"),
+        (["--prompt", "{key}", "--set", "x"], "--set x: write it as field=value"),
+        (
+            ["--prompt", "{key}", "--max-running", "3"],
+            "--max-running is of the engine in this process",
+        ),
+        (["--prompt", "{key}", "--retry-failed"], "a run with errors leaves"),
+        (["--prompt", "{key}", "--overwrite", "--retry-failed"], "nothing for --retry-failed"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused_before_anything_is_asked(
+    options: list[str],
+    said: str,
+    server: Server,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    source = tmp_path / "in.csv"
+    source.write_text("key,body\n1,2\n")
+    assert batch(server, source, tmp_path / "out.csv", *options) == 2
+    assert said in capsys.readouterr().err
+    assert not server.asked
+
+
+def test_the_input_is_no_output(
+    server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = write(tmp_path / "in.jsonl", [line(0)])
+    assert batch(server, source, source, "--overwrite") == 2
+    assert "is the input; name another output" in capsys.readouterr().err
+    assert read(source)
+
+
+def test_a_run_goes_on_only_with_the_same_input_and_options(
+    server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, output = write(tmp_path / "in.jsonl", [line(0)]), tmp_path / "out.jsonl"
+    server.script = lambda text, times: (400, {})
+    assert batch(server, source, output) == 1
+    for change in (["--set", "seed=1"], []):
+        if not change:
+            write(source, [line(1)])
+        assert batch(server, source, output, *change) == 2
+        assert "is of a run with another input or other options" in capsys.readouterr().err
+    server.script = lambda text, times: None
+    assert batch(server, source, output, "--overwrite") == 0
+    assert batch(server, source, output) == 2
+    assert "is there already" in capsys.readouterr().err
+    assert len(read(output)) == 1
+
+
+def test_a_server_that_stays_away_ends_the_run_and_no_line_is_lost(
+    server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, output = write(tmp_path / "in.jsonl", [line(0), line(1)]), tmp_path / "out.jsonl"
+    server.script = lambda text, times: (0, {}) if text == "number 1" and times < 3 else None
+    options = ["--patience", "0", "--concurrency", "1", "--set", "model=m"]
+    assert batch(server, source, output, *options) == 2
+    assert "run the same command again" in capsys.readouterr().err
+    server.script = lambda text, times: None
+    assert batch(server, source, output, *options) == 0
+    assert [each["custom_id"] for each in read(output)] == ["id-0", "id-1"]
+    assert server.asked["number 0"] == 1
+
+
+def test_a_torn_record_is_cut_off_and_no_other_is_lost(tmp_path: Path) -> None:
+    name = str(tmp_path / "journal")
+    journal = Journal(name, "f", 5, ask_failed_again=False)
+    for number in (3, 1):
+        journal.add(number, "valid", {"custom_id": str(number)})
+    journal.close(delete=False)
+    whole = Path(name).read_bytes()
+    for torn in range(len(whole) - 1, whole.index(b"\n"), -1):
+        Path(name).write_bytes(whole[:torn])
+        journal = Journal(name, "f", 5, ask_failed_again=False)
+        kept = [number for number, _, _ in journal.records(ordered=True)]
+        assert kept == [3][: whole[:torn].count(b"\n") - 1]
+        assert [number for number in range(5) if journal.has(number)] == kept
+        journal.add(1, "answer", {"custom_id": "1"})
+        assert (1, "answer") in [each[:2] for each in journal.records()]
+        journal.close(delete=False)
+    for torn in range(whole.index(b"\n") + 1):  # not even the first line is whole
+        Path(name).write_bytes(whole[:torn])
+        journal = Journal(name, "f", 5, ask_failed_again=False)
+        assert not list(journal.records())
+        journal.close(delete=False)
+
+
+def test_two_runs_do_not_write_one_journal(tmp_path: Path) -> None:
+    name = str(tmp_path / "journal")
+    journal = Journal(name, "f", 5, ask_failed_again=False)
+    with pytest.raises(UnusableInput, match="another process is writing it"):
+        Journal(name, "f", 5, ask_failed_again=False)
+    journal.close(delete=True)
+
+
+def test_on_a_full_disk_the_run_ends_and_goes_on_later(tmp_path: Path) -> None:
+    name = str(tmp_path / "journal")
+    journal = Journal(name, "f", 5, ask_failed_again=False)
+    journal.add(0, "valid", {"custom_id": "0"})
+    size, before = os.path.getsize(name), resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size + 5, before[1]))
+    try:
+        with pytest.raises(UnusableInput, match="make room and run the same command again"):
+            journal.add(1, "valid", {"custom_id": "1"})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    journal.close(delete=False)
+    journal = Journal(name, "f", 5, ask_failed_again=False)
+    assert [number for number, _, _ in journal.records()] == [0]
+    journal.close(delete=False)
+
+
+def test_retry_after_goes_before_twice_as_long_each_time() -> None:
+    assert Reply(429, {"retry-after": "7"}, b"").wait(3) == 7
+    assert all(3 <= Reply(429, {}, b"").wait(3) <= 4 for _ in range(20))
+    assert Reply(500, {}, b"").is_retried
+    assert not Reply(500, {"x-should-retry": "false"}, b"").is_retried
+    assert not Reply(400, {}, b"").is_retried
+
+
+def test_a_hundred_thousand_lines_are_read_as_a_stream(tmp_path: Path) -> None:
+    source = tmp_path / "in.jsonl"
+    with source.open("w") as file:
+        for number in range(100_000):
+            file.write(json.dumps({**line(0), "custom_id": f"id-{number}"}) + "\n")
+    found = Input(str(source), None)
+    assert found.count == 100_000
+    lines = found.lines()
+    assert next(lines).custom_id == "id-0"
+    assert next(lines).number == 1
+
+
+class Run:
+    """``leapjson batch`` on the demo model, in a process of its own that can be killed."""
+
+    def __init__(self, source: Path, output: Path) -> None:
+        self._output = output
+        self._log = output.with_suffix(".log").open("ab")
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "app", "batch", str(source), str(output), "--device", "cpu"],
+            stderr=self._log,
+        )
+
+    def records(self) -> int:
+        journal = Path(f"{self._output}.journal")
+        return journal.read_bytes().count(b"\n") - 1 if journal.exists() else 0
+
+    def kill_at(self, records: int, with_signal: int = signal.SIGKILL) -> int:
+        """The exit status, ended by a signal once so many records are written."""
+        given_up = time.monotonic() + 900
+        while self.process.poll() is None and self.records() < records:
+            assert time.monotonic() < given_up
+            time.sleep(0.001)
+        self.process.send_signal(with_signal)
+        return self.end()
+
+    def end(self) -> int:
+        status = self.process.wait()
+        self._log.close()
+        return status
+
+
+def check_answers(output: Path, count: int) -> None:
+    found = read(output)
+    assert Counter(each["custom_id"] for each in found) == Counter(
+        f"id-{number}" for number in range(count)
+    )
+    for each in found:
+        content = each["response"]["body"]["choices"][0]["message"]["content"]
+        jsonschema.validate(json.loads(content), SCHEMA)
+    assert not Path(f"{output}.journal").exists()
+
+
+def test_after_a_kill_the_same_command_goes_on_where_it_was(tmp_path: Path) -> None:
+    source, output = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    lines = [line(number, model="leapjson-demo", seed=number) for number in range(300)]
+    write(source, lines)
+    first = Run(source, output)
+    assert first.kill_at(20) == -signal.SIGKILL, "it had ended before it could be killed"
+    kept = {
+        each.split(b"\t")[0] for each in Path(f"{output}.journal").read_bytes().split(b"\n")[1:-1]
+    }
+    assert 20 <= len(kept) < 300
+    assert not output.exists()
+    second = Run(source, output)
+    assert second.kill_at(len(kept) + 20, signal.SIGTERM) == 130
+    assert "Run the same command again for the other" in output.with_suffix(".log").read_text()
+    stopped = second.records()
+    assert Run(source, output).end() == 0
+    check_answers(output, 300)
+    log = output.with_suffix(".log").read_text()
+    assert f"300 lines ({stopped} in earlier runs)" in log
+    assert "300 valid, 0 failed" in log
+
+
+@pytest.mark.wide
+def test_twenty_kills_lose_nothing_and_repeat_nothing(tmp_path: Path) -> None:
+    source, output, rng = tmp_path / "in.jsonl", tmp_path / "out.jsonl", random.Random(20)
+    count, kills = 3000, 0
+    write(source, [line(number, model="leapjson-demo", seed=number) for number in range(count)])
+    while kills < 20:
+        run = Run(source, output)
+        at = run.records() + rng.randint(1, (count - run.records()) // (22 - kills))
+        assert run.kill_at(at) == -signal.SIGKILL, "it had ended before it could be killed"
+        kills += 1
+        kept = Path(f"{output}.journal").read_bytes().splitlines(keepends=True)[1:]
+        numbers = [each.split(b"\t")[0] for each in kept if each.endswith(b"\n")]
+        assert len(numbers) == len(set(numbers)), "a line was answered twice"
+    assert Run(source, output).end() == 0
+    check_answers(output, count)
