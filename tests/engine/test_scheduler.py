@@ -64,7 +64,7 @@ class Bench:
         request = EngineRequest(
             name, tuple(tokens), max_tokens, tenant=tenant, images=images, scope=scope, tier=tier
         )
-        sequence = Sequence(request, state, len(self.sequences))
+        sequence = Sequence(request, state)
         self.sequences[name] = sequence
         self.scheduler.add(sequence)
 
@@ -73,8 +73,7 @@ class Bench:
         before = set(self.running)
         batch = self.scheduler.survey(None)
         assert batch is not None
-        for sequence in self.scheduler.schedule(batch):
-            sequence.begun = True
+        self.scheduler.schedule(batch)
         self.spans = self.scheduler.plan(batch, None).spans
         for portion in batch.portions.values():
             if portion.draws and grow:
