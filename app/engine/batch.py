@@ -211,6 +211,8 @@ class Batch:
     preemptions: int = 0
     displaced: int | None = None
     """The highest class of those preempted to let others run."""
+    urgent: bool = False
+    """Whether there are prompts of the default class or a higher one."""
     pauses: bool = False
     """Whether lower classes have no part in it, as higher ones have prompts to compute."""
     laps: Laps = field(default_factory=Laps)

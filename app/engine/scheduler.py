@@ -21,8 +21,8 @@ _MOST_PASSED = 8
 """Sequences that wait for a prefix and are passed over in one step: each costs a look at it."""
 
 _SHORT = 4
-"""A step without higher classes computes this many times fewer prompt tokens than one beside
-answers: still twice what takes as long as reading the weights."""
+"""Prompts of lower classes have so many times fewer tokens in a step than others beside answers:
+still twice what takes as long as reading the weights."""
 
 _MOST_PAUSED = 16
 """Steps in a row in which flex and batch answers pause for the prompts of higher classes."""
@@ -37,7 +37,8 @@ class Scheduler:
     own come in order of arrival.
 
     Flex and batch answers have no part in steps that compute prompts of higher classes, so that
-    these wait for the step in flight at most; see decision 74.
+    these wait for the step in flight at most. Beside answers of higher classes they take turns at
+    the tokens that a step computes at hardly any cost; see decision 74.
     """
 
     def __init__(
@@ -58,6 +59,8 @@ class Scheduler:
         self._config = config
         self._paused = 0
         """Steps in a row in which lower classes paused."""
+        self._turn = 0
+        """Which of the lower classes' answers is the first to have a part in the next step."""
         self._needed: dict[Sequence, Seq[int]] = {}
         """Free blocks, by group, that waiting sequences asked for in vain, since one was last
         scheduled. Until so many are free their prefixes are not matched again: they would need
@@ -92,9 +95,12 @@ class Scheduler:
         """
         batch, config = Batch(), self._config
         taking_part = self.running
-        if self._paused < _MOST_PAUSED and self._has_urgent_prompts():
+        batch.urgent = self._has_urgent_prompts()
+        if batch.urgent and self._paused < _MOST_PAUSED:
             taking_part = [each for each in self.running if each.tier >= ServiceTier.DEFAULT]
             batch.pauses = True
+        elif not batch.urgent:
+            taking_part = self._in_turns()
         if not config.overlap:
             batch.gaps = {sequence: sequence.gap for sequence in taking_part}
             return batch
@@ -130,12 +136,22 @@ class Scheduler:
             if each.tier >= ServiceTier.DEFAULT
         )
 
-    def _short_steps(self) -> bool:
-        """Whether all there is to do is of lower classes: a prompt that comes now shall not wait
-        for a long step."""
-        first = self.waiting.next()
-        top = [*self.running[:1], *([] if first is None else [first])]
-        return bool(top) and max(each.tier for each in top) < ServiceTier.DEFAULT
+    def _has_lower(self) -> bool:
+        """Whether one of a lower class runs, or waits with none of a higher one."""
+        first, last = self.waiting.next(), self.running[-1:]
+        return any(each.tier < ServiceTier.DEFAULT for each in (first, *last) if each is not None)
+
+    def _in_turns(self) -> Seq[Sequence]:
+        """All that run; beside higher classes as many of the lower ones as a step has spare tokens
+        for."""
+        higher = [each for each in self.running if each.tier >= ServiceTier.DEFAULT]
+        lower = self.running[len(higher) :]
+        room = max(1, self._config.spare_tokens - len(higher))
+        if not higher or len(lower) <= room:
+            return self.running
+        first = self._turn % len(lower)
+        self._turn = first + room
+        return higher + (lower[first:] + lower[:first])[:room]
 
     def schedule(self, batch: Batch) -> None:
         """Grant tokens and blocks to those surveyed; with what is left, run those that wait.
@@ -143,7 +159,7 @@ class Scheduler:
         One whose images have to be looked at first is passed over.
         """
         self._paused = self._paused + 1 if batch.pauses else 0
-        prefill = _grant(batch, self._config, self._short_steps())
+        prefill = _grant(batch, self._config, short=not batch.urgent and self._has_lower())
         for each in [one for one in batch.grants if one.scoring is not None]:
             if not each.fits(batch.grants[each]):
                 del batch.grants[each]

@@ -12,6 +12,6 @@ schemas, tokens, meta          the other routes
 errors       the one table of status codes
 openapi      ``/openapi.json``, from what the routes tell of themselves
 
-A field of a request goes into its API's ``wire``, and ``parse`` reads it. A new API has a
-``Renderer`` of its own.
+A field of all requests goes into ``requests.generation``, one of a single API into its ``wire``,
+which ``parse`` reads. A new API has a ``Renderer`` of its own.
 """

@@ -405,6 +405,28 @@ def test_tenants_take_turns_within_a_class() -> None:
     assert sorted(bench.step()) == ["a0", "a1", "b0", "b1"]
 
 
+@pytest.mark.parametrize("number", [3, 15, 40])
+def test_lower_answers_take_turns_at_the_spare_tokens_beside_higher_ones(number: int) -> None:
+    bench = Bench(max_running=number + 1, blocks=600)
+    names = [f"low{index}" for index in range(number)]
+    for index, name in enumerate(names):
+        bench.add(name, own(index), tier=BATCH, max_tokens=200)
+    while not all(name in bench.sequences and bench.sequences[name].computed for name in names):
+        bench.step(grow=1)
+    bench.add("high", own(1000), max_tokens=200)
+    bench.step(grow=1)
+    before = {name: bench.sequences[name].computed for name in names}
+    high = bench.sequences["high"].computed
+    steps = 30
+    for _ in range(steps):
+        bench.step(grow=1)
+        assert len(bench.spans) <= 16
+    assert bench.sequences["high"].computed == high + steps
+    tokens = [bench.sequences[name].computed - before[name] for name in names]
+    assert max(tokens) - min(tokens) <= 1
+    assert sum(tokens) == steps * min(number, 15)
+
+
 @pytest.mark.parametrize(("tier", "tokens"), [(BATCH, 2), (FLEX, 2), (DEFAULT, 16)])
 def test_prompts_of_lower_classes_alone_are_computed_in_short_steps(
     tier: ServiceTier, tokens: int

@@ -113,7 +113,7 @@ class GenerationFields(Body):
     confidence: bool | None = None
     """Extension: tell how sure the model was of each value; see docs/confidence.md."""
     spans: bool | None = None
-    """Extension: tell where the values of x-verbatim stand in the prompt; see docs/keywords.md."""
+    """Extension: tell where the values of x-verbatim stand in the prompt; see docs/verbatim.md."""
     service_tier: (
         Literal["auto", "default", "standard_only", "scale", "flex", "priority"] | None
     ) = None
