@@ -6,6 +6,7 @@ import argparse
 import os
 import signal
 import sys
+from importlib import import_module
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
@@ -23,11 +24,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser = build_parser()
     options = parser.parse_args(arguments)
     if options.command != "serve":
-        from app.cli import batch, check, explain
         from app.cli.specification import reporting_errors
 
-        commands = {"batch": batch.run, "check": check.run, "explain": explain.run}
-        return reporting_errors(commands[options.command], options)
+        # Of the commands alone: they need not wait for each other's imports.
+        return reporting_errors(import_module(f"app.cli.{options.command}").run, options)
     if options.help_markdown:
         print(settings_page())
         return 0
