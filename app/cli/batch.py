@@ -278,7 +278,7 @@ class Driver:
             except ConnectionError as lost:
                 error = {"code": "connection_lost", "message": str(lost)}
             except ValueError as wrong:
-                error = {"code": "not_json", "message": f"status {reply.status}, {wrong}"}
+                error = {"code": "not_json", "message": str(wrong)}
         custom_id, answer_id = line.custom_id, f"batch_req_{secrets.token_hex(12)}"
         record = {"id": answer_id, "custom_id": custom_id, "response": response, "error": error}
         self._journal.add(line.number, kind, record)
@@ -287,7 +287,8 @@ class Driver:
         """An answer and its kind. Raises ``ValueError`` where it is not a JSON object."""
         answer = parsed_object(reply.body)
         if answer is None:
-            raise ValueError(f"not a JSON object: {reply.body[:200].decode(errors='replace')}")
+            text = reply.body[:200].decode(errors="replace")
+            raise ValueError(f"status {reply.status}, not a JSON object: {text}")
         self._board.count_tokens(answer.get("usage"))
         return "error" if reply.status != 200 else _judge(body, answer), {
             "status_code": reply.status,
