@@ -23,7 +23,7 @@ RUN case "$ACCELERATOR" in \
 
 # The dependencies in a layer of their own: a change to the code does not install them again. pip
 # leaves the torch that is there.
-ARG EXTRAS=otel
+ARG EXTRAS="otel store"
 RUN python -c "import sys, tomllib; project = tomllib.load(open('pyproject.toml', 'rb'))['project']; \
 extras = [package for name in sys.argv[1:] for package in project['optional-dependencies'][name]]; \
 print(*project['dependencies'], *extras, sep='\n')" $EXTRAS \

@@ -15,7 +15,6 @@ import difflib
 import itertools
 import json
 import logging
-import re
 import secrets
 import sys
 import time
@@ -343,15 +342,6 @@ async def _answers() -> list[dict[str, Any]]:
     return found
 
 
-def _named(answer: dict[str, Any]) -> dict[str, Any]:
-    """Names of models in the API's document hold those of modules, which are nobody's business."""
-    if answer["request"][1] == "/openapi.json" and answer["status"] == 200:
-        text = re.sub(r"app__http__(\w+?)__(wire|parse|answers|write)__", r"\1_", answer["body"])
-        answer["body"] = json.dumps(json.loads(text or "0"), sort_keys=True)
-        del answer["headers"]["content-length"]
-    return answer
-
-
 def main(command: str, file: str) -> int:
     time.time = lambda: 1_700_000_000.0
     found = asyncio.run(_answers())
@@ -360,7 +350,7 @@ def main(command: str, file: str) -> int:
         print(f"{len(found)} answers recorded")
         return 0
     lines = Path(file).read_text(encoding="utf-8").split("\n")
-    before, now = ([_named(json.loads(each)) for each in texts]
+    before, now = ([json.loads(each) for each in texts]
                    for texts in (lines, map(json.dumps, found)))  # fmt: skip
     differ = [pair for pair in zip(before, now, strict=True) if pair[0] != pair[1]]
     for pair in differ[:20]:

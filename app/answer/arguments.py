@@ -13,6 +13,7 @@ from app.answer.argument_parts import BufferedReader, JsonPart, json_string
 from app.answer.incoming import begun_at_end
 from app.answer.literals import LiteralReader
 from app.core.arguments import Kind, Parameters, Readings, kind_of
+from app.core.json_scan import JsonScan
 
 _NUMBER_CHARACTERS = frozenset("+-.0123456789Ee")
 
@@ -21,43 +22,16 @@ class JsonReader:
     """Reads arguments that are JSON already."""
 
     def __init__(self) -> None:
-        self._value = ValueEnd()
+        self._value = JsonScan()
         self.rest: str | None = None
 
     def push(self, text: str, start: int) -> list[JsonPart]:
         """See ``ArgumentsReader``."""
-        end = self._value.find(text)
+        end = self._value.end_in(text)
         size = len(text) if end is None else end
         if end is not None:
             self.rest = text[end:]
         return [JsonPart(text[:size], start, start + size)] if size else []
-
-
-class ValueEnd:
-    """Finds where a JSON object or array ends, in chunks of any size."""
-
-    def __init__(self) -> None:
-        self._depth = 0
-        self._in_string = False
-        self._escaped = False
-
-    def find(self, text: str) -> int | None:
-        """The index after the value's last bracket; None if ``text`` does not hold it."""
-        for index, character in enumerate(text):
-            if self._escaped:
-                self._escaped = False
-            elif self._in_string:
-                self._escaped = character == "\\"
-                self._in_string = character != '"'
-            elif character == '"':
-                self._in_string = True
-            elif character in "{[":
-                self._depth += 1
-            elif character in "}]":
-                self._depth -= 1
-                if self._depth <= 0:
-                    return index + 1
-        return None
 
 
 class ParameterReader(BufferedReader):
@@ -73,7 +47,7 @@ class ParameterReader(BufferedReader):
         """What the value that is being read may be."""
         self._looked = 0
         """Characters of the buffer that may be of a number or a word."""
-        self._value = ValueEnd()
+        self._value = JsonScan()
 
     def _read_before(self) -> bool:
         before = self._notation.before
@@ -123,7 +97,7 @@ class ParameterReader(BufferedReader):
             nested = self._notation.nested
             if nested is not None:
                 self._nested = LiteralReader(nested, value=True)
-            self._value = ValueEnd()
+            self._value = JsonScan()
             self._step = self._read_json if nested is None else self._read_nested
             return True
         at = buffer.find(self._notation.after)
@@ -167,7 +141,7 @@ class ParameterReader(BufferedReader):
 
     def _read_json(self) -> bool:
         """An array or object."""
-        end = self._value.find(self._buffer)
+        end = self._value.end_in(self._buffer)
         size = len(self._buffer) if end is None else end
         if size:
             self._put(self._buffer[:size], size)

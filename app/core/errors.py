@@ -7,6 +7,7 @@
     │   │   ├── UnknownSchema        no schema has this id; HTTP 404 where the path names it
     │   │   ├── InvalidAdapter       files of an adapter that cannot be used, or no room for it
     │   │   ├── InvalidImage         a file that is no image, or more of one than is taken
+    │   │   ├── QuotaExceeded        an API key has as many files or batches as it may have
     │   │   ├── PromptTooLong        the prompt leaves no room in the context
     │   │   └── BudgetTooSmall       no valid answer fits in max_tokens
     │   └── ConstraintError          the schema, pattern or grammar cannot be used
@@ -21,7 +22,8 @@
     │   ├── EngineDied               HTTP 503; the engine's thread ended, and the process follows
     │   ├── CompilerStuck            HTTP 503; no compile worker could do its work
     │   ├── ReaderStuck              HTTP 503; no image worker could do its work
-    │   └── HostUnreachable          HTTP 503; an image could not be fetched from its host
+    │   ├── HostUnreachable          HTTP 503; an image could not be fetched from its host
+    │   └── StoreUnavailable         HTTP 503; the store is away, or has no room
     ├── DeadlineExceeded             HTTP 504, not to be retried as it is
     ├── DeviceFailed                 the device failed amid a step: the engine dies of it
     ├── UnsupportedModel             at start-up: this model cannot be served exactly
@@ -120,6 +122,12 @@ class InvalidImage(InvalidRequest):
     def at(self, param: str) -> InvalidImage:
         """The same of the image that is the field ``param``."""
         return InvalidImage(f"{param}: {self.message}", param=param)
+
+
+class QuotaExceeded(InvalidRequest):
+    """An API key has as many bytes of files, or batches, as it may have."""
+
+    code = "quota_exceeded"
 
 
 class PromptTooLong(InvalidRequest):
@@ -351,6 +359,12 @@ class HostUnreachable(Unavailable):
     """An image could not be fetched: its host is not found, does not answer, or fails."""
 
     code = "image_host_unreachable"
+
+
+class StoreUnavailable(Unavailable):
+    """The database or the files cannot be reached, or have no room left."""
+
+    code = "store_unavailable"
 
 
 class EngineDied(Unavailable):

@@ -175,6 +175,8 @@ class RequestStats:
     endpoint: str
     status: int
     finish_reason: str
+    owner: str
+    """The API key that it is counted under; "" without any."""
     adapter: str
     """The name of the adapter that it ran with; "" for the base model."""
     error: str

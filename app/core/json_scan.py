@@ -5,6 +5,7 @@ The text is valid JSON (RFC 8259), or the beginning of one; other text is read s
 
 from __future__ import annotations
 
+import re
 from enum import Enum, auto
 
 BLANKS = b" \t\r\n"
@@ -14,6 +15,7 @@ _WORDS = {ord("t"): 3, ord("f"): 4, ord("n"): 3}
 """Of true, false and null: how many bytes follow the first."""
 _QUOTE, _COMMA, _BACKSLASH = ord('"'), ord(","), ord("\\")
 _OPENING, _CLOSING = b"{[", b"}]"
+_MARK = re.compile(r'["\\]')
 
 
 class Place(Enum):
@@ -116,6 +118,21 @@ class JsonScan:
             self.place = Place.WORD
         else:
             self.place = Place.NUMBER
+
+    def end_in(self, text: str) -> int | None:
+        """The index behind the end of the value, if the next ``text`` has it."""
+        at = 0
+        while at < len(text):
+            if self.place is Place.STRING and not self._escaped:
+                mark = _MARK.search(text, at)
+                if mark is None:
+                    return None
+                at = mark.start()
+            self.push(min(ord(text[at]), 0xFF))  # beyond ASCII all characters are alike
+            at += 1
+            if self.place is Place.END:
+                return at
+        return None
 
     @property
     def _in_object(self) -> bool:

@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from app.core.constraint import Mask
+from app.core.events import StepStats
 from app.core.step import Draw, LogitsRow, PendingDraws, Span
 from app.engine.choices.scoring import Scoring
-from app.engine.drafts.draft import NO_DRAFT, Draft
+from app.engine.draft import NO_DRAFT, Draft
 from app.engine.sequence import Sequence
 
 _TO_COME = (0,)
@@ -43,20 +44,19 @@ class Stopwatch:
         return self.now - before
 
 
-@dataclass(slots=True)
-class Portion:
-    """One sequence's portion of a step: a span, the draws at its last positions, their outcome."""
+@dataclass(slots=True, eq=False, kw_only=True)
+class Portion(Span):
+    """One sequence's span of a step, with the draws at its last positions and their outcome."""
 
     sequence: Sequence
-    span: Span
-    draft: Draft
-    """What of the span is drafted."""
-    draws: tuple[int, ...]
-    """Before each draw so many drafted tokens come; none inside a prompt."""
     end: int
-    """Position after the span."""
-    num_prompt: int
+    """How far the sequence is computed with it: the position after the span."""
+    num_prompt: int = 0
     """Tokens of the prompt in the span."""
+    draft: Draft = NO_DRAFT
+    """What of the span is drafted."""
+    draws: tuple[int, ...] = ()
+    """Before each draw so many drafted tokens come; none inside a prompt."""
     row: int = 0
     """Of its first draw, in the plan."""
     prompt_rows: range = range(0)
@@ -84,23 +84,40 @@ class Portion:
         tables = sequence.blocks.views()
         scoring = sequence.scoring
         if scoring is not None and scoring.is_whole(start, granted):
-            span = scoring.span(sequence.tokens, start, tables)
-            return Portion(sequence, span, NO_DRAFT, (), start, 0, scoring=scoring)
+            tokens, tree = scoring.span(sequence.tokens, start)
+            return Portion(
+                tokens, start, tables, tree=tree, sequence=sequence, end=start, scoring=scoring
+            )
         if drawn_by is not None:
-            span = Span(_TO_COME, start, tables, drawn_by)
-            return Portion(sequence, span, NO_DRAFT, _ONE_DRAW, end, 0)
+            return Portion(
+                _TO_COME, start, tables, drawn_by, sequence=sequence, end=end, draws=_ONE_DRAW
+            )
         prompt = max(0, min(end, sequence.answer_start) - start)
         scores = sequence.prompt_scores
         scored = range(0) if scores is None else scores.wanted(start, end)
         if end <= known:
-            span = Span(sequence.tokens[start:end], start, tables)
-            draws: tuple[int, ...] = _ONE_DRAW if end == known else ()
-            return Portion(sequence, span, NO_DRAFT, draws, end, prompt, prompt_rows=scored)
+            return Portion(
+                sequence.tokens[start:end],
+                start,
+                tables,
+                sequence=sequence,
+                end=end,
+                num_prompt=prompt,
+                draws=_ONE_DRAW if end == known else (),
+                prompt_rows=scored,
+            )
         draft = sequence.draft.cut(end - known)
-        span = Span([*sequence.tokens[start:], *draft.tokens], start, tables)
-        end = known + len(draft.tokens)
-        draws = tuple(draft.draws())
-        return Portion(sequence, span, draft, draws, end, prompt, prompt_rows=scored)
+        return Portion(
+            [*sequence.tokens[start:], *draft.tokens],
+            start,
+            tables,
+            sequence=sequence,
+            end=known + len(draft.tokens),
+            num_prompt=prompt,
+            draft=draft,
+            draws=tuple(draft.draws()),
+            prompt_rows=scored,
+        )
 
     @property
     def first_drawn(self) -> int:
@@ -110,11 +127,11 @@ class Portion:
     def rows(self, span: int) -> list[LogitsRow]:
         """One row for each draw; ``span`` is the index of this one's in the plan."""
         if self.scoring is not None:
-            return self.scoring.rows(span, self.span.start)
+            return self.scoring.rows(span, self.start)
         if len(self.draws) == 1 and not self.prompt_rows:
-            return [LogitsRow(span, self.end - self.span.start - 1)]
-        start = self.first_drawn - self.span.start
-        scored = [LogitsRow(span, each - self.span.start) for each in self.prompt_rows]
+            return [LogitsRow(span, self.end - self.start - 1)]
+        start = self.first_drawn - self.start
+        scored = [LogitsRow(span, each - self.start) for each in self.prompt_rows]
         return [LogitsRow(span, start + i) for i in self.draws] + scored
 
     def draws_from(self, masks: Seq[Mask | None], spelling: Seq[bytes]) -> list[Draw]:
@@ -145,12 +162,24 @@ class Portion:
         Positions below ``valid`` held it before. A token can only agree again where it was
         drafted; one computed in an earlier step was the old one.
         """
-        if changed < self.span.start:
+        if changed < self.start:
             return min(changed, valid)
         for position in range(changed, min(valid, len(tokens))):
-            if tokens[position] != self.span.tokens[position - self.span.start]:
+            if tokens[position] != self.tokens[position - self.start]:
                 return position
         return valid
+
+
+@dataclass(slots=True)
+class Tally:
+    """What leaps added to the answers of one step, and how many met their budget."""
+
+    leapt: int = 0
+    skipped: int = 0
+    budget_closed: int = 0
+    drawn_again: int = 0
+    put_off: int = 0
+    given_up: int = 0
 
 
 @dataclass(slots=True)
@@ -185,3 +214,35 @@ class Batch:
     pauses: bool = False
     """Whether lower classes have no part in it, as higher ones have prompts to compute."""
     laps: Laps = field(default_factory=Laps)
+
+    def stats(self, tally: Tally, running: int, waiting: int) -> StepStats:
+        """Once it is committed; so many sequences run and wait behind it."""
+        laps, portions = self.laps, self.portions.values()
+        return StepStats(
+            plan_seconds=laps.plan,
+            launch_seconds=laps.launch,
+            mask_seconds=laps.mask,
+            sample_seconds=laps.sample,
+            commit_seconds=laps.commit,
+            idle_seconds=laps.idle,
+            prompt_tokens=sum([each.num_prompt for each in portions]),
+            cached_tokens=self.cached_tokens,
+            sampled_tokens=sum([each.num_taken for each in portions]),
+            leapt_tokens=tally.leapt,
+            drafted_tokens=sum([each.num_accepted for each in portions]),
+            proposed_tokens=sum([n - 1 for each in portions if (n := each.num_usable) > 1]),
+            passes_saved=sum([n - 1 for each in portions if (n := each.num_taken) > 1]),
+            skipped_tokens=tally.skipped,
+            batch_tokens=sum([len(each.tokens) for each in portions]),
+            void_tokens=sum([len(each.tokens) for each in portions if each.void]),
+            scored_tokens=sum([len(p.tokens) for p in portions if p.scoring]),
+            running=running,
+            waiting=waiting,
+            preemptions=self.preemptions,
+            prefix_queries=self.prefix_queries,
+            prefix_hits=self.prefix_hits,
+            budget_closed=tally.budget_closed,
+            drawn_again=tally.drawn_again,
+            masks_put_off=tally.put_off,
+            masks_given_up=tally.given_up,
+        )

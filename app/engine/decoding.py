@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence as Seq
-from dataclasses import dataclass
 from itertools import pairwise
-
-import numpy as np
 
 from app.core.constraint import ConstraintState, Mask, Vocabulary
 from app.core.errors import ConstraintTooComplex, DrawAgain, RejectedToken, WorkPending
 from app.core.events import AnswerToken
 from app.core.step import SampledToken
 from app.core.text import Tokenizer
-from app.engine.batch import Portion
-from app.engine.choices.scorer import Scorer
+from app.engine.batch import Portion, Tally
 from app.engine.config import EngineConfig
-from app.engine.drafts.draft import NO_DRAFT, Source
-from app.engine.drafts.drafting import Drafter
-from app.engine.drafts.prediction import Prediction
+from app.engine.draft import NO_DRAFT, Source
+from app.engine.drafting import Drafter
 from app.engine.leap import Leaper
+from app.engine.prediction import Prediction
+from app.engine.scorer import Scorer
 from app.engine.sequence import Sequence
 from app.engine.stop_tokens import EditedMasks
 from app.engine.token_sources import HELD, SAMPLED
@@ -28,18 +25,6 @@ _MOST_PLAIN = 1 << 14
 
 _MOST_AGAIN = 64
 """Draws of one token in vain; states take their shortest completion long before."""
-
-
-@dataclass(slots=True)
-class Tally:
-    """What leaps added to the answers of one step, and how many met their budget."""
-
-    leapt: int = 0
-    skipped: int = 0
-    budget_closed: int = 0
-    drawn_again: int = 0
-    put_off: int = 0
-    given_up: int = 0
 
 
 class Decoder:
@@ -77,7 +62,6 @@ class Decoder:
 
     def begin(self, sequence: Sequence) -> None:
         """Leap over a forced opening, before anything of the sequence is computed."""
-        sequence.begun = True
         sequence.statistics = self._drafter.statistics(sequence.request)
         if sequence.request.options.prediction and self._drafter.wanted(sequence.request):
             sequence.prediction = Prediction(sequence.request.options.prediction)
@@ -177,29 +161,15 @@ class Decoder:
         """The mask of the draw after ``draft``, where ``state`` stands."""
         budget = self._budget(sequence, draft)
         # First what is kept for all answers: so no turn's work on it is lost to the other's.
-        wanted = budget is None or sequence.closed is None
+        wanted = budget is None or sequence.budget.closed is None
         plain = state.mask(work=work, last=last) if wanted else None
         mask = plain
         if mask is None or (budget is not None and not state.gave_up):
             mask = state.mask(budget, work=work, last=last)
         if budget is not None and plain is not None:
-            self._note_budget(sequence, state, mask, plain, sequence.length + len(draft))
+            first = sequence.budget.note(state, mask, plain, sequence.length, len(draft))
+            self._tally.budget_closed += first
         return self._edit(sequence, mask, state, len(draft))
-
-    def _note_budget(
-        self, sequence: Sequence, state: ConstraintState, mask: Mask, plain: Mask, at: int
-    ) -> None:
-        """Remember whether the budget narrowed ``plain``, for the warning and the metrics."""
-        narrowed = mask is not plain and not np.array_equal(mask, plain)
-        if narrowed and not sequence.budget_closed:
-            sequence.budget_closed = True
-            self._tally.budget_closed += 1
-        if narrowed and state.is_closing(mask, plain):
-            # behind a draft that may not come about: the first place that may yet be drawn
-            closing = sequence.closing
-            sequence.closing = min(at, closing) if closing >= sequence.length else at
-        elif sequence.closing == at:
-            sequence.closing = -1
 
     def _edit(
         self, sequence: Sequence, mask: Mask | None, state: ConstraintState | None, ahead: int
@@ -211,11 +181,7 @@ class Decoder:
         edit = sequence.stop_tokens.edit(sequence.length + ahead, complete=complete)
         if edit is None:
             return mask
-        before, by, edited = sequence.edited
-        if before is not mask or by is not edit or edited is None:
-            edited = self._edited.get(mask, edit)
-            sequence.edited = mask, edit, edited
-        return edited
+        return self._edited.get(mask, edit)
 
     def take(self, sequence: Sequence, sampled: SampledToken) -> int:
         """Add a drawn token to the answer, then leap if the way on is forced.
@@ -226,9 +192,10 @@ class Decoder:
         """
         token = sampled.token_id
         changed = settled = len(sequence.tokens)
-        if sequence.closed is None and sequence.closing == sequence.length:
+        budget = sequence.budget
+        if budget.closed is None and budget.closing == sequence.length:
             answer = sequence.tokens[sequence.answer_start :]
-            sequence.closed = b"".join([self.spelling[each] for each in answer])
+            budget.closed = b"".join([self.spelling[each] for each in answer])
         sequence.draft = NO_DRAFT
         state, statistics = sequence.state, sequence.statistics
         if state is not None and statistics is not None:
@@ -261,13 +228,7 @@ class Decoder:
         return changed
 
     def _budget(self, sequence: Sequence, draft: Seq[int]) -> int | None:
-        """Tokens that are left behind ``draft`` to finish the answer; None where it need not."""
-        if not sequence.finishes_in_budget:
-            return None
-        budget = sequence.request.max_tokens - sequence.length - len(draft)
-        if sequence.thinking is not None:
-            budget -= sequence.thinking.after(b"".join([self.spelling[each] for each in draft]))
-        return budget
+        return sequence.budget.left(sequence.length, draft, self.spelling)
 
     def _draw_again(self, sequence: Sequence) -> None:
         sequence.drawn_again += 1
@@ -328,8 +289,8 @@ class Decoder:
             sequence.tokens,
             sequence.answer_start,
             sequence.state,
-            sequence.limit,
-            finish=sequence.finishes_in_budget,
+            sequence.budget.limit,
+            finish=sequence.budget.finishes,
             known=None if statistics is None else statistics.changes,
         )
         if leap is None:
@@ -349,12 +310,12 @@ class Decoder:
         if state is not None and state.is_final:
             sequence.finish("stop")
             return
-        length, most = len(sequence.tokens) - sequence.answer_start, sequence.request.max_tokens
-        if sequence.thinking is not None and length >= sequence.limit:
+        length, budget = len(sequence.tokens) - sequence.answer_start, sequence.budget
+        if budget.thinking is not None and length >= budget.limit:
             # Either all is spent, or the answer is whole here (law 2): no mark need come, and
             # nothing is left to keep tokens for.
-            sequence.thinking = None
-        if length >= most:
+            budget.thinking = None
+        if length >= budget.most:
             complete = state is not None and state.is_complete
             cut = not complete or sequence.request.open_ended
             sequence.finish("length" if cut else "stop")

@@ -6,12 +6,14 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Sequence as Seq
+from itertools import islice
 
 from app.core.constraint import Vocabulary
 from app.core.errors import (
     BudgetTooSmall,
     InvalidRequest,
     LeapjsonError,
+    PromptTooLong,
     RequestError,
     WorkPending,
 )
@@ -20,19 +22,17 @@ from app.core.request import EngineRequest
 from app.core.step import Draw, Runner, SampledToken, StepPlan
 from app.core.text import Tokenizer
 from app.engine.batch import Batch, Portion, Stopwatch
+from app.engine.budget import Thinking
 from app.engine.choices.scoring import Scoring
 from app.engine.config import EngineConfig
 from app.engine.decoding import Decoder
-from app.engine.drafts.draft import Source
+from app.engine.draft import Source
 from app.engine.mask_work import MaskWork
 from app.engine.prompt_scores import PromptScores
-from app.engine.request_checks import check_request
 from app.engine.scheduler import Scheduler
 from app.engine.sequence import Sequence
-from app.engine.step_stats import step_stats
 from app.engine.stop_tokens import StopTokens
-from app.engine.thinking import Thinking
-from app.engine.token_sources import ReportedTokens
+from app.engine.token_sources import TokenSources
 from app.kv.manager import BlockManager
 
 _log = logging.getLogger(__name__)
@@ -42,6 +42,8 @@ _NOT_SEEN = (
     "server; without this image, or with it in another size, the request may go through"
 )
 
+_MOST_UNOPENED = 64
+"""Sequences whose openings are worked on between two steps, where they take much work."""
 
 _TOOK_LONG = (
     "request %s: a token mask took too much work; the answer goes on with the first token of its "
@@ -102,7 +104,8 @@ class Engine:
         """Sequences that wait for a mask."""
         self._unopened = MaskWork[Sequence]()
         """Sequences that wait to know how their answers begin."""
-        self._arrivals = 0
+        self._opened: list[Sequence] = []
+        """Those whose answers ended with their openings, until the next step tells."""
         self._flight: Batch | None = None
         """The step that was launched and is not committed."""
         self._out_of_work_at: float | None = None
@@ -127,7 +130,7 @@ class Engine:
 
     @property
     def num_waiting(self) -> int:
-        return len(self._scheduler.waiting)
+        return len(self._scheduler.waiting) + len(self._unopened)
 
     @property
     def num_awaiting_vision(self) -> int:
@@ -153,7 +156,7 @@ class Engine:
             self._runner.vision_encoder.watch(on_news)
 
     def add(self, request: EngineRequest) -> None:
-        """Queue a request. Costs O(prompt).
+        """Queue a request, and leap over a forced opening. Costs O(prompt), and the opening.
 
         Raises PromptTooLong where prompt and ``max_tokens`` can never fit, BudgetTooSmall where
         no valid answer fits in ``max_tokens``, InvalidRequest for an empty prompt, a budget
@@ -163,7 +166,7 @@ class Engine:
         """
         if request.request_id in self._sequences:
             raise InvalidRequest(f"a request {request.request_id!r} is running already")
-        check_request(request, self.max_sequence_tokens, self._config.most_whole)
+        _check(request, self.max_sequence_tokens, self._config.most_whole)
         stop_tokens = StopTokens.of(request, self._vocabulary)
         state = request.start.copy() if request.start is not None else None
         if state is None and request.constraint is not None:
@@ -175,10 +178,9 @@ class Engine:
                 raise BudgetTooSmall(max_tokens=request.max_tokens, needed=needed)
             if request.thinking is not None:
                 thinking = Thinking(request.thinking, request.max_tokens - needed)
-        sequence = Sequence(request, state, self._arrivals, stop_tokens, thinking)
-        self._arrivals += 1
+        sequence = Sequence(request, state, stop_tokens, thinking)
         if request.options.origins:
-            sequence.told = ReportedTokens(self._decoder.spelling)
+            sequence.sources = TokenSources(self._decoder.spelling)
         if request.options.prompt_logprobs is not None:
             sequence.prompt_scores = PromptScores(
                 request.prompt,
@@ -187,7 +189,10 @@ class Engine:
                 self._config.small_gap_tokens,
             )
         self._sequences[request.request_id] = sequence
-        self._scheduler.add(sequence)
+        if len(self._unopened) < _MOST_UNOPENED:
+            self._open(sequence)
+        else:
+            self._unopened.put_off(sequence, WorkPending())
 
     def abort(self, request_id: str) -> TokenChunk | None:
         """End a request now and free what it holds. Its last chunk; None if it is not live."""
@@ -202,7 +207,7 @@ class Engine:
     def step(self) -> Iterator[StepOutput]:
         """Advance every sequence that a step has room for, as far as what it yields is taken.
 
-        First, and only where there are any, come the forced openings of answers that begin, before
+        First, and only where there are any, come the forced openings of those that run now, before
         the model computes anything; then one chunk for each answer that grew or ended. Where steps
         overlap these are of the step launched by the call before. An error of one request's
         constraint or images ends that answer with finish_reason "error"; what the runner raises is
@@ -219,12 +224,14 @@ class Engine:
         assert batch is not None, "nothing is in flight, and still it is waited for"
         batch.failed += unseen
         self._unopened.begin_step(lambda sequence: True)
-        for sequence in self._scheduler.schedule(batch):
-            self._begin(sequence)
+        for sequence in [*islice(self._unopened, _MOST_UNOPENED)]:
+            self._open(sequence)
+        batch.scheduled, self._opened = self._opened, []
+        self._scheduler.schedule(batch)
         plan = self._scheduler.plan(batch, self._flight)
         scheduled = [sequence.request.request_id for sequence in batch.scheduled]
         at_work = (
-            plan.spans or scheduled or landing or any(self._unopened) or self.num_awaiting_vision
+            plan.spans or scheduled or landing or len(self._unopened) or self.num_awaiting_vision
         )
         assert at_work or not self._sequences, "work, but no progress"
         for sequence in batch.scheduled:  # whose first turn has come; some have ended
@@ -251,7 +258,7 @@ class Engine:
             tally = self._decoder.take_tally()
             if self._observer is not None:
                 running, waiting = self.num_running, self.num_waiting
-                self._observer.observe_step(step_stats(each, tally, running, waiting))
+                self._observer.observe_step(each.stats(tally, running, waiting))
         if chunks or scheduled:
             yield StepOutput(chunks, scheduled)
 
@@ -299,10 +306,10 @@ class Engine:
             self._out_of_work_at = None
         batch.laps.commit = lap()
 
-    def _begin(self, sequence: Sequence) -> None:
-        """Leap over a forced opening, before blocks are asked for and anything is computed.
+    def _open(self, sequence: Sequence) -> None:
+        """Leap over a forced opening, then have the sequence wait for its turn to run.
 
-        One that takes more work than there is time for is not begun in this step.
+        One that takes more work than there is time for is taken up again in the next step.
         """
         try:
             if sequence.state is not None:
@@ -314,8 +321,14 @@ class Engine:
             self._decoder.begin(sequence)
         except WorkPending as pending:
             self._unopened.put_off(sequence, pending)
+            return
         except Exception as error:
+            self._unopened.done(sequence)
             self._fail(sequence, error)
+        if sequence.finish_reason is None:
+            self._scheduler.add(sequence)
+        else:
+            self._opened.append(sequence)
 
     def _draws(self, batch: Batch) -> list[Draw | None]:
         """One for each row of the plan; None stands for a row that nobody will look at."""
@@ -471,16 +484,47 @@ class Engine:
         del self._sequences[sequence.request.request_id]
         self._unmasked.done(sequence)
         self._unopened.done(sequence)
+        if sequence in self._opened:
+            self._opened.remove(sequence)
         self._scheduler.remove(sequence)
 
     def check_integrity(self) -> None:
         """Assert every invariant between two steps. Costs O(blocks + known tokens); for tests."""
         self._scheduler.check_integrity()
         live = {id(sequence) for sequence in self._sequences.values()}
-        held = {id(s) for s in (*self._scheduler.running, *self._scheduler.waiting)}
+        scheduler = self._scheduler
+        queued = (*scheduler.running, *scheduler.waiting, *self._unopened, *self._opened)
+        held = {id(sequence) for sequence in queued}
         assert live == held, "a request is lost, or runs after its end"
 
 
 def _draws_in(batch: Batch, sequence: Sequence) -> bool:
     portion = batch.portions.get(sequence)
     return portion is not None and bool(portion.draws) and not portion.void
+
+
+def _check(request: EngineRequest, room: int, most_whole: int) -> None:
+    """``room``: tokens that prompt and answer may have together; ``most_whole``: those that are
+    computed in one step.
+
+    Raises PromptTooLong where prompt and ``max_tokens`` do not fit, InvalidRequest for an empty
+    prompt, a budget below 1, an empty stop string, or an image that fits in no step.
+    """
+    if not request.prompt:
+        raise InvalidRequest("the prompt is empty", role="prompt")
+    if request.max_tokens < 1:
+        raise InvalidRequest("max_tokens must be at least 1", role="max_tokens")
+    if not all(request.options.stop):
+        raise InvalidRequest("a stop string is empty", param="stop")
+    prompt_tokens = len(request.prompt)
+    if prompt_tokens >= room:
+        raise PromptTooLong(prompt_tokens=prompt_tokens, room=room)
+    if prompt_tokens + request.max_tokens > room:
+        raise PromptTooLong(prompt_tokens=prompt_tokens, room=room, max_tokens=request.max_tokens)
+    longest = 0 if request.images is None else request.images.longest_whole
+    if longest > most_whole:
+        raise InvalidRequest(
+            f"an image of {longest} tokens has to be computed in one step, and there is room "
+            f"for {most_whole}: max_batch_tokens less max_running",
+            role="prompt",
+        )

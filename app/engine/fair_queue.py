@@ -152,6 +152,10 @@ class FairQueue(Generic[T]):
                 best = rank, first
         return None if best is None else best[1]
 
+    def is_overdue(self, item: T) -> bool:
+        """Whether the class of ``item`` has let so many turns pass that the next one is its own."""
+        return self._of(item).passed >= MOST_BEFORE
+
     def take(self, item: T) -> bool:
         """``item`` has its turn: it leaves the queue.
 

@@ -24,7 +24,7 @@ from operator import eq
 from app.core.constraint import ConstraintState, Vocabulary
 from app.core.events import AnswerToken
 from app.core.text import Tokenizer
-from app.engine.drafts.draft import Draft, held_back
+from app.engine.draft import Draft, held_back
 
 WINDOW_TOKENS = 8
 """Tokens before forced text that are tokenized with it, more where that changes all of them."""

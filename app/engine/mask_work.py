@@ -43,6 +43,9 @@ class MaskWork(Generic[T]):
     def __iter__(self) -> Iterator[T]:
         return iter(self._waiting)
 
+    def __len__(self) -> int:
+        return len(self._waiting)
+
     def begin_step(self, takes_part: Callable[[T], bool]) -> None:
         """Of those that take part in a step the first one has its turn."""
         self._next = next(filter(takes_part, self._waiting), None)

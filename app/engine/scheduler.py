@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Iterator
 from collections.abc import Sequence as Seq
 
 from app.core.images import VisionEncoder
 from app.core.request import ServiceTier
-from app.core.step import LogitsRow, Span, StepPlan
+from app.core.step import LogitsRow, StepPlan
 from app.engine.batch import Batch, Portion
 from app.engine.config import EngineConfig
 from app.engine.fair_queue import FairQueue
@@ -20,9 +19,6 @@ from app.kv.prefix import Prefix
 
 _MOST_PASSED = 8
 """Sequences that wait for a prefix and are passed over in one step: each costs a look at it."""
-
-_MOST_UNOPENED = 64
-"""The same for those whose openings are worked on."""
 
 _SHORT = 4
 """A step without higher classes computes this many times fewer prompt tokens than one beside
@@ -98,7 +94,7 @@ class Scheduler:
         taking_part = self.running
         if self._paused < _MOST_PAUSED and self._has_urgent_prompts():
             taking_part = [each for each in self.running if each.tier >= ServiceTier.DEFAULT]
-            batch.pauses = len(taking_part) < len(self.running)
+            batch.pauses = True
         if not config.overlap:
             batch.gaps = {sequence: sequence.gap for sequence in taking_part}
             return batch
@@ -141,13 +137,10 @@ class Scheduler:
         top = [*self.running[:1], *([] if first is None else [first])]
         return bool(top) and max(each.tier for each in top) < ServiceTier.DEFAULT
 
-    def schedule(self, batch: Batch) -> Iterator[Sequence]:
+    def schedule(self, batch: Batch) -> None:
         """Grant tokens and blocks to those surveyed; with what is left, run those that wait.
 
-        Yields each sequence whose first turn has come, for the caller to begin it: what it leaps
-        over then needs blocks, too. One that ends there has had its turn and never runs. One that
-        was not begun, as its opening takes more work, is passed over; so is one whose images have
-        to be looked at first.
+        One whose images have to be looked at first is passed over.
         """
         self._paused = self._paused + 1 if batch.pauses else 0
         prefill = _grant(batch, self._config, self._short_steps())
@@ -160,29 +153,15 @@ class Scheduler:
         room = self._config.max_batch_tokens - sum(batch.grants.values())
         left = min(room, prefill)
         passed: list[Sequence] = []
-        begun = unopened = 0
         if batch.preemptions:
             return
         while left > 0:
             sequence = self.waiting.next(passed)
             if sequence is None or not self._may_have_slot(sequence, batch):
                 return
-            if not sequence.begun:
-                if begun == self._config.max_running:
-                    return
-                begun += 1
-                yield sequence
-                if sequence.finish_reason is not None:
-                    self.waiting.take(sequence)
-                    batch.scheduled.append(sequence)
-                    continue
-                if not sequence.begun:
-                    begun -= 1
-                    unopened += 1
-                    if unopened == _MOST_UNOPENED:
-                        return
-                    passed.append(sequence)
-                    continue
+            lower = sequence.tier < ServiceTier.DEFAULT
+            if batch.pauses and lower and not self.waiting.is_overdue(sequence):
+                return
             if sequence in self._needed and not self._make_room(
                 sequence, self._needed[sequence], batch
             ):
@@ -195,7 +174,7 @@ class Scheduler:
             ):
                 continue
             if self._prefix_is_coming(sequence, len(prefix)):
-                if self.waiting.has_returned(sequence) or len(passed) - unopened == _MOST_PASSED:
+                if self.waiting.has_returned(sequence) or len(passed) == _MOST_PASSED:
                     return
                 passed.append(sequence)
                 continue
@@ -218,7 +197,6 @@ class Scheduler:
     def plan(self, batch: Batch, flight: Batch | None) -> StepPlan:
         """What the runner computes of those that were granted tokens: now they are launched."""
         rows: list[LogitsRow] = []
-        spans: list[Span] = []
         portions = batch.portions
         flying = {} if flight is None else flight.portions
         for sequence, granted in batch.grants.items():
@@ -232,16 +210,14 @@ class Scheduler:
             elif self._states is not None:
                 self._states.read(portion)
             portion.row = len(rows)
-            span = portion.span
-            span.adapter = sequence.request.adapter
+            portion.adapter = sequence.request.adapter
             if sequence.vision_input is not None:
-                span.vision_input = sequence.vision_input.of(
-                    span.start, span.start + len(span.tokens)
+                portion.vision_input = sequence.vision_input.of(
+                    portion.start, portion.start + len(portion.tokens)
                 )
-            rows += portion.rows(len(spans))
-            spans.append(span)
+            rows += portion.rows(len(portions) - 1)
             sequence.launched = portion.end
-        return StepPlan(spans, rows)
+        return StepPlan([*portions.values()], rows)
 
     def _find_blocks(self, batch: Batch) -> None:
         """Grow tables to cover the grants, oldest first, preempting the newest if need be.
@@ -396,7 +372,7 @@ class Scheduler:
         the sequence waits again and starts from the prefix cache.
         """
         sequence = portion.sequence
-        own = len(portion.span.tokens) - portion.num_prompt
+        own = len(portion.tokens) - portion.num_prompt
         self.waiting.charge(sequence.request.tenant, own, sequence.tier)
         if not sequence.blocks.in_use:
             return  # it was preempted meanwhile
@@ -423,8 +399,8 @@ class Scheduler:
         Where it was launched ahead and the answer did not simply go on with the token ``drawn``,
         the draw behind that is void; what it computes stays of use while the token is in its place.
         """
-        sequence, start = portion.sequence, portion.span.start
-        if portion.span.drawn_by is None:
+        sequence, start = portion.sequence, portion.start
+        if portion.drawn_by is None:
             portion.void = sequence.finish_reason is not None
         else:
             tokens = sequence.tokens
@@ -443,15 +419,10 @@ class Scheduler:
         self.waiting.check_integrity()
         if self.vision_queue is not None:
             self.vision_queue.check_integrity()
-        last: dict[tuple[int, str], int] = {}
         for sequence in self.waiting:
             assert sequence.computed == 0
             assert not sequence.blocks.in_use, "a waiting sequence holds blocks"
             assert not sequence.states.states, "a waiting sequence holds states"
-            if not sequence.scheduled:
-                line = sequence.tier, sequence.request.tenant
-                assert last.get(line, -1) < sequence.number, "not first come, first served"
-                last[line] = sequence.number
             assert sequence.launched == 0
         assert len(self.running) <= self._config.max_running
         tiers = [sequence.tier for sequence in self.running]

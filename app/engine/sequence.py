@@ -5,27 +5,27 @@ from __future__ import annotations
 import struct
 from collections.abc import Hashable
 from collections.abc import Sequence as Seq
-from dataclasses import dataclass, field, replace
+from dataclasses import InitVar, dataclass, field, replace
 from hashlib import blake2b
 
 from app.core.choices import ScoredChoice
-from app.core.constraint import ConstraintState, Mask
+from app.core.constraint import ConstraintState
 from app.core.errors import LeapjsonError
 from app.core.events import AnswerToken, AnswerUsage, FinishReason, TokenChunk
 from app.core.request import EngineRequest, ServiceTier
 from app.core.step import SampledToken
+from app.engine.budget import Budget, Thinking
 from app.engine.choices.cursor import Cursor
 from app.engine.choices.scoring import Scoring
-from app.engine.drafts.draft import NO_DRAFT, Draft
-from app.engine.drafts.prediction import Prediction
-from app.engine.drafts.statistics import DraftStatistics
+from app.engine.draft import NO_DRAFT, Draft
+from app.engine.draft_statistics import DraftStatistics
 from app.engine.leap import Change, Leap
+from app.engine.prediction import Prediction
 from app.engine.prompt_images import PromptImageMap
 from app.engine.prompt_scores import PromptScores
-from app.engine.stop_tokens import Edit, StopTokens
+from app.engine.stop_tokens import StopTokens
 from app.engine.stopping import StopFinder
-from app.engine.thinking import Thinking
-from app.engine.token_sources import DRAFTED, HELD, LEAPT, SAMPLED, ReportedTokens, TokenSources
+from app.engine.token_sources import DRAFTED, HELD, LEAPT, SAMPLED, TokenSources
 from app.kv.states import KeptStates
 from app.kv.table import BlockTable
 
@@ -48,12 +48,10 @@ class Sequence:
 
     request: EngineRequest
     state: ConstraintState | None
-    number: int
-    """Order of arrival."""
     stop_tokens: StopTokens | None = None
     """None where only the vocabulary's ends of sequence and stop strings end it."""
-    thinking: Thinking | None = None
-    """None where the whole budget may be spent."""
+    thinking: InitVar[Thinking | None] = None
+    budget: Budget = field(init=False)
     tier: ServiceTier = field(init=False)
     """Its request's, or a higher one once its class has waited long."""
     tokens: list[int] = field(init=False)
@@ -66,8 +64,6 @@ class Sequence:
     blocks: BlockTable = field(default_factory=BlockTable)
     states: KeptStates = field(default_factory=KeptStates)
     """Those of recurrent layers, where the model has any."""
-    finishes_in_budget: bool = field(init=False)
-    """Whether the budget narrows the masks (law 2)."""
     has_penalties: bool = field(init=False)
     prediction: Prediction | None = None
     """What the client expects, where it says so and drafts are wanted."""
@@ -75,8 +71,6 @@ class Sequence:
     """What earlier answers of the constraint did, where there is one and it was begun."""
     place: Hashable = None
     """The constraint's state before the last draw."""
-    begun: bool = False
-    """Whether a forced opening has been leapt over."""
     scheduled: bool = False
     """Whether it ever had blocks."""
     cursor: Cursor | None = None
@@ -89,18 +83,8 @@ class Sequence:
     """How it ends once its last choices are scored."""
     drawn_again: int = 0
     """Draws of the token to come that brought what cannot follow."""
-    edited: tuple[Mask | None, Edit | None, Mask | None] = (None, None, None)
-    """The mask that was last edited, how, and what came of it: mostly the next one is the same."""
-    budget_closed: bool = False
-    """Whether its budget has narrowed a mask."""
-    closing: int = -1
-    """The length, in tokens, at which what is drawn ends a JSON value for the budget's sake."""
-    closed: bytes | None = None
-    """See ``TokenChunk``."""
     finish_reason: FinishReason | None = None
     error: LeapjsonError | None = None
-    stopped_by: bytes = b""
-    """The stop string that ended it, which is no part of its text."""
     cached_tokens: int = 0
     forward_passes: int = 0
     ended_by_token: int = 0
@@ -109,22 +93,21 @@ class Sequence:
     _stops: StopFinder | None = field(init=False)
     sources: TokenSources = field(default_factory=TokenSources)
     """Of the answer's tokens."""
-    told: ReportedTokens | None = None
-    """None where nobody asked where they came from."""
     prompt_scores: PromptScores | None = None
     """Until they were emitted; None where nobody asked for them."""
     _prompt_ending: bytes | None = None
     _pending: list[AnswerToken] = field(default_factory=list)
     """What has not been emitted yet."""
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, thinking: Thinking | None) -> None:
         request = self.request
         self.tier = request.tier
         self.tokens = list(request.prompt)
         self.answer_start = len(self.tokens)
         images = request.images
         self.vision_input = None if images is None else PromptImageMap(request.prompt, images)
-        self.finishes_in_budget = self.state is not None and request.options.on_budget == "finish"
+        finishes = self.state is not None and request.options.on_budget == "finish"
+        self.budget = Budget(request.max_tokens, finishes=finishes, thinking=thinking)
         self.has_penalties = request.options.sampling.has_penalties
         seed = request.seed & 0xFFFF_FFFF_FFFF_FFFF
         self._hash = blake2b(seed.to_bytes(8, "little"), digest_size=8)
@@ -187,10 +170,9 @@ class Sequence:
         return len(self.tokens) - self.answer_start
 
     @property
-    def limit(self) -> int:
-        """Tokens the answer may have as things stand: ``max_tokens`` without those kept."""
-        most = self.request.max_tokens
-        return most if self.thinking is None else most - self.thinking.kept
+    def stopped_by(self) -> bytes:
+        """The stop string that ended it, which is no part of its text."""
+        return b"" if self._stops is None else self._stops.found
 
     @property
     def goes_on_plainly(self) -> bool:
@@ -252,20 +234,17 @@ class Sequence:
         counts = self._stops is not None and self.length >= self.request.options.min_tokens
         self.drawn_again = 0
         self.tokens.append(token.token_id)
-        self.sources.append(source)
-        if self.told is not None:
-            self.told.append(token)
+        self.sources.append(source, token)
         self._hash.update(token.data)
         self._pending.append(token)
         if self.cursor is not None:
             self.cursor.feed(token.data)
-        if self.thinking is not None:
-            self.thinking.feed(token.data)
+        if self.budget.thinking is not None:
+            self.budget.thinking.feed(token.data)
         if self._stops is not None:
             cut = self._stops.feed(token.data, counts=counts)
             if cut is not None:
                 self._cut_pending(self._stops.length - cut)
-                self.stopped_by = self._stops.found
                 self.finish("stop")
 
     def leap(self, leap: Leap) -> int:
@@ -280,15 +259,18 @@ class Sequence:
         self.draft = change.held_back
         self.state = leap.state
         split = self._drop(change.dropped) if change.dropped else SAMPLED
-        if self._stops is not None or self.stop_tokens is not None or self.thinking is not None:
+        if (
+            self._stops is not None
+            or self.stop_tokens is not None
+            or self.budget.thinking is not None
+        ):
             return self._append_each(change, split)
         new = len(change.answer_tokens)
         self.tokens += change.tokens
-        if old := len(change.tokens) - new:
-            self.sources.extend(split, old)
-        self.sources.extend(LEAPT, new)
-        if self.told is not None:
-            self.told.extend(change.tokens)
+        old = len(change.tokens) - new
+        if old:
+            self.sources.extend(split, change.tokens[:old])
+        self.sources.extend(LEAPT, change.tokens[old:])
         self._hash.update(change.text)
         if self.cursor is not None:
             self.cursor.feed(change.text)
@@ -298,8 +280,6 @@ class Sequence:
     def _drop(self, count: int) -> int:
         """The last ``count`` tokens give way; the source of those that only split them anew."""
         del self.tokens[-count:]
-        if self.told is not None:
-            self.told.drop(count)
         return self.sources.drop(count)
 
     def confirm(self, position: int) -> None:
@@ -312,9 +292,7 @@ class Sequence:
         for token, data in zip(change.tokens, change.added, strict=True):
             if not data:
                 self.tokens.append(token)
-                self.sources.append(split)
-                if self.told is not None:
-                    self.told.extend([token])
+                self.sources.append(split, token)
             elif self.stop_tokens is not None and self.stop_tokens.ends(token, self.length):
                 self.append(AnswerToken(token, b"", "leapt"), LEAPT)
                 self.finish("stop")
@@ -329,8 +307,7 @@ class Sequence:
         self.ended_by_token = 1
         token = AnswerToken(sampled.token_id, b"", "sampled", sampled.logprob, sampled.top)
         self._pending.append(token)
-        if self.told is not None:
-            self.told.append(token)
+        self.sources.end(token)
         self.finish("stop")
 
     def finish(self, reason: FinishReason) -> None:
@@ -379,9 +356,9 @@ class Sequence:
             self.finish_reason,
             self.error,
             self.stopped_by,
-            self.closed,
+            self.budget.closed,
             scored,
-            None if self.told is None else self.told.take(self.sources),
+            self.sources.take(),
             prompt,
         )
 
@@ -403,6 +380,6 @@ class Sequence:
         assert len(self.sources) == self.length
         self.sources.check_integrity()
         assert self.length <= self.request.max_tokens
-        if self.state is not None and self.finishes_in_budget and self.begun:
-            room = self.limit - self.length
+        if self.state is not None and self.budget.finishes:
+            room = self.budget.limit - self.length
             assert self.state.shortest_tokens() <= room, "the budget cannot be met"

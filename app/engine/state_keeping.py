@@ -66,8 +66,8 @@ class StateKeeper:
     def read(self, portion: Portion) -> None:
         """Say which state the span reads, which saves none."""
         newest = portion.sequence.states.newest
-        assert portion.sequence.states.end == portion.span.start
-        portion.span.state = EMPTY if newest is None else newest.slot
+        assert portion.sequence.states.end == portion.start
+        portion.state = EMPTY if newest is None else newest.slot
 
     def save(self, portion: Portion) -> None:
         """Say which state the span reads and which ones it saves.
@@ -75,11 +75,11 @@ class StateKeeper:
         That at the end was promised; those before drafted tokens and at borders that are worth a
         checkpoint are saved where a slot is free.
         """
-        sequence, span, pool = portion.sequence, portion.span, self._pool
-        kept, start, end = sequence.states, span.start, portion.end
+        sequence, pool = portion.sequence, self._pool
+        kept, start, end = sequence.states, portion.start, portion.end
         assert kept.end == start
         newest = kept.newest
-        span.state = EMPTY if newest is None else newest.slot
+        portion.state = EMPTY if newest is None else newest.slot
         if self._overwrites(sequence, end):
             assert newest is not None
             last = kept.states.pop()
@@ -99,7 +99,7 @@ class StateKeeper:
                 self._save(saved, border, planned=True)
         saved.sort(key=lambda state: state.position)
         kept.states += saved
-        span.saves = [(state.position - start, state.slot) for state in saved]
+        portion.saves = [(state.position - start, state.slot) for state in saved]
 
     def _save(self, saved: list[KeptState], position: int, *, planned: bool = False) -> None:
         for state in saved:

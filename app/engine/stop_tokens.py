@@ -7,7 +7,6 @@ then edited, in one way where the answer is whole and in another where it is not
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Collection
 from dataclasses import dataclass
 
@@ -15,6 +14,7 @@ import numpy as np
 
 from app.core.constraint import Mask, Vocabulary
 from app.core.errors import InvalidRequest
+from app.core.lru import Lru
 from app.core.request import EngineRequest
 
 _MOST_BYTES = 32 << 20
@@ -112,10 +112,11 @@ class EditedMasks:
 
     def __init__(self, vocabulary_size: int, max_bytes: int = _MOST_BYTES) -> None:
         self._words = -(-vocabulary_size // 32)
-        # Up to two masks of four bytes a word: the edited one, and the one it came from.
-        self._most = max(1, min(max_bytes // (8 * self._words), _MOST_MASKS))
         self._everything = self._packed(range(vocabulary_size))
-        self._kept: OrderedDict[tuple[int, Edit], tuple[Mask | None, Mask]] = OrderedDict()
+        # Up to two masks of four bytes a word: the edited one, and the one it came from.
+        self._kept: Lru[tuple[int, Edit], tuple[Mask | None, Mask]] = Lru(
+            max_bytes, lambda _: 8 * self._words, most=_MOST_MASKS
+        )
         """By the id of the mask, which is held with its edit so that no other gets that id."""
 
     def __len__(self) -> int:
@@ -130,14 +131,11 @@ class EditedMasks:
         key = (id(mask), edit)
         kept = self._kept.get(key)
         if kept is not None:
-            self._kept.move_to_end(key)
             return kept[1]
         edited = self._edit(mask, edit)
         if mask is None or (mask.flags.owndata and not mask.flags.writeable):
             edited.flags.writeable = False
-            self._kept[key] = (mask, edited)
-            if len(self._kept) > self._most:
-                self._kept.popitem(last=False)
+            self._kept.keep(key, (mask, edited))
         return edited
 
     def _edit(self, mask: Mask | None, edit: Edit) -> Mask:

@@ -24,28 +24,45 @@ _NAMES: tuple[TokenSource, ...] = ("sampled", "drafted", "held", "leapt")
 
 
 class TokenSources:
-    """The source of every token of one answer, and how many there are of each."""
+    """The source of every token of one answer, and how many there are of each.
 
-    __slots__ = ("_codes", "counts")
+    Where the client asks where tokens came from, it has these as well, as they stand.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_changed", "_codes", "_reported", "_spelling", "_told", "counts")
+
+    def __init__(self, spelling: Sequence[bytes] | None = None) -> None:
+        """``spelling``: the bytes of every token id; None: the client did not ask."""
         self._codes = bytearray()
         self.counts = [0, 0, 0, 0]
         """By source; what ends the answer and is none of its tokens is not among them."""
+        self._spelling = spelling
+        self._reported: list[AnswerToken | int] = []
+        """Those that were drawn, with what was measured; of others the id."""
+        self._changed = 0
+        """The first that was not reported as it is now."""
+        self._told = 0
+        """Tokens of the last report."""
 
     def __len__(self) -> int:
         return len(self._codes)
 
-    def __getitem__(self, index: int) -> int:
-        return self._codes[index]
-
-    def append(self, source: int) -> None:
+    def append(self, source: int, token: AnswerToken | int) -> None:
         self._codes.append(source)
         self.counts[source] += 1
+        if self._spelling is not None:
+            self._reported.append(token)
 
-    def extend(self, source: int, count: int) -> None:
-        self._codes += bytes((source,)) * count
-        self.counts[source] += count
+    def extend(self, source: int, tokens: Sequence[int]) -> None:
+        self._codes += bytes((source,)) * len(tokens)
+        self.counts[source] += len(tokens)
+        if self._spelling is not None:
+            self._reported += tokens
+
+    def end(self, token: AnswerToken) -> None:
+        """``token`` ends the answer and is none of its tokens."""
+        if self._spelling is not None:
+            self._reported.append(token)
 
     def drop(self, count: int) -> int:
         """The last ``count`` tokens give way; the source of those that only split them anew."""
@@ -53,6 +70,9 @@ class TokenSources:
         del self._codes[-count:]
         for each in range(4):
             self.counts[each] -= gone.count(each)
+        if self._spelling is not None:
+            del self._reported[-count:]
+            self._changed = min(self._changed, len(self._reported))
         return min(gone)
 
     def confirm(self, index: int, source: int) -> None:
@@ -62,48 +82,24 @@ class TokenSources:
             self.counts[SAMPLED] -= 1
             self.counts[source] += 1
 
-    def check_integrity(self) -> None:
-        """Assert that the counts are right. For tests."""
-        assert self.counts == [self._codes.count(each) for each in range(4)]
-
-
-class ReportedTokens:
-    """The tokens of one answer as they stand, for a client that asked where they came from."""
-
-    def __init__(self, spelling: Sequence[bytes]) -> None:
-        """``spelling``: the bytes of every token id."""
-        self._spelling = spelling
-        self._tokens: list[AnswerToken | int] = []
-        """Those that were drawn, with what was measured; of others the id."""
-        self._changed = 0
-        """The first that was not told as it is now."""
-        self._told = 0
-
-    def append(self, token: AnswerToken) -> None:
-        self._tokens.append(token)
-
-    def extend(self, tokens: Sequence[int]) -> None:
-        self._tokens += tokens
-
-    def drop(self, count: int) -> None:
-        """The last ``count`` tokens give way."""
-        del self._tokens[-count:]
-        self._changed = min(self._changed, len(self._tokens))
-
-    def take(self, sources: TokenSources) -> Origins | None:
-        """What has changed since the last call; None: nothing."""
-        first, size = self._changed, len(self._tokens)
-        if first == size == self._told:
+    def take(self) -> Origins | None:
+        """What has changed since the last call; None: nothing, or the client did not ask."""
+        first, size = self._changed, len(self._reported)
+        if self._spelling is None or first == size == self._told:
             return None
-        found = [self._token(index, sources) for index in range(first, size)]
+        found = [self._token(index, self._spelling) for index in range(first, size)]
         self._changed = self._told = size
         return Origins(first, found)
 
-    def _token(self, index: int, sources: TokenSources) -> OriginToken:
-        source = _NAMES[sources[index]] if index < len(sources) else "sampled"
-        token = self._tokens[index]
+    def _token(self, index: int, spelling: Sequence[bytes]) -> OriginToken:
+        source = _NAMES[self._codes[index]] if index < len(self._codes) else "sampled"
+        token = self._reported[index]
         if isinstance(token, int):
             logprob = 0.0 if source == "leapt" else None
-            return OriginToken(token, self._spelling[token], source, logprob)
-        spelled = self._spelling[token.token_id]
+            return OriginToken(token, spelling[token], source, logprob)
+        spelled = spelling[token.token_id]
         return OriginToken(token.token_id, spelled, source, token.logprob, token.top)
+
+    def check_integrity(self) -> None:
+        """Assert that the counts are right. For tests."""
+        assert self.counts == [self._codes.count(each) for each in range(4)]

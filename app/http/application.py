@@ -10,6 +10,7 @@ from fastapi import APIRouter, FastAPI, Response
 from fastapi.responses import JSONResponse
 
 from app.core.constraint import Vocabulary
+from app.http.batches import batches_router, usage_router
 from app.http.chat.parse import PATH as CHAT
 from app.http.chat.parse import chat_router
 from app.http.completions.parse import PATH as COMPLETIONS
@@ -18,6 +19,7 @@ from app.http.config import ApiConfig
 from app.http.edge import Edge, Telemetry
 from app.http.endpoint import Api
 from app.http.errors import install_error_handlers
+from app.http.files import files_router
 from app.http.keys import METRICS_PATH
 from app.http.messages.parse import PATH as MESSAGES
 from app.http.messages.parse import messages_router
@@ -35,6 +37,8 @@ from app.serving.compiling.graphs import Graphs
 from app.serving.compiling.schema_registry import SchemaRegistry
 from app.serving.kept_responses import ResponseStore
 from app.serving.service import GenerationService
+from app.serving.usage import Usage
+from app.store.store import Store
 
 QUEUED_PATHS = frozenset({CHAT, COMPLETIONS, MESSAGES, RESPONSES, SCHEMAS})
 """Paths where a POST asks for an answer, or for a compilation."""
@@ -58,12 +62,16 @@ def build_app(
     schemas: SchemaRegistry,
     graphs: Graphs,
     responses: ResponseStore | None = None,
+    store: Store | None = None,
+    usage: Usage | None = None,
+    wake: Callable[[], None] = lambda: None,
     render_metrics: Callable[[], tuple[bytes, str]],
     lifespan: Callable[[FastAPI], AbstractAsyncContextManager[None]] | None = None,
     telemetry: Callable[[FastAPI], Telemetry] | None = None,
 ) -> FastAPI:
     """``lifespan`` starts and stops what ``service`` needs. ``responses`` None: none are kept.
-    ``telemetry`` is made when the routes are complete."""
+    ``store`` and ``usage`` None: there are no files and batches. ``wake`` is called when a batch is
+    made or cancelled. ``telemetry`` is made when the routes are complete."""
     app = FastAPI(
         title="Leapjson",
         version=config.version,
@@ -83,6 +91,9 @@ def build_app(
         tokens_router(api),
         schemas_router(api, schemas, graphs),
         models_router(api),
+        files_router(store, config),
+        batches_router(api, store, wake),
+        usage_router(usage),
         _meta_router(service, config, render_metrics),
     )
     for router in routers:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import time
-from abc import abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
 
 from pydantic_core import to_json
 
@@ -21,7 +19,7 @@ from app.serving.generation import Generation
 _DONE = b"data: [DONE]\n\n"
 
 TEXT = "\0text"
-"""Where a frame's text will stand."""
+"""Where the text of a chunk will stand."""
 
 
 class PromptTokensDetails(Shape):
@@ -100,14 +98,6 @@ def head_of(id: str, object: str, model: ServedModel) -> dict[str, Any]:
     }
 
 
-@dataclass(frozen=True, slots=True)
-class Frame:
-    """A chunk around a text in it, as far as the choice's end."""
-
-    before: bytes
-    after: bytes
-
-
 class ChunkRenderer(Renderer):
     """A stream of chunks as server-sent events. What is the same in all is serialised once."""
 
@@ -146,14 +136,11 @@ class ChunkRenderer(Renderer):
         data = to_json(choice)
         return b"".join((self._head, with_fields(data, whole) if whole else data, self._ending()))
 
-    def _frame(self, choice: Mapping[str, Any]) -> Frame:
-        """Chunks with ``choice``, in which ``TEXT`` stands for one that changes."""
+    def _frame(self, choice: Mapping[str, Any]) -> Callable[[str], bytes]:
+        """From a text to the chunk with ``choice``, in which ``TEXT`` stands for it."""
         before, after = to_json(choice).split(to_json(TEXT))
-        return Frame(self._head + before, after)
-
-    def _framed(self, frame: Frame, text: str) -> bytes:
-        """The chunk that ``frame`` makes of ``text``."""
-        return b"".join((frame.before, to_json(text), frame.after, self._ending()))
+        before = self._head + before
+        return lambda text: b"".join((before, to_json(text), after, self._ending()))
 
     def _ending(self) -> bytes:
         """Of a chunk. If any has usage, all have: null, or the counts so far."""
@@ -162,28 +149,34 @@ class ChunkRenderer(Renderer):
         return b'],"usage":null}\n\n' if self._options.include_usage else b"]}\n\n"
 
 
+class WholeChoice(Protocol):
+    """One choice of a whole answer while it comes."""
+
+    def add(self, delta: Delta) -> None: ...
+
+    def wire(self, index: int) -> dict[str, Any]:
+        """The choice as the answer has it, as number ``index``."""
+
+
 class WholeRenderer(Renderer):
     """A whole answer as one object."""
 
-    def __init__(self, head: Mapping[str, Any], generation: Generation) -> None:
+    def __init__(
+        self, head: Mapping[str, Any], generation: Generation, choices: Sequence[WholeChoice]
+    ) -> None:
         """``head``: what the object begins with."""
         self._head = head
         self._generation = generation
+        self._choices = choices
 
     def chunk(self, delta: Delta) -> bytes:
         """Only collects."""
-        self._add(delta)
+        self._choices[delta.index].add(delta)
         return b""
 
     def end(self) -> bytes:
         # One choice after the other, so that no call keeps other threads waiting for long.
-        choices = b",".join([to_json(self._choice(index)) for index in range(self._generation.n)])
+        choices = b",".join([to_json(each.wire(index)) for index, each in enumerate(self._choices)])
         usage = _usage(self._generation)
         head = to_json({**self._head, **warnings_of(self._generation)})[:-1]
         return head + b',"choices":[' + choices + b'],"usage":' + usage + b"}"
-
-    @abstractmethod
-    def _add(self, delta: Delta) -> None: ...
-
-    @abstractmethod
-    def _choice(self, index: int) -> dict[str, Any]: ...

@@ -21,6 +21,17 @@ UnknownFields = Literal["ignore", "refuse"]
 
 
 @dataclass(frozen=True, slots=True)
+class StoreRules:
+    """Bounds on what an API key keeps in the store."""
+
+    file_bytes: int = 512 << 20
+    key_bytes: int = 8 << 30
+    """Of all its files, those that are being uploaded included."""
+    key_batches: int = 100
+    """That have not ended."""
+
+
+@dataclass(frozen=True, slots=True)
 class ApiConfig:
     """Facts shown to clients, and bounds on what they send."""
 
@@ -66,5 +77,6 @@ class ApiConfig:
     after 60."""
     cors_origins: tuple[str, ...] = ()
     """Origins whose pages may ask from a browser; ``*`` is every origin."""
+    store: StoreRules = field(default_factory=StoreRules)
     page: Path | None = None
     """Folder of the page's files and those of ``/docs``; None: there are no pages."""

@@ -156,7 +156,9 @@ class Edge:
             if not self._config.api_keys:
                 self._check_page(scope)
             elif inside is not None:
-                scope["state"]["tenant"] = inside
+                scope["state"].update(
+                    tenant=inside, owner=self._config.api_keys.owners.get(inside, "")
+                )
             elif scope["path"] not in self._open_paths:
                 authenticate(scope, self._config.api_keys)
             if scope["method"] == "POST":

@@ -19,6 +19,7 @@ from app.core.constraint import Vocabulary
 from app.core.errors import LeapjsonError, RequestError, Role
 from app.http.config import ApiConfig
 from app.http.errors import envelope, error_response, status_of
+from app.http.keys import owner_of
 from app.http.models import ServedModels
 from app.http.reports import relaxed_headers
 from app.http.requests.body import in_thread_if_large, read_body
@@ -86,7 +87,7 @@ class Endpoint(Generic[Call]):
     async def answer(self, request: Request) -> Response:
         ticket: Ticket = request.state.ticket
         request_id: str = request.state.request_id
-        timeline = self._service.arrive(self._path)
+        timeline = self._service.arrive(self._path, owner_of(request.scope))
         ignored = Ignored(refuses=self._config.unknown_fields == "refuse")
         try:
             async with ticket.deadline().holds("the request was not read"):

@@ -47,6 +47,18 @@ class NotKept(RequestError):
     code = "not_found"
 
 
+class StoreOff(RequestError):
+    """The server keeps nothing: no store is set."""
+
+    code = "store_off"
+
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            f"{what} are off on this server: its operator turns them on by naming a folder in "
+            "LEAPJSON_DATA"
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class _Row:
     error: type[Exception]
@@ -61,6 +73,7 @@ class _Row:
 _TABLE = (  # the first row whose error matches
     _Row(InvalidApiKey, 401, "invalid_request_error", "authentication_error"),
     _Row(UnknownModel, 404, "invalid_request_error", "not_found_error"),
+    _Row(StoreOff, 404, "invalid_request_error", "not_found_error"),
     _Row(NotKept, 404, "invalid_request_error", "not_found_error"),
     _Row(BodyTooLarge, 413, "invalid_request_error", "request_too_large"),
     _Row(RequestError, 400, "invalid_request_error", "invalid_request_error"),
@@ -85,7 +98,8 @@ _ELSEWHERE = {
     ("complete",): "has Anthropic's API at POST /v1/messages",
     ("assistants", "threads", "conversations"): "keeps conversations at POST /v1/responses alone: "
     "send previous_response_id",
-    ("files", "vector_stores", "uploads"): "keeps no files: send what they say in the messages",
+    ("vector_stores", "uploads"): "keeps files for batches alone (POST /v1/files): send what they "
+    "say in the messages",
     ("fine_tuning",): "trains nothing",
 }
 """What is said of paths of other servers, by their first word behind ``/v1/`` or ``/v2/``."""

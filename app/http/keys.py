@@ -27,6 +27,12 @@ class ApiKeys:
 
     def __init__(self, keys: Iterable[str] = ()) -> None:
         self._digests = list(dict.fromkeys(_digest(key.encode()) for key in keys))
+        self.owners = {
+            f"key {number}": hashlib.sha256(b"owner " + digest).hexdigest()[:32]
+            for number, digest in enumerate(self._digests, start=1)
+        }
+        """The names of the tenants in the store: they stay when other keys are added or removed,
+        and no key can be told from one."""
 
     def __len__(self) -> int:
         return len(self._digests)
@@ -95,7 +101,14 @@ def authenticate(scope: Scope, keys: ApiKeys) -> None:
             if given
             else "no API key was sent; send the header Authorization: Bearer KEY"
         )
-    scope.setdefault("state", {})["tenant"] = f"key {number}"
+    tenant = f"key {number}"
+    scope.setdefault("state", {}).update(tenant=tenant, owner=keys.owners[tenant])
+
+
+def owner_of(scope: Scope) -> str:
+    """Whose files, batches and responses a request sees: its key's, or those of all without."""
+    owner: str = scope.get("state", {}).get("owner", "")
+    return owner
 
 
 def tenant_of(scope: Scope) -> str:

@@ -137,7 +137,7 @@ def _document(app: FastAPI, routers: Sequence[APIRouter], config: ApiConfig) -> 
         steps = path.removeprefix("/v1").strip("/").replace("{", "").replace("}", "")
         described = {**operation, "operationId": "_".join([method, *steps.split("/")])}
         if name:
-            described["parameters"] = [_path_parameter(name)]
+            described["parameters"] = [_path_parameter(name), *operation.get("parameters", ())]
         if config.api_keys:
             if path in OPEN_PATHS or (config.metrics_public and path == METRICS_PATH):
                 described["security"] = []

@@ -7,7 +7,7 @@ import contextlib
 import logging
 import pickle
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.metadata import version
@@ -19,9 +19,11 @@ from app.core.errors import LeapjsonError
 from app.core.progress import SILENCE, Progress
 from app.core.specs import JsonObject, JsonSchema
 from app.http.application import build_app
-from app.http.config import ApiConfig
+from app.http.config import ApiConfig, StoreRules
 from app.http.errors import status_of
+from app.http.inside import ask
 from app.http.keys import ApiKeys, read_api_keys
+from app.http.requests.body import check_size
 from app.page import STATIC_PATH
 from app.server.backend import Backend
 from app.server.preload import Preload, warm
@@ -29,6 +31,7 @@ from app.server.readings import memory_bounds, readings
 from app.server.settings import Settings
 from app.serving.adapters import Adapters
 from app.serving.admission import Admission
+from app.serving.batches import BatchLimits, BatchRunner
 from app.serving.compiling.bindings import Bindings
 from app.serving.compiling.cache import ConstraintCache
 from app.serving.compiling.graphs import Graphs
@@ -37,10 +40,12 @@ from app.serving.compiling.validation import Validation
 from app.serving.images.fetching import Fetcher, FetchLimits
 from app.serving.images.intake import READING, ImageIntake
 from app.serving.images.jobs import ImageJob
-from app.serving.kept_responses import MemoryResponses
+from app.serving.kept_responses import MemoryResponses, StoredResponses
 from app.serving.service import GenerationService, ServiceConfig, VisionIntake
+from app.serving.usage import Usage
 from app.serving.worker import EngineWorker
 from app.serving.workers.pool import WorkerPool
+from app.store.store import Store, open_store
 from app.telemetry.collector import open_traces
 from app.telemetry.metrics import Metrics
 from app.telemetry.watch import Telemetry
@@ -174,15 +179,58 @@ def assemble(
         draw=partial(pool.run, DRAW_TARGET, seconds=explain_seconds),
         walk=partial(pool.run, WALK_TARGET, seconds=explain_seconds),
     )
-    responses = MemoryResponses(
-        max_bytes=settings.kept_responses_bytes,
-        max_seconds=settings.kept_responses_seconds,
-        clock=clock,
+    store = _open_store(settings)
+    responses: StoredResponses | MemoryResponses = (
+        MemoryResponses(
+            max_bytes=settings.kept_responses_bytes,
+            max_seconds=settings.kept_responses_seconds,
+            clock=clock,
+        )
+        if store is None
+        else StoredResponses(
+            store,
+            max_bytes=settings.kept_responses_bytes,
+            max_seconds=settings.kept_responses_seconds,
+        )
     )
+    usage = runner = None
+    if store is not None:
+        usage = Usage(store)
+        metrics.also = usage.observe
+        tenants = {owner: tenant for tenant, owner in api_config.api_keys.owners.items()}
+
+        async def ask_inside(
+            owner: str, path: str, body: bytes
+        ) -> tuple[int, Mapping[str, str], bytes]:
+            answer = await ask(app, path, body, tenant=tenants.get(owner, ""))
+            return answer.status, answer.headers, answer.body
+
+        runner = BatchRunner(
+            store,
+            ask_inside,
+            BatchLimits(
+                running=settings.batch_running or settings.max_running,
+                line_bytes=api_config.max_body_bytes,
+                batch_requests=settings.batch_requests,
+                key_requests=settings.key_requests,
+                response_seconds=int(settings.kept_responses_seconds),
+                check=check_size,
+            ),
+            owners=list(tenants) or [""],
+            halted=lambda: admission.draining or service.fault is not None,
+        )
     bounds = memory_bounds(settings, backend)
     metrics.watch(
         readings(
-            backend, constraints, bindings, responses, worker, admission, pool, vision_input, bounds
+            backend,
+            constraints,
+            bindings,
+            responses if isinstance(responses, MemoryResponses) else None,
+            worker,
+            admission,
+            pool,
+            vision_input,
+            bounds,
         )
     )
     logger.info(
@@ -200,6 +248,8 @@ def assemble(
         async with contextlib.AsyncExitStack() as closing:  # the last that started closes first
             if traces is not None:
                 closing.push_async_callback(traces.close)
+            if store is not None:
+                closing.push_async_callback(store.close)
             for part in (pool, *intakes, constraints, bindings, validation, schemas, graphs):
                 closing.push_async_callback(part.close)
             with progress.stage("starting the processes that compile schemas"):
@@ -216,6 +266,9 @@ def assemble(
             worker.start()
             backend.watch(worker.lose)
             closing.push_async_callback(worker.stop)
+            for part in () if usage is None or runner is None else (usage, runner):
+                part.start()
+                closing.push_async_callback(part.close)
             yield
 
     app = build_app(
@@ -225,6 +278,9 @@ def assemble(
         schemas=schemas,
         graphs=graphs,
         responses=responses if settings.kept_responses_bytes else None,
+        store=store,
+        usage=usage,
+        wake=(lambda: None) if runner is None else runner.wake,
         render_metrics=metrics.render,
         lifespan=lifespan,
         telemetry=lambda app: Telemetry(
@@ -273,7 +329,21 @@ def _api_config(settings: Settings, backend: Backend) -> ApiConfig:
         priority_keys=frozenset(f"key {number}" for number in settings.priority_keys),
         metrics_public=settings.metrics_public,
         cors_origins=settings.cors_origins,
+        store=StoreRules(
+            file_bytes=settings.file_bytes,
+            key_bytes=settings.key_bytes,
+            key_batches=settings.key_batches,
+        ),
         page=STATIC_PATH if settings.page else None,
+    )
+
+
+def _open_store(settings: Settings) -> Store | None:
+    """Raises ``LeapjsonError`` where it cannot be used."""
+    if settings.data is None:
+        return None
+    return open_store(
+        settings.data, None if settings.store is None else settings.store.get_secret_value()
     )
 
 

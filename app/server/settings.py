@@ -71,6 +71,7 @@ SECTIONS = {
     "max_queue": "Queue and time limits",
     "whitespace": "Schemas",
     "max_body_bytes": "Request limits",
+    "data": "Files and batches",
     "api_keys": "Keys and browsers",
     "log_level": "Logs and traces",
 }
@@ -209,7 +210,8 @@ class Settings(BaseSettings):
     schema_registry_bytes: Bytes = 64 * MIB
     """Memory for schemas registered by id (POST /v1/schemas), in bytes."""
     kept_responses_bytes: Annotated[int, Field(ge=0)] = 64 * MIB
-    """Memory for responses kept for previous_response_id, in bytes; 0 keeps none."""
+    """Memory for responses kept for previous_response_id, in bytes; with data, the room of each API
+    key in the store. 0 keeps none."""
     kept_responses_seconds: Seconds = 86_400.0
     """Time that a response is kept after its last use, in seconds."""
     max_verbatim_characters: Count = 400_000
@@ -279,6 +281,27 @@ class Settings(BaseSettings):
     400. See docs/requests.md."""
     max_tool_calls: Annotated[int, Field(ge=1, le=1024)] = MOST_CALLS
     """Maximum tool calls of an answer, where the chat template supports several."""
+
+    data: str | None = None
+    """Folder for files, batches, kept responses and usage, or s3://bucket/prefix for the files
+    (AWS_* variables, leapjson[store]). By default none: /v1/files, /v1/batches and /v1/usage are
+    off. See docs/batches.md."""
+    store: SecretStr | None = None
+    """PostgreSQL database that replicas share (postgresql://user:password@host/name); by default
+    SQLite in the folder data. Needs data and leapjson[store]."""
+    batch_running: Count | None = None
+    """Maximum requests of batches answered at a time; by default max_running."""
+    batch_requests: Count = 100_000
+    """Maximum lines of one batch."""
+    key_requests: Count = 1_000_000
+    """Maximum requests that the batches of one API key may have in progress together."""
+    key_batches: Count = 100
+    """Maximum batches of one API key that have not ended."""
+    file_bytes: Bytes = 512 * MIB
+    """Maximum size of an uploaded file, in bytes."""
+    key_bytes: Bytes = 8192 * MIB
+    """Maximum size of all files of one API key, in bytes; uploads above it are refused, answers of
+    batches are still written."""
 
     api_keys: Annotated[tuple[SecretStr, ...] | None, NoDecode] = None
     """Accepted API keys, comma-separated; by default none are needed. Prefer the environment
@@ -352,6 +375,13 @@ class Settings(BaseSettings):
         if most is not None and most < len(settings.data.get("adapters", ())):
             raise ValueError(f"{most} is less than the adapters that are named")
         return most
+
+    @field_validator("store")
+    @classmethod
+    def _has_data(cls, store: SecretStr | None, settings: ValidationInfo) -> SecretStr | None:
+        if store is not None and settings.data.get("data") is None:
+            raise ValueError("it holds the state alone; set data for the files, too")
+        return store
 
     @field_validator("max_bodies_bytes")
     @classmethod

@@ -185,35 +185,22 @@ class Generation:
 
     def _read(self) -> list[Delta]:
         """Take the first unread chunks. What several steps added to a choice is one delta."""
-        chunks, self._unread = self._unread, []
-        if len(chunks) > _TOGETHER:
-            chunks, self._unread = chunks[:_TOGETHER], chunks[_TOGETHER:]
-        deltas = self._deltas(chunks)
-        if not self._fields:
-            return deltas
-        return [self._fields[delta.index].read(delta) for delta in deltas]
-
-    def _deltas(self, chunks: Sequence[TokenChunk]) -> list[Delta]:
-        if self.n == 1:
-            deltas = [self._delta(0, chunks)]
-        else:
-            of_choices: dict[str, list[TokenChunk]] = {}
-            for chunk in chunks:
-                of_choices.setdefault(chunk.request_id, []).append(chunk)
-            deltas = [self._delta(self._index[each], of_choices[each]) for each in of_choices]
-        if self.relaxed is not None:
-            for delta in deltas:
+        chunks, self._unread = self._unread[:_TOGETHER], self._unread[_TOGETHER:]
+        of_choices: dict[int, list[TokenChunk]] = {}
+        for chunk in chunks:
+            of_choices.setdefault(self._index[chunk.request_id], []).append(chunk)
+        deltas = []
+        for index, own in of_choices.items():
+            delta = self._readers[index].read(own)
+            if self._origins:
+                self._origins[index].read(own, delta)
+            last = own[-1]
+            if last.finish_reason is not None and last.closed is not None:
+                self._cut.append((index, last.closed))
+            if self.relaxed is not None:
                 self.relaxed.read(delta)
+            deltas.append(self._fields[index].read(delta) if self._fields else delta)
         return deltas
-
-    def _delta(self, index: int, chunks: Sequence[TokenChunk]) -> Delta:
-        delta = self._readers[index].read(chunks)
-        if self._origins:
-            self._origins[index].read(chunks, delta)
-        last = chunks[-1]
-        if last.finish_reason is not None and last.closed is not None:
-            self._cut.append((index, last.closed))
-        return delta
 
     def _find_closed(self) -> None:
         cut, self._cut = self._cut, []

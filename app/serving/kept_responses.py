@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from app.core.errors import StoreUnavailable
+from app.store.store import Store
+
+logger = logging.getLogger(__name__)
+
+_COLUMNS = ("id", "previous", "response", "items")
 _OVERHEAD = 1024
 """Bytes that an entry takes besides its two texts."""
 
@@ -39,6 +46,36 @@ class ResponseStore(Protocol):
 
     async def delete(self, owner: str, response_id: str) -> bool:
         """Whether there was one."""
+
+
+class StoredResponses:
+    """A ``ResponseStore`` in the store, for all servers that share it."""
+
+    def __init__(self, store: Store, *, max_bytes: int, max_seconds: float) -> None:
+        """``max_bytes``: of each owner, who loses those that were used least recently."""
+        self._store = store
+        self._max_bytes = max_bytes
+        self._seconds = int(max_seconds)
+
+    async def keep(self, owner: str, kept: KeptResponse) -> None:
+        """See ``ResponseStore``. Where the store is away it is not kept: the answer is made."""
+        if kept.nbytes > self._max_bytes:
+            return
+        row = {name: getattr(kept, name) for name in (*_COLUMNS, "nbytes")}
+        try:
+            await self._store.run(self._store.state.keep_response, owner, row, self._max_bytes)
+        except StoreUnavailable as error:
+            logger.warning("a response was not kept: %s", error)
+
+    async def find(self, owner: str, response_id: str) -> KeptResponse | None:
+        """See ``ResponseStore``. Raises ``StoreUnavailable``."""
+        find = self._store.state.find_response
+        row = await self._store.run(find, owner, response_id, self._seconds)
+        return None if row is None else KeptResponse(*[getattr(row, name) for name in _COLUMNS])
+
+    async def delete(self, owner: str, response_id: str) -> bool:
+        """See ``ResponseStore``. Raises ``StoreUnavailable``."""
+        return await self._store.run(self._store.state.delete_response, owner, response_id)
 
 
 class MemoryResponses:

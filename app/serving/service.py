@@ -126,9 +126,9 @@ class GenerationService:
             return f"the engine hangs: its last step ended {self._worker.step_age:.0f} s ago"
         return None
 
-    def arrive(self, endpoint: str) -> Timeline:
+    def arrive(self, endpoint: str, owner: str = "") -> Timeline:
         """Start a request's clock."""
-        return Timeline(endpoint, self._observer, self._clock)
+        return Timeline(endpoint, self._observer, self._clock, owner)
 
     async def tokenize(
         self, prompt: Prompt, ticket: Ticket, *, add_special_tokens: bool = True
@@ -350,6 +350,10 @@ class GenerationService:
             if request.options.seed is None
             else request.options.seed + index % request.options.n
         )
+        choices = None
+        if plan.begun is None and (plan.has_json or plan.is_text):
+            exact = self._draws_exactly(request)
+            choices = ChoiceOptions(request.options.confidence, exact, plan.locator, plan.is_text)
         tenant, adapter = ticket.tenant, request.adapter
         scope = "" if self._config.tenants_share else tenant
         return EngineRequest(
@@ -363,18 +367,12 @@ class GenerationService:
             start=start,
             open_ended=plan.open_ended,
             thinking=plan.thinking_budget(max_tokens),
-            choices=self._choice_options(request, plan),
+            choices=choices,
             tenant=tenant,
             tier=ticket.tier,
             adapter=0 if adapter is None else adapter.slot,
             scope=scope if adapter is None else f"{adapter.scope}\n{scope}",
         )
-
-    def _choice_options(self, request: GenerationRequest, plan: AnswerPlan) -> ChoiceOptions | None:
-        if plan.begun is not None or not (plan.has_json or plan.is_text):
-            return None
-        exact = self._draws_exactly(request)
-        return ChoiceOptions(request.options.confidence, exact, plan.locator, plan.is_text)
 
     def _draws_exactly(self, request: GenerationRequest) -> bool:
         return (

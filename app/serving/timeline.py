@@ -22,6 +22,8 @@ class Timeline:
     endpoint: str
     observer: RequestObserver
     clock: Callable[[], float]
+    owner: str = ""
+    """Who is told of its usage: an API key, or "" without any."""
     adapter: str = ""
     """What the request's answers are made with; "" for the base model."""
     relaxed: Sequence[str] = ()
@@ -86,6 +88,7 @@ class Timeline:
         answers = self.usage.values()
         return RequestStats(
             endpoint=self.endpoint,
+            owner=self.owner,
             adapter=self.adapter,
             status=status,
             finish_reason=finish_reason,

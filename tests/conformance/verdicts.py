@@ -43,7 +43,8 @@ def judge(schema: Any, instance: Any, *, valid: bool, walker: Walker | None) -> 
     accepted = walker is not None and accepts(walker, instance)
     plain = plainly_spelled(instance)
     if not valid:
-        accepted = accepted or (walker is not None and accepts(walker, plain))
+        if "draft-04" not in json.dumps(schema):  # where 1.0 is no integer, and 1 is one
+            accepted = accepted or (walker is not None and accepts(walker, plain))
         return Verdict.WRONG if accepted else Verdict.RIGHT
     if accepted:
         return Verdict.RIGHT

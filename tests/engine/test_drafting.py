@@ -12,9 +12,9 @@ import pytest
 
 from app.core.request import EngineRequest, SamplingParams
 from app.engine import EngineConfig
-from app.engine.drafts.draft import Draft, Source
-from app.engine.drafts.drafting import _MOST_STATISTICS
-from app.engine.drafts.statistics import MOST_CONTEXTS, DraftStatistics
+from app.engine.draft import Draft, Source
+from app.engine.draft_statistics import MOST_CONTEXTS, DraftStatistics
+from app.engine.drafting import _MOST_STATISTICS
 from tests.engine.harness import (
     GREEDY,
     TOKENIZER,
@@ -33,7 +33,7 @@ from tests.engine.harness import (
     varied,
 )
 from tests.engine.naive import naive_answer
-from tests.fakes import ScriptedModel
+from tests.fakes import ScriptedModel, ScriptedRunner
 
 COOL = SamplingParams(temperature=0.4)
 GUESS, LEAPT, HELD = Source.COUNTED, Source.LEAPT, Source.HELD_BACK
@@ -162,6 +162,9 @@ def test_what_is_learned_ends_with_its_constraint() -> None:
     assert memories[language][""].changes, "drafts that never came by a leap prove nothing"
     gone = weakref.ref(language)
     del language
+    runner = engine._runner
+    assert isinstance(runner, ScriptedRunner)
+    runner.plans.clear()  # a plan holds its sequences
     gc.collect()
     assert gone() is None
     assert not memories

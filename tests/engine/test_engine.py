@@ -23,7 +23,7 @@ from app.core.request import EngineRequest, SamplingParams
 from app.engine import Engine, EngineConfig
 from app.engine.batch import Portion
 from app.engine.decoding import Decoder
-from app.engine.drafts.draft import held_back
+from app.engine.draft import held_back
 from app.engine.sequence import Sequence
 from tests.engine.harness import (
     GREEDY,
@@ -251,7 +251,7 @@ def test_a_draft_is_verified_up_to_the_first_token_that_its_mask_excludes() -> N
     short, long, other = (VOCABULARY.ids[piece] for piece in (b"na", b"n", b"c"))
 
     def verified(one: EngineRequest, *drafted: int) -> int:
-        sequence = Sequence(one, language.start(), 0)
+        sequence = Sequence(one, language.start())
         sequence.draft = held_back(drafted)
         return len(decoder.masks(Portion.of(sequence, sequence.gap), 1_000))
 
@@ -414,10 +414,10 @@ def test_openings_that_take_much_work_are_worked_out_in_turns_and_change_no_answ
     for number in range(3):
         engine.add(request(f"{number}", allowed=LANGUAGES[number], sampling=HOT, seed=number))
     before = [0, 0, 0]
-    for steps in range(10):  # the others do not wait for them
+    for _ in range(10):  # the others do not wait for them
         step(engine)
         after = [len([work for work in one.given if work > 2_000]) for one in slow]
-        assert sum(after) - sum(before) == (steps > 0), "not one turn a step"
+        assert sum(after) - sum(before) == 1, "not one turn a step"
         before = after
     alone = answers_of(
         make_engine(),
@@ -427,6 +427,36 @@ def test_openings_that_take_much_work_are_worked_out_in_turns_and_change_no_answ
     for i in range(3):
         assert answers[f"slow {i}"].tokens == alone[f"{i}"].tokens
     assert all(one.given.count(8_000) == 5 for one in slow), "what learns gets no more"
+
+
+def test_however_many_hard_openings_arrive_at_once_a_step_waits_for_64_of_them() -> None:
+    hard = [_SlowToOpen(LANGUAGES[0].answers, VOCABULARY) for _ in range(100)]
+    engine = make_engine()
+    for number, one in enumerate(hard):
+        engine.add(request(f"{number}", allowed=one, seed=number))
+    engine.check_integrity()
+    assert engine.num_waiting == 100
+    assert sum(len(one.given) for one in hard) == 64
+    step(engine)
+    assert sum(work > 2_000 for one in hard for work in one.given) == 1
+    answers = drain(engine)
+    assert len(answers) == 100
+    assert all(answer.finish_reason == "stop" for answer in answers.values())
+
+
+def test_an_answer_that_is_forced_to_its_end_is_told_though_others_run() -> None:
+    engine = make_engine(EngineConfig(max_running=1, max_batch_tokens=64))
+    engine.add(request("runs", allowed=LANGUAGES[0]))
+    step(engine)
+    engine.add(request("waits", allowed=LANGUAGES[1]))
+    engine.add(request("whole", allowed=LANGUAGES[4]))
+    engine.add(request("left", allowed=LANGUAGES[4]))
+    engine.check_integrity()
+    assert engine.abort("left") is not None
+    chunks = {chunk.request_id: chunk for chunk in step(engine)}
+    assert chunks["whole"].data == b'{"only": "all of this is forced"}'
+    assert not chunks.keys() & {"waits", "left"}
+    assert drain(engine)["waits"].finish_reason == "stop"
 
 
 class _Stubborn(FiniteConstraint):

@@ -10,7 +10,7 @@ import pytest
 
 from app.core.request import EngineRequest, SamplingParams
 from app.engine import EngineConfig
-from app.engine.drafts.prediction import Prediction
+from app.engine.prediction import Prediction
 from tests.engine.harness import (
     GREEDY,
     TOKENIZER,

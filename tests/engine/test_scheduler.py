@@ -64,7 +64,7 @@ class Bench:
         request = EngineRequest(
             name, tuple(tokens), max_tokens, tenant=tenant, images=images, scope=scope, tier=tier
         )
-        sequence = Sequence(request, state, len(self.sequences))
+        sequence = Sequence(request, state)
         self.sequences[name] = sequence
         self.scheduler.add(sequence)
 
@@ -73,8 +73,7 @@ class Bench:
         before = set(self.running)
         batch = self.scheduler.survey(None)
         assert batch is not None
-        for sequence in self.scheduler.schedule(batch):
-            sequence.begun = True
+        self.scheduler.schedule(batch)
         self.spans = self.scheduler.plan(batch, None).spans
         for portion in batch.portions.values():
             if portion.draws and grow:
@@ -343,6 +342,16 @@ def test_lower_classes_pause_while_prompts_of_higher_ones_are_computed() -> None
     assert computed == [[16], [16], [8]]
     bench.step(grow=1)
     assert len(bench.spans) == 2
+
+
+def test_no_prompt_of_a_lower_class_fills_a_step_that_computes_one_of_a_higher() -> None:
+    bench = Bench(prefill_tokens=8, batch_tokens=64, max_running=8)
+    for number in range(4):
+        bench.add(f"low{number}", own(number, 16), tier=BATCH)
+    bench.add("high", own(100, 16))
+    assert bench.step(grow=1) == ["high"]
+    assert [len(span.tokens) for span in bench.spans] == [16]
+    assert bench.step(grow=1) == ["low0"]  # a slot is free, and no prompt of a higher class waits
 
 
 def test_a_prefix_of_a_lower_class_is_not_waited_for() -> None:

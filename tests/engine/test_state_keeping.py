@@ -17,7 +17,7 @@ def leaping(slots: int, interval: int, prompt: int, steps: int) -> tuple[Bench, 
     """An answer that grew by a token in each of ``steps``, with a prompt of so many tokens."""
     bench = Bench(states=StateSlots(slots, interval))
     bench.add("leaps", [5] * prompt, max_tokens=40, state=ENDLESS.start())
-    bench.sequences["leaps"].finishes_in_budget = False
+    bench.sequences["leaps"].budget.finishes = False
     for _ in range(steps):
         bench.step(grow=1)
     return bench, bench.sequences["leaps"]
@@ -27,7 +27,7 @@ def take_back(bench: Bench, sequence: Sequence, kept: int) -> None:
     """Compute the next span; of its tokens and those before ``kept`` ones stay, and 9 9 9 come."""
     batch = bench.scheduler.survey(None)
     assert batch is not None
-    list(bench.scheduler.schedule(batch))
+    bench.scheduler.schedule(batch)
     bench.scheduler.plan(batch, None)
     portion: Portion = batch.portions[sequence]
     dropped = len(sequence.tokens) - kept

@@ -13,8 +13,8 @@ from app.core.errors import InvalidRequest
 from app.core.request import EngineRequest, SamplingParams, ThinkingBudget
 from app.core.step import Draw, PendingDraws
 from app.engine import Engine
+from app.engine.budget import Thinking
 from app.engine.stop_tokens import EditedMasks, StopTokens
-from app.engine.thinking import Thinking
 from tests.engine.harness import (
     LANGUAGES,
     TOKENIZER,

@@ -19,6 +19,8 @@ from app.http.application import build_app
 from app.http.config import ApiConfig
 from app.http.connection import BoundedConnection
 from app.serving.kept_responses import ResponseStore
+from app.serving.usage import Usage
+from app.store.store import Store
 from tests.fakes import ByteVocabulary
 from tests.serving.fakes import PLAIN, Bench
 
@@ -40,7 +42,11 @@ CHAT = "/v1/chat/completions"
 
 
 def application(
-    bench: Bench, config: ApiConfig = CONFIG, responses: ResponseStore | None = None
+    bench: Bench,
+    config: ApiConfig = CONFIG,
+    responses: ResponseStore | None = None,
+    store: Store | None = None,
+    usage: Usage | None = None,
 ) -> FastAPI:
     return build_app(
         replace(config, chat_format=bench.chat_format),
@@ -49,16 +55,22 @@ def application(
         schemas=bench.schemas,
         graphs=bench.graphs,
         responses=responses,
+        store=store,
+        usage=usage,
         render_metrics=lambda: (b"a_metric 1\n", "text/plain; version=0.0.4"),
     )
 
 
 @asynccontextmanager
 async def client_of(
-    bench: Bench, config: ApiConfig = CONFIG, responses: ResponseStore | None = None
+    bench: Bench,
+    config: ApiConfig = CONFIG,
+    responses: ResponseStore | None = None,
+    store: Store | None = None,
+    usage: Usage | None = None,
 ) -> AsyncIterator[httpx.AsyncClient]:
     """An HTTP client of the application, with nothing between them."""
-    app = application(bench, config, responses)
+    app = application(bench, config, responses, store, usage)
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     async with (
         bench.running(),

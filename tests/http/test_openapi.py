@@ -61,6 +61,7 @@ def test_every_reference_leads_somewhere_and_names_are_unique() -> None:
         return own.union(*map(references, value.values()))
 
     assert references(DOCUMENT) == {f"#/components/schemas/{name}" for name in schemas}
+    assert not [name for name in schemas if "__" in name], "two models of one name"
     for schema in schemas.values():
         jsonschema.Draft202012Validator.check_schema(schema)
     ids = [item[method]["operationId"] for item in DOCUMENT["paths"].values() for method in item]

@@ -17,6 +17,7 @@ from app.core.cache import StateSlots
 from app.core.step import Span, StepPlan
 from app.model.cuda.kernels import scans
 from app.model.inputs import lay_out
+from app.model.layers.recurrent import DeltaRule, Mamba1, Mamba2
 from app.model.state_storage import StateShape, allocate_states
 from tests.model.compile_kernels import Compiles
 from tests.model.cuda.test_scan import device_scan
@@ -39,12 +40,13 @@ def run_all() -> None:
 
     keys, values = halves(16, 128), halves(32, 128)
     floats, one = torch.zeros(ROWS, 32), torch.zeros(ROWS, 32, 128)
-    scan((32, 128, 128)).delta_rule(0, keys, keys, values, floats, floats, normalize=True)
-    scan((32, 128, 128)).delta_rule(0, values, values, values, one, floats, normalize=False)
+    scan((32, 128, 128)).delta_rule(0, DeltaRule(keys, keys, values, floats, floats, True))
+    scan((32, 128, 128)).delta_rule(0, DeltaRule(values, values, values, one, floats, False))
     groups, dt, rates = halves(8, 128), torch.zeros(ROWS, 128), torch.zeros(128)
-    scan((128, 64, 128)).mamba2(0, halves(128, 64), dt, rates, groups, groups, rates)
+    scan((128, 64, 128)).mamba2(0, Mamba2(halves(128, 64), dt, rates, groups, groups, rates))
     wide, rates = halves(8192), torch.zeros(8192, 16)
-    scan((8192, 16)).mamba1(0, wide, torch.zeros(ROWS, 8192), rates, halves(16), halves(16))
+    selective = Mamba1(wide, torch.zeros(ROWS, 8192), rates, halves(16), halves(16))
+    scan((8192, 16)).mamba1(0, selective)
     scan((1,)).convolve(0, halves(512), torch.zeros(512, 4, dtype=BF16), None, "silu")
 
 

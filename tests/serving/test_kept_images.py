@@ -7,7 +7,7 @@ import random
 import numpy as np
 
 from app.core.images import PreparedImage
-from app.serving.images.kept import ImageName, KeptImages, name_of
+from app.serving.images.kept import ImageName, kept_images, name_of
 
 
 def image(size: int) -> PreparedImage:
@@ -19,11 +19,11 @@ def name(number: int) -> ImageName:
 
 
 def test_those_used_last_are_kept_as_far_as_they_fit() -> None:
-    dice, kept = random.Random(0), KeptImages(10 << 10)
+    dice, kept = random.Random(0), kept_images(10 << 10)
     used: list[tuple[int, PreparedImage]] = []
     for _ in range(3000):
         number = dice.randrange(12)
-        found = kept.find(name(number))
+        found = kept.get(name(number))
         expected = dict(used).get(number)
         assert found is expected
         used = [each for each in used if each[0] != number]

@@ -154,7 +154,7 @@ class SlowToHash(str):
 
 def test_an_id_is_looked_up_while_another_thread_forgets_it() -> None:
     registry = Bench().schemas
-    registry._max_schemas = 1
+    registry._schemas._most = 1
     one, other = (RegisteredSchema(f"schema_{i}", 0, None, spec(i), b"", 1) for i in range(2))
     registry._keep(one)
     looked_up = SlowToHash(one.id)

@@ -42,6 +42,7 @@ def request(status: int = 200, first: float | None = 0.1) -> RequestStats:
         endpoint="/v1/chat/completions",
         status=status,
         finish_reason="stop" if status == 200 else "error",
+        owner="",
         adapter="",
         error="",
         relaxed=("pattern", ""),

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import product
 
-from app.answer.arguments import ValueEnd
 from app.answer.formats.call_ids import AnyIds, CallIds
 from app.answer.formats.calls import CallPiece
 from app.answer.formats.reasoning import marks_in
@@ -21,6 +20,7 @@ from app.answer.incoming import Incoming
 from app.answer.pieces import CallArguments, CallEnd, CallStart
 from app.answer.tools import FunctionTool, ToolUse, arguments_of
 from app.core.composite import Either, FixedText, Part, Series
+from app.core.json_scan import JsonScan
 
 _CHANNEL = "<|channel|>commentary"
 _TO = " to=functions."
@@ -78,7 +78,7 @@ class HarmonyReader:
         self._incoming = Incoming(start)
         self._start = start
         self._in_arguments = False
-        self._value = ValueEnd()
+        self._value = JsonScan()
         self._over = False
 
     def push(self, text: str) -> Sequence[CallPiece]:
@@ -93,7 +93,7 @@ class HarmonyReader:
             pieces.append(CallStart(0, _name(header), self._start, self._incoming.position))
         if self._over:
             return pieces
-        end = self._value.find(self._incoming.text)
+        end = self._value.end_in(self._incoming.text)
         text, start = self._incoming.take(len(self._incoming.text) if end is None else end)
         if text:
             pieces.append(CallArguments(0, text, start, start + len(text)))

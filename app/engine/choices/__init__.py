@@ -3,5 +3,4 @@
 cursor   an answer's text as it grows -> the choices in it
 ways     a choice -> the tokens that spell its ways, as a tree, and what is to be scored at each
 scoring  one choice of one sequence: what it computes in steps, and what comes of it
-scorer   all of it for all sequences
 """

@@ -6,11 +6,10 @@ import math
 from collections.abc import Sequence as Seq
 
 import numpy as np
-from numpy.typing import NDArray
 
 from app.core.choices import ScoredChoice, ScoredWay
 from app.core.request import SamplingParams
-from app.core.step import Draw, LogitsRow, SampledToken, Span
+from app.core.step import Draw, LogitsRow, SampledToken
 from app.engine.choices.cursor import Found
 from app.engine.choices.ways import Pass, WayTree
 
@@ -75,15 +74,15 @@ class Scoring:
         """Whether so many tokens can be computed next: a pass is not divided."""
         return launched + granted < self.base or self.is_whole(launched, granted)
 
-    def span(self, tokens: Seq[int], launched: int, tables: Seq[NDArray[np.int32]]) -> Span:
-        """The next pass, behind ``launched`` of the sequence's ``tokens``."""
+    def span(self, tokens: Seq[int], launched: int) -> tuple[list[int], Seq[int]]:
+        """The tokens of the next pass, behind ``launched`` of the sequence's, and its tree."""
         chain, nodes = self.base - launched, self._pass.nodes
         computed = [*tokens[launched : self.base], *(self._tree.nodes[i].token for i in nodes)]
         parents = list(range(-1, chain - 1))
         place = {0: chain - 1} | {number: chain + i for i, number in enumerate(nodes)}
         parents += [place[self._tree.nodes[number].parent] for number in nodes]
         is_tree = parents != list(range(-1, len(parents) - 1))
-        return Span(computed, launched, tables, tree=parents if is_tree else ())
+        return computed, parents if is_tree else ()
 
     def rows(self, span: int, launched: int) -> list[LogitsRow]:
         """The rows of the pass's span, which is number ``span`` of the plan."""

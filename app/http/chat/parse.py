@@ -17,9 +17,9 @@ from app.core.verbatim import Passage
 from app.http.chat.wire import (
     AllowedToolsChoice,
     ChatCompletionRequest,
+    ChatCustomCall,
+    ChatMessage,
     ConversationFields,
-    CustomToolCall,
-    Message,
     NamedCustomTool,
     NamedFunction,
 )
@@ -159,7 +159,9 @@ def _tool_choice(wire: ChatCompletionRequest) -> ToolChoice:
     return ToolChoice(wire.tool_choice)
 
 
-def _template_messages(messages: Sequence[Message], images: ImageReader) -> list[dict[str, Any]]:
+def _template_messages(
+    messages: Sequence[ChatMessage], images: ImageReader
+) -> list[dict[str, Any]]:
     """In the chat template's terms, with marks for what ``images`` collects.
 
     Raises ``InvalidRequest`` that names the message.
@@ -174,7 +176,7 @@ def _template_messages(messages: Sequence[Message], images: ImageReader) -> list
     return rendered
 
 
-def _check(message: Message, param: str, called: set[str]) -> None:
+def _check(message: ChatMessage, param: str, called: set[str]) -> None:
     """What a role needs and what it cannot have."""
     assistant = message.role == "assistant"
     if message.content is None and not assistant:
@@ -201,7 +203,7 @@ def _check(message: Message, param: str, called: set[str]) -> None:
         )
 
 
-def _template_message(message: Message, param: str, images: ImageReader) -> dict[str, Any]:
+def _template_message(message: ChatMessage, param: str, images: ImageReader) -> dict[str, Any]:
     content = message.refusal
     if message.content is not None:
         imageless = None if message.role == "user" else message.role
@@ -217,7 +219,7 @@ def _template_message(message: Message, param: str, images: ImageReader) -> dict
     if message.tool_calls:
         rendered["tool_calls"] = [
             template_call(each.id, each.custom.name, custom_arguments(each.custom.input))
-            if isinstance(each, CustomToolCall)
+            if isinstance(each, ChatCustomCall)
             else template_call(
                 each.id, each.function.name, called_arguments(each.function.arguments)
             )

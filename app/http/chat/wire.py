@@ -96,7 +96,7 @@ class CalledCustom(Wire):
     input: str
 
 
-class CustomToolCall(Wire):
+class ChatCustomCall(Wire):
     has_notes = True
 
     id: str
@@ -105,12 +105,12 @@ class CustomToolCall(Wire):
 
 
 AnyToolCall = Annotated[
-    Annotated[ToolCall, Tag("function")] | Annotated[CustomToolCall, Tag("custom")],
+    Annotated[ToolCall, Tag("function")] | Annotated[ChatCustomCall, Tag("custom")],
     Discriminator(_kind),
 ]
 
 
-class Message(Wire):
+class ChatMessage(Wire):
     """A message of the conversation.
 
     Clients leave notes of their own in messages that they send back
@@ -142,31 +142,31 @@ class FunctionTool(Wire):
         return self.function
 
 
-class GrammarInput(Wire):
+class ChatGrammarInput(Wire):
     type: Literal["grammar"]
     grammar: InputGrammar
 
 
-class CustomTool(CustomDefinition):
-    format: Annotated[AnyInput | GrammarInput, Field(discriminator="type")] | None = None
+class ChatCustomTool(CustomDefinition):
+    format: Annotated[AnyInput | ChatGrammarInput, Field(discriminator="type")] | None = None
 
     @property
     def input(self) -> Grammar | Regex | None:
-        return self.format.grammar.spec if isinstance(self.format, GrammarInput) else None
+        return self.format.grammar.spec if isinstance(self.format, ChatGrammarInput) else None
 
 
-class CustomToolParam(Wire):
+class ChatCustomToolParam(Wire):
     type: Literal["custom"]
-    custom: CustomTool
+    custom: ChatCustomTool
 
     @property
-    def definition(self) -> CustomTool:
+    def definition(self) -> ChatCustomTool:
         return self.custom
 
 
 Tool = Annotated[
     Annotated[FunctionTool, Tag("function")]
-    | Annotated[CustomToolParam, Tag("custom")]
+    | Annotated[ChatCustomToolParam, Tag("custom")]
     | Annotated[Other, Tag("other")],
     Discriminator(type_among("function", "custom", default="function")),
 ]
@@ -200,14 +200,14 @@ NamedTool = Annotated[
 ]
 
 
-class AllowedTools(Wire):
+class ChatAllowedTools(Wire):
     mode: Literal["auto", "required"]
     tools: Annotated[list[NamedTool], Field(min_length=1)]
 
 
 class AllowedToolsChoice(Wire):
     type: Literal["allowed_tools"]
-    allowed_tools: AllowedTools
+    allowed_tools: ChatAllowedTools
 
 
 ToolChoice = (
@@ -220,7 +220,7 @@ class ConversationFields(Body):
     """What the prompt is made of."""
 
     model: str | None = None
-    messages: Annotated[list[Message], Field(min_length=1, fail_fast=True)]
+    messages: Annotated[list[ChatMessage], Field(min_length=1, fail_fast=True)]
     tools: Annotated[list[Tool], Field(max_length=128, fail_fast=True)] | None = None
     reasoning_effort: Effort | None = None
     reasoning: ReasoningFields | None = None

@@ -85,7 +85,7 @@ class AnsweredCustomCall(Shape):
     custom: AnsweredInput
 
 
-class AnsweredMessage(Shape):
+class AssistantMessage(Shape):
     role: Literal["assistant"]
     content: str | None
     refusal: None
@@ -96,7 +96,7 @@ class AnsweredMessage(Shape):
 
 class ChatChoice(Measured):
     index: int
-    message: AnsweredMessage
+    message: AssistantMessage
     logprobs: ChatLogprobs | None
     finish_reason: Literal["stop", "length", "tool_calls"]
 
@@ -185,7 +185,8 @@ def chat_renderer(
         reasoning = _reasoning_names(wire)
         if wire.stream:
             return _Chunks(head, generation, stream_options(wire), names, reasoning)
-        return _Whole(head, generation, names, reasoning)
+        choices = [_Choice(names, reasoning) for _ in range(generation.n)]
+        return WholeRenderer(head, generation, choices)
 
     return renderer
 
@@ -208,6 +209,9 @@ def _logprobs(
 
 @dataclass(slots=True)
 class _Choice:
+    vocabulary: Vocabulary | None
+    """Given where log-probabilities are asked for."""
+    reasoning_names: Sequence[str]
     content: list[str] = field(default_factory=list)
     reasoning: list[str] = field(default_factory=list)
     calls: list[tuple[CallStart, list[str]]] = field(default_factory=list)
@@ -217,23 +221,24 @@ class _Choice:
     """What is told of the values."""
     finish_reason: str | None = None
 
-    def add(self, piece: Piece) -> None:
-        match piece:
-            case Content(text=text, tokens=tokens):
-                self.content.append(text)
-                self.tokens += tokens
-            case Reasoning(text=text):
-                self.reasoning.append(text)
-            case CallStart():
-                self.calls.append((piece, []))
-            case CallArguments(text=text):
-                self.calls[-1][1].append(text)
-            case Confidences() | Inexact() | Spans():
-                self.measured |= measured(piece)
-            case End(reason=reason):
-                self.finish_reason = reason
+    def add(self, delta: Pieces) -> None:
+        for piece in delta.pieces:
+            match piece:
+                case Content(text=text, tokens=tokens):
+                    self.content.append(text)
+                    self.tokens += tokens
+                case Reasoning(text=text):
+                    self.reasoning.append(text)
+                case CallStart():
+                    self.calls.append((piece, []))
+                case CallArguments(text=text):
+                    self.calls[-1][1].append(text)
+                case Confidences() | Inexact() | Spans():
+                    self.measured |= measured(piece)
+                case End(reason=reason):
+                    self.finish_reason = reason
 
-    def message(self, reasoning_names: Sequence[str]) -> dict[str, Any]:
+    def wire(self, index: int) -> dict[str, Any]:
         content = "".join(self.content)
         message: dict[str, Any] = {
             "role": "assistant",
@@ -242,40 +247,18 @@ class _Choice:
             "annotations": [],
         }
         if self.reasoning:
-            message |= dict.fromkeys(reasoning_names, "".join(self.reasoning))
+            message |= dict.fromkeys(self.reasoning_names, "".join(self.reasoning))
         if self.calls:
             message["tool_calls"] = [
                 {"id": call.id, **_called(call.custom, "".join(arguments), call.name)}
                 for call, arguments in self.calls
             ]
-        return message
-
-
-class _Whole(WholeRenderer):
-    def __init__(
-        self,
-        head: dict[str, Any],
-        generation: Generation,
-        vocabulary: Vocabulary | None,
-        reasoning_names: Sequence[str],
-    ) -> None:
-        super().__init__(head, generation)
-        self._vocabulary = vocabulary
-        self._reasoning_names = reasoning_names
-        self._choices = [_Choice() for _ in range(generation.n)]
-
-    def _add(self, delta: Pieces) -> None:
-        for piece in delta.pieces:
-            self._choices[delta.index].add(piece)
-
-    def _choice(self, index: int) -> dict[str, Any]:
-        choice = self._choices[index]
         return {
             "index": index,
-            "message": choice.message(self._reasoning_names),
-            "logprobs": _logprobs(choice.tokens, self._vocabulary),
-            "finish_reason": choice.finish_reason,
-            **choice.measured,
+            "message": message,
+            "logprobs": _logprobs(self.tokens, self.vocabulary),
+            "finish_reason": self.finish_reason,
+            **self.measured,
         }
 
 
@@ -312,7 +295,7 @@ class _Chunks(ChunkRenderer):
         """``id`` and ``name`` come once, with a call's first chunk."""
         match piece:
             case Content() if self._vocabulary is None:
-                return self._framed(self._contents[index], piece.text) if piece.text else b""
+                return self._contents[index](piece.text) if piece.text else b""
             case Content(text=text, tokens=tokens):
                 logprobs = _logprobs(tokens, self._vocabulary)
                 if not text and not (logprobs and logprobs["content"]):

@@ -201,7 +201,8 @@ def completion_renderer(
         before = [prompts[index // n] if prompts else "" for index in range(generation.n)]
         if wire.stream:
             return _Chunks(head, generation, stream_options(wire), vocabulary, name, before)
-        return _Whole(head, generation, name, before)
+        choices = [_Text([text], name and ChoiceLogprobs(name)) for text in before]
+        return WholeRenderer(head, generation, choices)
 
     return renderer
 
@@ -221,6 +222,8 @@ class _Text:
     """Text and tokens so far; of a whole answer, or of one chunk."""
 
     texts: list[str] = field(default_factory=list)
+    logprobs: ChoiceLogprobs | None = None
+    """Given where they are reported."""
     tokens: list[AnswerToken] = field(default_factory=list)
     prompt: Sequence[AnswerToken] = ()
     """Those of the prompt, where the text begins with it."""
@@ -247,38 +250,16 @@ class _Text:
                 case End(reason=reason):
                     self.finish_reason = reason
 
-    def wire(self, index: int, logprobs: ChoiceLogprobs | None) -> dict[str, Any]:
+    def wire(self, index: int) -> dict[str, Any]:
         return {
             "index": index,
             "text": "".join(self.texts),
             "logprobs": None
-            if logprobs is None
-            else logprobs.of(self.tokens, self.prompt, self.texts[0] if self.prompt else ""),
+            if self.logprobs is None
+            else self.logprobs.of(self.tokens, self.prompt, self.texts[0] if self.prompt else ""),
             "finish_reason": self.finish_reason,
             **self.measured,
         }
-
-
-class _Whole(WholeRenderer):
-    def __init__(
-        self,
-        head: dict[str, Any],
-        generation: Generation,
-        name: TokenName | None,
-        before: Sequence[str],
-    ) -> None:
-        """``name`` is given where log-probabilities are asked for; ``before``: what the text of
-        each choice begins with."""
-        super().__init__(head, generation)
-        self._name = name
-        self._choices = [_Text([text]) for text in before]
-
-    def _add(self, delta: Delta) -> None:
-        self._choices[delta.index].add(delta)
-
-    def _choice(self, index: int) -> dict[str, Any]:
-        logprobs = None if self._name is None else ChoiceLogprobs(self._name)
-        return self._choices[index].wire(index, logprobs)
 
 
 class _Chunks(ChunkRenderer):
@@ -291,7 +272,8 @@ class _Chunks(ChunkRenderer):
         name: TokenName | None,
         before: Sequence[str],
     ) -> None:
-        """See ``_Whole``."""
+        """``name`` is given where log-probabilities are asked for; ``before``: what the text of
+        each choice begins with."""
         super().__init__(head, generation, options)
         self._before = {index: text for index, text in enumerate(before) if text}
         """Of choices that have not begun."""
@@ -299,33 +281,30 @@ class _Chunks(ChunkRenderer):
         self._logprobs = (
             None if name is None else [ChoiceLogprobs(name) for _ in range(generation.n)]
         )
-        self._texts = [
-            self._frame(_Text(texts=[TEXT]).wire(index, None)) for index in range(generation.n)
-        ]
+        self._texts = [self._frame(_Text([TEXT]).wire(index)) for index in range(generation.n)]
 
     def chunk(self, delta: Delta) -> bytes:
         """b"" where there is nothing to send yet."""
         before = self._before.pop(delta.index, "") if self._before else ""
         match delta.pieces:
             case [Content(text=text)] if text and self._logprobs is None and not before:
-                return self._framed(self._texts[delta.index], text)
+                return self._texts[delta.index](text)
         choice = _Text([before])
         choice.add(delta)
-        logprobs = None
         if self._logprobs is not None and (
             choice.prompt or any(token.data for token in choice.tokens)
         ):
-            logprobs = self._logprobs[delta.index]
+            choice.logprobs = self._logprobs[delta.index]
         told = b""
         if choice.origins is not None:  # in a chunk of their own
             entry = origins_entry(choice.origins, self._vocabulary)
-            told = self._event(_Text().wire(delta.index, None) | {"origins": entry})
-        if not any(choice.texts) and logprobs is None and choice.finish_reason is None:
+            told = self._event(_Text().wire(delta.index) | {"origins": entry})
+        if not any(choice.texts) and choice.logprobs is None and choice.finish_reason is None:
             return told
         if choice.finish_reason is None:
-            return self._event(choice.wire(delta.index, logprobs), choice.whole) + told
+            return self._event(choice.wire(delta.index), choice.whole) + told
         if choice.whole:  # beside their text, in a chunk before the last
-            first = _Text(choice.texts, choice.tokens, choice.prompt)
-            told += self._event(first.wire(delta.index, logprobs), choice.whole)
-            choice.texts, logprobs = [], None
-        return told + self._last(choice.wire(delta.index, logprobs))
+            first = _Text(choice.texts, choice.logprobs, choice.tokens, choice.prompt)
+            told += self._event(first.wire(delta.index), choice.whole)
+            choice.texts, choice.logprobs = [], None
+        return told + self._last(choice.wire(delta.index))

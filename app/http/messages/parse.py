@@ -26,9 +26,9 @@ from app.http.messages.wire import (
     FreeChoice,
     ImageBlock,
     JsonSchemaOutput,
-    Message,
+    MessageParam,
+    MessagesNamedTool,
     MessagesRequest,
-    NamedTool,
     NoTool,
     OtherBlock,
     OtherTool,
@@ -158,7 +158,7 @@ def _tool_choice(wire: ConversationFields) -> ToolChoice:
     match wire.tool_choice:
         case NoTool():
             return ToolChoice("none")
-        case NamedTool(name=name, disable_parallel_tool_use=once):
+        case MessagesNamedTool(name=name, disable_parallel_tool_use=once):
             return ToolChoice("required", [name], once=bool(once))
         case FreeChoice(type=type, disable_parallel_tool_use=once):
             return ToolChoice("auto" if type == "auto" else "required", once=bool(once))
@@ -212,7 +212,7 @@ that nobody can read."""
 
 def template_messages(
     system: str | Sequence[TextBlock] | None,
-    messages: Sequence[Message],
+    messages: Sequence[MessageParam],
     images: ImageReader,
     ignored: Ignored,
 ) -> tuple[list[dict[str, Any]], list[Passage]]:

@@ -146,12 +146,12 @@ AnyBlock = Annotated[
 ]
 
 
-class Message(Wire):
+class MessageParam(Wire):
     role: Literal["user", "assistant", "system"]
     content: str | Annotated[list[AnyBlock], Field(fail_fast=True)]
 
 
-class CustomTool(Definition):
+class MessagesTool(Definition):
     type: Literal["custom"] | None = None
     name: Annotated[str, Field(pattern=r"^[a-zA-Z0-9_-]{1,128}$")]
     input_schema: dict[str, Any]
@@ -176,7 +176,7 @@ class OtherTool(Other):
 
 
 Tool = Annotated[
-    Annotated[CustomTool, Tag("custom")] | Annotated[OtherTool, Tag("other")],
+    Annotated[MessagesTool, Tag("custom")] | Annotated[OtherTool, Tag("other")],
     Discriminator(type_among("custom", default="custom")),
 ]
 
@@ -193,12 +193,12 @@ class NoTool(Wire):
     type: Literal["none"]
 
 
-class NamedTool(_Choice):
+class MessagesNamedTool(_Choice):
     type: Literal["tool"]
     name: str
 
 
-ToolChoice = Annotated[FreeChoice | NoTool | NamedTool, Field(discriminator="type")]
+ToolChoice = Annotated[FreeChoice | NoTool | MessagesNamedTool, Field(discriminator="type")]
 
 Display = Literal["summarized", "omitted"]
 
@@ -267,7 +267,7 @@ class ConversationFields(Body):
     """What the prompt is made of."""
 
     model: str
-    messages: Annotated[list[Message], Field(min_length=1, fail_fast=True)]
+    messages: Annotated[list[MessageParam], Field(min_length=1, fail_fast=True)]
     system: str | list[TextBlock] | None = None
     tools: Annotated[list[Tool], Field(max_length=128, fail_fast=True)] | None = None
     tool_choice: ToolChoice | None = None

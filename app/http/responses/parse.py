@@ -20,6 +20,7 @@ from app.core.verbatim import Passage
 from app.http.config import ApiConfig
 from app.http.endpoint import AnswerCall, Api, answer_router, post_json
 from app.http.errors import NotKept
+from app.http.keys import owner_of
 from app.http.openapi import GENERATES, tells
 from app.http.requests.constraints import JsonSchemaResponse, ResponseFormat
 from app.http.requests.generation import answer_call, token_limit
@@ -39,17 +40,17 @@ from app.http.requests.wire import Other, missing, refusal
 from app.http.responses.kept import Conversations, Resumed, not_kept
 from app.http.responses.output import Namespaces
 from app.http.responses.wire import (
-    AllowedTools,
     ConversationFields,
-    CustomToolCall,
+    CustomCallItem,
     FunctionCall,
     FunctionCallOutput,
     Item,
-    Message,
-    NamedTool,
+    MessageItem,
     Namespace,
     Part,
     Reasoning,
+    ResponsesAllowedTools,
+    ResponsesNamedTool,
     ResponsesRequest,
 )
 from app.http.responses.write import (
@@ -184,7 +185,7 @@ def read_format(wire: ConversationFields) -> ResponseFormat | None:
 
 
 def _tool_choice(wire: ConversationFields, namespaces: Namespaces) -> ToolChoice:
-    def called(tool: NamedTool) -> list[str]:
+    def called(tool: ResponsesNamedTool) -> list[str]:
         """What the model calls it; where no namespace is given, the inner name may do."""
         if tool.type == "namespace":
             return [name for name, (space, _) in namespaces.items() if space == tool.name]
@@ -197,9 +198,9 @@ def _tool_choice(wire: ConversationFields, namespaces: Namespaces) -> ToolChoice
     match wire.tool_choice:
         case None:
             return ToolChoice()
-        case NamedTool() as tool:
+        case ResponsesNamedTool() as tool:
             return ToolChoice("required", called(tool), once=True)
-        case AllowedTools(mode=mode, tools=tools):
+        case ResponsesAllowedTools(mode=mode, tools=tools):
             return ToolChoice(mode, [name for tool in tools for name in called(tool)])
         case Other(type=type):
             raise InvalidRequest(
@@ -219,7 +220,7 @@ def _template_messages(
     """
     reader = _ItemReader(images, ignored)
     if isinstance(wire.input, str):
-        reader.add(Message(role="user", content=wire.input), "input")
+        reader.add(MessageItem(role="user", content=wire.input), "input")
     else:
         history = body.history if isinstance(body, Resumed) else 0
         for number, item in enumerate(wire.input):
@@ -259,7 +260,7 @@ class _ItemReader:
         match item:
             case Reasoning():
                 self._add_reasoning(item, param)
-            case Message(role="assistant"):
+            case MessageItem(role="assistant"):
                 text = self._text(item.content, f"{param}.content", role="assistant")
                 self.passages.append(Passage(param, text, by_user=False))
                 answer = self._answer
@@ -268,9 +269,9 @@ class _ItemReader:
                 answer["content"] = text
             case FunctionCall(arguments=arguments):
                 self._add_call(item, called_arguments(arguments))
-            case CustomToolCall(input=text):
+            case CustomCallItem(input=text):
                 self._add_call(item, custom_arguments(text))
-            case Message(role=role):
+            case MessageItem(role=role):
                 imageless = None if role == "user" else role
                 text = self._text(item.content, f"{param}.content", role=imageless)
                 said = without_images(text)
@@ -308,7 +309,7 @@ class _ItemReader:
             field = f"{param}.encrypted_content"
             self._ignored.leave_out(field, f"{field} cannot be read here: another server wrote it")
 
-    def _add_call(self, item: FunctionCall | CustomToolCall, arguments: Any) -> None:
+    def _add_call(self, item: FunctionCall | CustomCallItem, arguments: Any) -> None:
         self._called.add(item.call_id)
         call = template_call(item.call_id, _qualified(item.namespace, item.name), arguments)
         answer = self._answer or self._open_answer()
@@ -355,7 +356,7 @@ def responses_router(api: Api, store: ResponseStore | None) -> APIRouter:
 
     def conversations(request: Request) -> Conversations:
         assert store is not None
-        return Conversations(store, _owner(request), api.config.max_body_bytes)
+        return Conversations(store, owner_of(request.scope), api.config.max_body_bytes)
 
     operation = tells(
         "Answer a list of items",
@@ -385,7 +386,7 @@ def responses_router(api: Api, store: ResponseStore | None) -> APIRouter:
     post_json(router, api, COUNT, parse_count, count, operation, resume=resume)
 
     async def kept(response_id: str, request: Request) -> KeptResponse:
-        found = None if store is None else await store.find(_owner(request), response_id)
+        found = None if store is None else await store.find(owner_of(request.scope), response_id)
         if found is None:
             raise NotKept(not_kept(response_id), param="response_id")
         return found
@@ -403,7 +404,7 @@ def responses_router(api: Api, store: ResponseStore | None) -> APIRouter:
     async def delete(response_id: str, request: Request) -> Response:
         await kept(response_id, request)
         assert store is not None
-        await store.delete(_owner(request), response_id)
+        await store.delete(owner_of(request.scope), response_id)
         return JSONResponse({"id": response_id, "object": "response", "deleted": True})
 
     @router.post(f"{_ONE}/cancel", openapi_extra=tells("None can be cancelled", errors=[400, 404]))
@@ -422,12 +423,6 @@ def responses_router(api: Api, store: ResponseStore | None) -> APIRouter:
         return Response(to_json(_page(items, request.query_params)), media_type="application/json")
 
     return router
-
-
-def _owner(request: Request) -> str:
-    """Whose responses a request sees: those of its API key, or of all that have none."""
-    owner: str = request.scope.get("state", {}).get("tenant", "")
-    return owner
 
 
 def _page(items: list[dict[str, Any]], asked: Mapping[str, str]) -> dict[str, Any]:

@@ -70,7 +70,7 @@ Part = Annotated[
 Status = Literal["in_progress", "completed", "incomplete"]
 
 
-class Message(Wire):
+class MessageItem(Wire):
     """A message in either of its forms: ``type``, ``id`` and ``status`` may be left out."""
 
     type: Literal["message"] = "message"
@@ -105,7 +105,7 @@ class FunctionCallOutput(_Call):
     name: str | None = None
 
 
-class CustomToolCall(_Call):
+class CustomCallItem(_Call):
     type: Literal["custom_tool_call"]
     name: str
     input: str
@@ -136,10 +136,10 @@ class Reasoning(Wire):
 
 
 Item = Annotated[
-    Annotated[Message, Tag("message")]
+    Annotated[MessageItem, Tag("message")]
     | Annotated[FunctionCall, Tag("function_call")]
     | Annotated[FunctionCallOutput, Tag("function_call_output")]
-    | Annotated[CustomToolCall, Tag("custom_tool_call")]
+    | Annotated[CustomCallItem, Tag("custom_tool_call")]
     | Annotated[CustomToolCallOutput, Tag("custom_tool_call_output")]
     | Annotated[Reasoning, Tag("reasoning")]
     | Annotated[Other, Tag("other")],
@@ -174,22 +174,22 @@ class FunctionToolParam(FunctionDefinition, _ToolParam):
     output_schema: None = None
 
 
-class GrammarInput(InputGrammar):
+class ResponsesGrammarInput(InputGrammar):
     type: Literal["grammar"]
 
 
-class CustomToolParam(CustomDefinition, _ToolParam):
+class ResponsesCustomTool(CustomDefinition, _ToolParam):
     type: Literal["custom"]
-    format: Annotated[AnyInput | GrammarInput, Field(discriminator="type")] | None = None
+    format: Annotated[AnyInput | ResponsesGrammarInput, Field(discriminator="type")] | None = None
 
     @property
     def input(self) -> Grammar | Regex | None:
-        return self.format.spec if isinstance(self.format, GrammarInput) else None
+        return self.format.spec if isinstance(self.format, ResponsesGrammarInput) else None
 
 
 InnerTool = Annotated[
     Annotated[FunctionToolParam, Tag("function")]
-    | Annotated[CustomToolParam, Tag("custom")]
+    | Annotated[ResponsesCustomTool, Tag("custom")]
     | Annotated[Other, Tag("other")],
     Discriminator(type_among("function", "custom")),
 ]
@@ -206,14 +206,14 @@ class Namespace(Wire):
 
 Tool = Annotated[
     Annotated[FunctionToolParam, Tag("function")]
-    | Annotated[CustomToolParam, Tag("custom")]
+    | Annotated[ResponsesCustomTool, Tag("custom")]
     | Annotated[Namespace, Tag("namespace")]
     | Annotated[Other, Tag("other")],
     Discriminator(type_among("function", "custom", "namespace")),
 ]
 
 
-class NamedTool(Wire):
+class ResponsesNamedTool(Wire):
     type: Literal["function", "custom", "namespace"]
     """A namespace, which only ``allowed_tools`` names, is all of its tools."""
     name: str
@@ -225,17 +225,17 @@ def _choice_type(value: Any) -> str:
     return "named" if found in ("function", "custom") else found
 
 
-class AllowedTools(Wire):
+class ResponsesAllowedTools(Wire):
     type: Literal["allowed_tools"]
     mode: Literal["auto", "required"]
-    tools: Annotated[list[NamedTool], Field(min_length=1)]
+    tools: Annotated[list[ResponsesNamedTool], Field(min_length=1)]
 
 
 ToolChoice = (
     Literal["none", "auto", "required"]
     | Annotated[
-        Annotated[NamedTool, Tag("named")]
-        | Annotated[AllowedTools, Tag("allowed_tools")]
+        Annotated[ResponsesNamedTool, Tag("named")]
+        | Annotated[ResponsesAllowedTools, Tag("allowed_tools")]
         | Annotated[Other, Tag("other")],
         Discriminator(_choice_type),
     ]

@@ -40,7 +40,12 @@ from app.http.requests.constraints import JsonSchemaResponse
 from app.http.requests.generation import served_tier
 from app.http.requests.wire import Other
 from app.http.responses.output import WHOLE, Ended, Event, Namespaces, OutputBuilder
-from app.http.responses.wire import CustomToolParam, FunctionToolParam, Namespace, ResponsesRequest
+from app.http.responses.wire import (
+    FunctionToolParam,
+    Namespace,
+    ResponsesCustomTool,
+    ResponsesRequest,
+)
 from app.serving.generation import Generation, Usage
 
 
@@ -356,12 +361,12 @@ def _format(wire: ResponsesRequest) -> dict[str, Any]:
     return shown
 
 
-def _tool(tool: FunctionToolParam | CustomToolParam | Namespace) -> dict[str, Any]:
+def _tool(tool: FunctionToolParam | ResponsesCustomTool | Namespace) -> dict[str, Any]:
     shown = {"type": tool.type, "name": tool.name, "description": tool.description}
     match tool:
         case Namespace(description=description, tools=tools):
             inner = [_tool(each) for each in tools if not isinstance(each, Other)]
             return shown | {"description": description or "", "tools": inner}
-        case CustomToolParam(format=format):
+        case ResponsesCustomTool(format=format):
             return shown | {"format": format.model_dump() if format else {"type": "text"}}
     return shown | {"parameters": tool.parameters, "strict": tool.strict is not False}

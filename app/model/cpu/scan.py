@@ -12,6 +12,7 @@ from transformers.activations import ACT2FN
 from app.model.cpu.kernels.compiled import as_numpy, spreading
 from app.model.cpu.kernels.scan_calls import CALL, address_of_scan, share
 from app.model.inputs import StateArrays, StepArrays
+from app.model.layers.recurrent import DeltaRule, Mamba1, Mamba2
 from app.model.state_storage import StateStorage
 
 _SPREAD_WORK = 1 << 18
@@ -59,17 +60,8 @@ class CpuScan:
         activated: Tensor = ACT2FN[activation](out)
         return activated
 
-    def delta_rule(
-        self,
-        layer: int,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        decay: Tensor,
-        rate: Tensor,
-        *,
-        normalize: bool,
-    ) -> Tensor:
+    def delta_rule(self, layer: int, scan: DeltaRule) -> Tensor:
+        query, key, value, decay, rate, normalize = scan
         numbers = _alike(query, key, value)
         states = self.storage.scan[layer]
         _, heads, height, width = states.shape
@@ -81,16 +73,8 @@ class CpuScan:
         )  # fmt: skip
         return out.to(value.dtype)
 
-    def mamba2(
-        self,
-        layer: int,
-        x: Tensor,
-        dt: Tensor,
-        decay: Tensor,
-        write: Tensor,
-        read: Tensor,
-        skip: Tensor | None,
-    ) -> Tensor:
+    def mamba2(self, layer: int, scan: Mamba2) -> Tensor:
+        x, dt, decay, write, read, skip = scan
         states = self.storage.scan[layer]
         _, heads, height, width = states.shape
         x, write, read = _alike(x, write, read)
@@ -103,9 +87,8 @@ class CpuScan:
         )  # fmt: skip
         return out
 
-    def mamba1(
-        self, layer: int, x: Tensor, dt: Tensor, decay: Tensor, write: Tensor, read: Tensor
-    ) -> Tensor:
+    def mamba1(self, layer: int, scan: Mamba1) -> Tensor:
+        x, dt, decay, write, read = scan
         states = self.storage.scan[layer]
         x, write, read = _alike(x, write, read)
         out = torch.empty(x.shape)

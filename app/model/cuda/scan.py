@@ -16,6 +16,7 @@ from app.model.cuda.kernels import scans
 from app.model.cuda.step_buffers import DeviceStates, DeviceStep
 from app.model.cuda.tiles import power_of_2
 from app.model.inputs import StepArrays
+from app.model.layers.recurrent import DeltaRule, Mamba1, Mamba2
 from app.model.state_storage import StateStorage
 
 _STATE_NUMBERS = 4096
@@ -69,17 +70,8 @@ class TritonScan:
         activated: Tensor = ACT2FN[activation](out)
         return activated
 
-    def delta_rule(
-        self,
-        layer: int,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        decay: Tensor,
-        rate: Tensor,
-        *,
-        normalize: bool,
-    ) -> Tensor:
+    def delta_rule(self, layer: int, scan: DeltaRule) -> Tensor:
+        query, key, value, decay, rate, normalize = scan
         places, states = self._places, self.storage.scan[layer]
         _, heads, values, keys = states.shape
         query, key, value, decay, rate = map(_rows, (query, key, value, decay, rate))
@@ -95,16 +87,8 @@ class TritonScan:
         )  # fmt: skip
         return out
 
-    def mamba2(
-        self,
-        layer: int,
-        x: Tensor,
-        dt: Tensor,
-        decay: Tensor,
-        write: Tensor,
-        read: Tensor,
-        skip: Tensor | None,
-    ) -> Tensor:
+    def mamba2(self, layer: int, scan: Mamba2) -> Tensor:
+        x, dt, decay, write, read, skip = scan
         places, states = self._places, self.storage.scan[layer]
         _, heads, dims, size = states.shape
         x, dt, write, read = map(_rows, (x, dt, write, read))
@@ -121,9 +105,8 @@ class TritonScan:
         )  # fmt: skip
         return out
 
-    def mamba1(
-        self, layer: int, x: Tensor, dt: Tensor, decay: Tensor, write: Tensor, read: Tensor
-    ) -> Tensor:
+    def mamba1(self, layer: int, scan: Mamba1) -> Tensor:
+        x, dt, decay, write, read = scan
         places, states = self._places, self.storage.scan[layer]
         _, channels, size = states.shape
         x, dt, write, read = map(_rows, (x, dt, write, read))

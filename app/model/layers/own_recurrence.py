@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from app.model.layers.model_call import put_in_steps
-from app.model.layers.recurrent import RecurrentRoute
+from app.model.layers.recurrent import Mamba1, Mamba2, RecurrentRoute
 
 _BESIDE = -1
 """The layer of what is kept beside a mixer's own states."""
@@ -66,7 +66,7 @@ def _lightning_attention(module: Any, layer: int, route: RecurrentRoute) -> None
         decay = -module.slope_rate.flatten().float()
         steps = torch.ones(value.shape[:2], device=hidden_states.device)
         scans, place = route.scan(layer)
-        out = scans.mamba2(place, value, steps, decay, key, query, None)
+        out = scans.mamba2(place, Mamba2(value, steps, decay, key, query, None))
         out = module.norm(out.to(hidden_states.dtype).flatten(1)[None])
         return module.out_proj(module.output_gate(hidden_states).sigmoid() * out), None
 
@@ -91,9 +91,8 @@ def _matrix_memory(module: Any, layer: int, route: RecurrentRoute) -> None:
         written = counted * (taken / steps)[..., None]
         decay = -steps.new_ones(steps.shape[1])
         scans, place = route.scan(layer)
-        read = scans.mamba2(
-            place, written, steps, decay, keys, asked * asked.shape[-1] ** -0.5, None
-        )
+        scaled = asked * asked.shape[-1] ** -0.5
+        read = scans.mamba2(place, Mamba2(written, steps, decay, keys, scaled, None))
         found = read[..., :-1] / read[..., -1:].abs().clamp_min(1.0)
         return found.to(query.dtype).transpose(0, 1)[None], None
 
@@ -130,7 +129,7 @@ def _decaying_sums(
     -> h [T, C], float32."""
     one = x.new_ones(x.shape[0], 1)
     scans, place = route.scan(layer)
-    return scans.mamba1(place, x, steps, -rates.float()[:, None], one, one)
+    return scans.mamba1(place, Mamba1(x, steps, -rates.float()[:, None], one, one))
 
 
 def _token_shift(module: Any, _: int, route: RecurrentRoute) -> None:

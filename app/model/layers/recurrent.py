@@ -16,7 +16,7 @@ import inspect
 import types
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 import torch.nn.functional as F  # noqa: N812
@@ -29,6 +29,57 @@ from app.model.layers.model_call import either_way
 from app.model.state_storage import StateShape
 
 
+class DeltaRule(NamedTuple):
+    """Gated delta rule, with a state [H, V, K]. Queries are scaled by ``K ** -0.5`` where it runs.
+
+    Source: Yang, Kautz and Hatamizadeh 2024, Gated Delta Networks.
+    """
+
+    query: Tensor
+    """Shape [T, Hk, K], as ``key``."""
+    key: Tensor
+    value: Tensor
+    """Shape [T, H, V]."""
+    decay: Tensor
+    """The logarithm of what is left of the state: [T, H] or, for each channel of the keys,
+    [T, H, K]."""
+    rate: Tensor
+    """Shape [T, H]."""
+    normalize: bool
+    """Whether queries and keys are divided by their norms."""
+
+
+class Mamba2(NamedTuple):
+    """Mamba 2 (state space duality), with a state [H, P, N]. Source: Dao and Gu 2024."""
+
+    x: Tensor
+    """Shape [T, H, P]."""
+    dt: Tensor
+    """Shape [T, H]; bias, softplus and limits are in it already."""
+    decay: Tensor
+    """A, [H]."""
+    write: Tensor
+    """B, [T, G, N]."""
+    read: Tensor
+    """C, [T, G, N]."""
+    skip: Tensor | None
+    """D, [H]."""
+
+
+class Mamba1(NamedTuple):
+    """Mamba's selective scan, with a state [C, N]. Source: Gu and Dao 2023."""
+
+    x: Tensor
+    """Shape [T, C], as ``dt``."""
+    dt: Tensor
+    decay: Tensor
+    """A, [C, N]."""
+    write: Tensor
+    """B, [T, N]."""
+    read: Tensor
+    """C, [T, N]."""
+
+
 class LayerScan(Protocol):
     """What a recurrent layer does along its sequences, each in its state of this step."""
 
@@ -37,48 +88,14 @@ class LayerScan(Protocol):
     ) -> Tensor:
         """Causal convolution of each channel alone: x [T, C], weight [C, K] -> [T, C]."""
 
-    def delta_rule(
-        self,
-        layer: int,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        decay: Tensor,
-        rate: Tensor,
-        *,
-        normalize: bool,
-    ) -> Tensor:
-        """Gated delta rule: query, key [T, Hk, K], value [T, H, V], rate [T, H] -> [T, H, V].
+    def delta_rule(self, layer: int, scan: DeltaRule) -> Tensor:
+        """[T, H, V], in the dtype of the values."""
 
-        ``decay``, the logarithm of what is left of the state [H, V, K], is [T, H] or, for each
-        channel of the keys, [T, H, K]. ``normalize`` divides queries and keys by their norms.
-        Queries are scaled by ``K ** -0.5`` here. In the dtype of ``value``.
-        Source: Yang, Kautz and Hatamizadeh 2024, Gated Delta Networks.
-        """
+    def mamba2(self, layer: int, scan: Mamba2) -> Tensor:
+        """[T, H, P], float32."""
 
-    def mamba2(
-        self,
-        layer: int,
-        x: Tensor,
-        dt: Tensor,
-        decay: Tensor,
-        write: Tensor,
-        read: Tensor,
-        skip: Tensor | None,
-    ) -> Tensor:
-        """Mamba 2 (state space duality): x [T, H, P], dt [T, H] -> [T, H, P], float32.
-
-        ``decay`` (A) and ``skip`` (D) are [H], ``write`` (B) and ``read`` (C) [T, G, N], the state
-        [H, P, N]. Bias, softplus and limits are in ``dt`` already. Source: Dao and Gu 2024.
-        """
-
-    def mamba1(
-        self, layer: int, x: Tensor, dt: Tensor, decay: Tensor, write: Tensor, read: Tensor
-    ) -> Tensor:
-        """Mamba's selective scan: x, dt [T, C], decay (A) [C, N] -> [T, C], float32.
-
-        ``write`` (B) and ``read`` (C) are [T, N], the state [C, N]. Source: Gu and Dao 2023.
-        """
+    def mamba1(self, layer: int, scan: Mamba1) -> Tensor:
+        """[T, C], float32."""
 
 
 class StepScan(LayerScan, Protocol):
@@ -172,38 +189,17 @@ class _StateProbe:
         self.shapes[layer] = StateShape((kept, x.shape[1]), x.dtype, scan)
         return x.new_zeros(x.shape)
 
-    def delta_rule(
-        self,
-        layer: int,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        decay: Tensor,
-        rate: Tensor,
-        *,
-        normalize: bool,
-    ) -> Tensor:
-        self._note(layer, value.shape[1], value.shape[2], key.shape[2])
-        return value.new_zeros(value.shape)
+    def delta_rule(self, layer: int, scan: DeltaRule) -> Tensor:
+        self._note(layer, *scan.value.shape[1:], scan.key.shape[2])
+        return scan.value.new_zeros(scan.value.shape)
 
-    def mamba2(
-        self,
-        layer: int,
-        x: Tensor,
-        dt: Tensor,
-        decay: Tensor,
-        write: Tensor,
-        read: Tensor,
-        skip: Tensor | None,
-    ) -> Tensor:
-        self._note(layer, x.shape[1], x.shape[2], write.shape[2])
-        return torch.zeros_like(x, dtype=torch.float32)
+    def mamba2(self, layer: int, scan: Mamba2) -> Tensor:
+        self._note(layer, *scan.x.shape[1:], scan.write.shape[2])
+        return torch.zeros_like(scan.x, dtype=torch.float32)
 
-    def mamba1(
-        self, layer: int, x: Tensor, dt: Tensor, decay: Tensor, write: Tensor, read: Tensor
-    ) -> Tensor:
-        self._note(layer, *decay.shape)
-        return torch.zeros_like(x, dtype=torch.float32)
+    def mamba1(self, layer: int, scan: Mamba1) -> Tensor:
+        self._note(layer, *scan.decay.shape)
+        return torch.zeros_like(scan.x, dtype=torch.float32)
 
     def _note(self, layer: int, *shape: int) -> None:
         known = self.shapes.get(layer, StateShape(None, torch.float32, None))
@@ -245,9 +241,8 @@ def _delta_rule(route: RecurrentRoute, layer: int) -> Callable[..., Any]:
         **more: Any,
     ) -> tuple[Tensor, Tensor | None]:
         scans, place = route.scan(layer)
-        found = scans.delta_rule(
-            place, query[0], key[0], value[0], g[0], beta[0], normalize=use_qk_l2norm_in_kernel
-        )
+        parts = query[0], key[0], value[0], g[0], beta[0]
+        found = scans.delta_rule(place, DeltaRule(*parts, normalize=use_qk_l2norm_in_kernel))
         return found[None], None
 
     return scan
@@ -273,7 +268,7 @@ def _mamba2(route: RecurrentRoute, layer: int) -> Callable[..., Any]:
         dt = dt if dt_bias is None else dt + dt_bias.to(dt.dtype)
         dt = (F.softplus(dt) if dt_softplus else dt).clamp(dt_limit[0], dt_limit[1])
         scans, place = route.scan(layer)
-        return scans.mamba2(place, hidden_states[0], dt[0], A, B[0], C[0], D)[None]
+        return scans.mamba2(place, Mamba2(hidden_states[0], dt[0], A, B[0], C[0], D))[None]
 
     return scan
 
@@ -296,7 +291,7 @@ def _mamba1(route: RecurrentRoute, layer: int) -> Callable[..., Any]:
         dt = F.softplus(dt) if delta_softplus else dt
         flat = [part[0].transpose(0, 1) for part in (hidden_states, dt, B, C)]
         scans, place = route.scan(layer)
-        out = scans.mamba1(place, flat[0], flat[1], A, flat[2], flat[3])
+        out = scans.mamba1(place, Mamba1(flat[0], flat[1], A, flat[2], flat[3]))
         out = out.to(hidden_states.dtype).transpose(0, 1)[None]
         out = out if D is None else out + hidden_states * D[:, None]
         return out if z is None else out * F.silu(z)

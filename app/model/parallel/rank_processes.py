@@ -26,6 +26,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from app.core.child_environment import child_environment
 from app.core.errors import DeviceFailed, LeapjsonError, UnsupportedModel
 from app.model.config import ModelConfig
 from app.model.inputs import Ints, StepArrays
@@ -67,7 +68,7 @@ class _Member:
                 [sys.executable, "-P", "-m", "app.model.parallel.rank", *map(str, ends)],
                 pass_fds=ends,
                 stdin=subprocess.DEVNULL,
-                env=_environment(),
+                env=child_environment(),
             )
         message = pickle.dumps(job)
         self.life.sendall(LENGTH.pack(len(message)) + message)
@@ -206,10 +207,3 @@ class RankProcesses:
             for member in self._members:
                 member.process.kill()
             os._exit(1)
-
-
-def _environment() -> dict[str, str]:
-    """Ours, so that it finds the same modules; who computes need not know the API keys."""
-    kept = {name: value for name, value in os.environ.items() if name != "LEAPJSON_API_KEYS"}
-    path = os.pathsep.join(filter(None, sys.path))
-    return kept | {"PYTHONPATH": path}

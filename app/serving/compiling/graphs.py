@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 
 from app.core.errors import ConstraintTooComplex
 from app.core.graphs import GraphOptions, GraphSpec, WalkSpec
+from app.core.lru import Lru
 from app.serving.admission import Ticket
 from app.serving.compiling.schema_registry import RegisteredSchema
 from app.serving.workers.fair_pool import FairPool
@@ -31,12 +31,15 @@ class Graphs:
     def __init__(self, *, draw: Draw, walk: Walk, max_bytes: int = 16 << 20) -> None:
         self._draw = draw
         self._walk = walk
-        self._max_bytes = max_bytes
-        self._pictures: OrderedDict[_Key, bytes] = OrderedDict()
+        self._pictures: Lru[_Key, bytes] = Lru(max_bytes, len)
         self._turns: FairPool[None] = FairPool()
         self._turns.release(None)
         self._running: set[asyncio.Task[bytes]] = set()
-        self.nbytes = 0
+
+    @property
+    def nbytes(self) -> int:
+        """Of the pictures that are kept."""
+        return self._pictures.nbytes
 
     async def picture(
         self, registered: RegisteredSchema, options: GraphOptions, ticket: Ticket
@@ -48,7 +51,6 @@ class Graphs:
         key = registered.id, options
         known = self._pictures.get(key)
         if known is not None:
-            self._pictures.move_to_end(key)
             return known
         asked = GraphSpec(registered.spec, options)
         async with ticket.deadline().holds("the graph was not drawn"):
@@ -58,7 +60,7 @@ class Graphs:
                 # The schema can be used: that there is no picture is told in its place.
                 problem = {"error": {"message": str(error), "code": error.code}}
                 picture = json.dumps(problem).encode()
-        self._keep(key, picture)
+        self._pictures.keep(key, picture)
         return picture
 
     async def walk(
@@ -104,10 +106,3 @@ class Graphs:
         self._turns.release(None)
         if not task.cancelled():
             task.exception()  # retrieved, also when the client has left
-
-    def _keep(self, key: _Key, picture: bytes) -> None:
-        self.nbytes += len(picture) - len(self._pictures.pop(key, b""))
-        self._pictures[key] = picture
-        while self.nbytes > self._max_bytes:
-            _, oldest = self._pictures.popitem(last=False)
-            self.nbytes -= len(oldest)

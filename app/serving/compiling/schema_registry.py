@@ -6,12 +6,12 @@ import asyncio
 import hashlib
 import json
 import threading
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 
 from app.core.constraint import ConstraintSpec
 from app.core.errors import ConstraintTooComplex, InvalidRequest, UnknownSchema
+from app.core.lru import Lru
 from app.core.specs import JsonSchema
 from app.serving.admission import Ticket
 from app.serving.compiling.cache import ConstraintCache
@@ -62,17 +62,21 @@ class SchemaRegistry:
         self._explain = explain
         self._wall_clock = wall_clock
         self._max_bytes = max_bytes
-        self._max_schemas = max_schemas
-        self._schemas: OrderedDict[str, RegisteredSchema] = OrderedDict()
+        self._schemas: Lru[str, RegisteredSchema] = Lru(
+            max_bytes, lambda schema: schema.nbytes, most=max_schemas
+        )
         self._lock = threading.Lock()
         """Held where ``_schemas`` is changed, and never for long."""
         # One at a time: the other compile workers are for the schemas of answers.
         self._explaining = asyncio.Semaphore(1)
         self._explanation: asyncio.Task[RegisteredSchema] | None = None
-        self.nbytes = 0
 
     def __len__(self) -> int:
         return len(self._schemas)
+
+    @property
+    def nbytes(self) -> int:
+        return self._schemas.nbytes
 
     async def register(
         self, spec: ConstraintSpec, name: str | None, ticket: Ticket
@@ -105,9 +109,8 @@ class SchemaRegistry:
         """Raises ``UnknownSchema``. Counts as a use. Any thread may call it."""
         with self._lock:
             registered = self._schemas.get(schema_id)
-            if registered is not None:
-                self._schemas.move_to_end(schema_id)
-                return registered
+        if registered is not None:
+            return registered
         raise UnknownSchema(
             f"no schema is kept under the id {schema_id[:64]!r}; register it again with "
             "POST /v1/schemas, which gives it the same id"
@@ -133,8 +136,10 @@ class SchemaRegistry:
         self, key: bytes, spec: ConstraintSpec, name: str | None, size: int, tenant: str
     ) -> RegisteredSchema:
         schema_id = "schema_" + hashlib.blake2b(key, digest_size=16).hexdigest()
-        if schema_id in self._schemas:
-            return self._keep(replace(self._schemas[schema_id], name=name))
+        with self._lock:
+            known = self._schemas.get(schema_id)
+        if known is not None:
+            return self._keep(replace(known, name=name))
         try:
             explanation = b"null"
             if isinstance(spec, JsonSchema):
@@ -144,7 +149,7 @@ class SchemaRegistry:
             problem = {"error": {"message": str(error), "code": error.code}}
             explanation = json.dumps(problem).encode()
         created = int(self._wall_clock())
-        nbytes = size + len(explanation)
+        nbytes = min(size + len(explanation), self._max_bytes)  # it is kept, if alone
         return self._keep(RegisteredSchema(schema_id, created, name, spec, explanation, nbytes))
 
     def _explanation_ended(self, task: asyncio.Task[RegisteredSchema]) -> None:
@@ -155,12 +160,5 @@ class SchemaRegistry:
 
     def _keep(self, registered: RegisteredSchema) -> RegisteredSchema:
         with self._lock:
-            known = self._schemas.pop(registered.id, None)
-            self.nbytes += registered.nbytes - (known.nbytes if known else 0)
-            self._schemas[registered.id] = registered
-            while len(self._schemas) > 1 and (
-                self.nbytes > self._max_bytes or len(self._schemas) > self._max_schemas
-            ):
-                _, oldest = self._schemas.popitem(last=False)
-                self.nbytes -= oldest.nbytes
+            self._schemas.keep(registered.id, registered)
         return registered

@@ -13,7 +13,7 @@ from app.core.images import ImageDetail, PreparedImage
 from app.serving.admission import Ticket
 from app.serving.images.fetching import Fetcher
 from app.serving.images.jobs import ImageJob
-from app.serving.images.kept import ImageName, KeptImages, name_of
+from app.serving.images.kept import ImageName, kept_images, name_of
 from app.serving.workers.pool import Trouble, WorkerPool
 
 _LONG = 1 << 18
@@ -53,7 +53,7 @@ class ImageIntake:
         """``pool`` makes a ``PreparedImage`` of an ``ImageJob``; ``max_tokens``: what one image may
         count for; ``max_kept_bytes``: of images that are kept; ``fetcher``: None where no URL is
         taken."""
-        self._kept = KeptImages(max_kept_bytes)
+        self._kept = kept_images(max_kept_bytes)
         self._pool = pool
         self._observer = observer
         self._max_tokens = max_tokens
@@ -121,7 +121,7 @@ class ImageIntake:
         ticket.hold_images(len(data))
         detail: ImageDetail = "low" if source.low else "auto"
         name = await _named(data, detail, scope)
-        prepared = self._kept.find(name)
+        prepared = self._kept.get(name)
         is_kept = prepared is not None
         if prepared is None:
             job = ImageJob(data, detail, self._max_tokens)

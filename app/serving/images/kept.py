@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections import OrderedDict
 from dataclasses import dataclass
 
 from app.core.images import ImageDetail, PreparedImage
+from app.core.lru import Lru
 
 _TOKEN_BYTES = 40
 """Of an image's expansion, a list of integers."""
@@ -33,30 +33,6 @@ def name_of(data: str | bytes, detail: ImageDetail, scope: str) -> ImageName:
     return ImageName(scope, digest, detail)
 
 
-class KeptImages:
-    """The images used last, as far as they fit. One thread uses it."""
-
-    def __init__(self, max_bytes: int) -> None:
-        self._max_bytes = max_bytes
-        self._kept: OrderedDict[ImageName, PreparedImage] = OrderedDict()
-        self.nbytes = 0
-
-    def find(self, name: ImageName) -> PreparedImage | None:
-        image = self._kept.get(name)
-        if image is not None:
-            self._kept.move_to_end(name)
-        return image
-
-    def keep(self, name: ImageName, image: PreparedImage) -> None:
-        """One that alone is too large is not kept, and takes no other's place."""
-        if name in self._kept or _size_of(image) > self._max_bytes:
-            return
-        self._kept[name] = image
-        self.nbytes += _size_of(image)
-        while self.nbytes > self._max_bytes:
-            _, least = self._kept.popitem(last=False)
-            self.nbytes -= _size_of(least)
-
-
-def _size_of(image: PreparedImage) -> int:
-    return image.nbytes + image.num_tokens * _TOKEN_BYTES + _FEW_BYTES
+def kept_images(max_bytes: int) -> Lru[ImageName, PreparedImage]:
+    """A place for the images used last, as far as they fit."""
+    return Lru(max_bytes, lambda image: image.nbytes + image.num_tokens * _TOKEN_BYTES + _FEW_BYTES)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 import pickle
 import signal
 import sys
@@ -19,6 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
+from app.core.child_environment import child_environment
 from app.core.errors import (
     CompilerStuck,
     ConstraintTooComplex,
@@ -118,7 +118,7 @@ class _Worker:
             str(limits.memory_bytes),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
-            env=_environment(),
+            env=child_environment(),
         )
         worker = cls(process, limits.answer_bytes, trouble)
         try:
@@ -356,12 +356,6 @@ class WorkerPool:
         except Exception:
             logger.exception("a worker process could not be restarted; the next request tries")
         self._idle.release(fresh)
-
-
-def _environment() -> dict[str, str]:
-    """Ours, so that it finds the same modules; what reads schemas need not know the API keys."""
-    kept = {name: value for name, value in os.environ.items() if name != "LEAPJSON_API_KEYS"}
-    return kept | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
 
 
 async def _written(job: Job) -> bytes:

@@ -15,6 +15,7 @@ from app.core.step import Span, StepPlan
 from app.model.cpu import scan as cpu_scan
 from app.model.cpu.scan import CpuScan
 from app.model.inputs import lay_out
+from app.model.layers.recurrent import DeltaRule, Mamba1, Mamba2
 from app.model.state_storage import StateShape, StateStorage, allocate_states
 
 H, HK, K, V, C, N = 4, 2, 16, 24, 40, 8
@@ -57,10 +58,10 @@ DECAY1 = -torch.linspace(0.1, 3.0, C * N).view(C, N)
 
 def call(scan: CpuScan, kind: str, given: Inputs) -> Tensor:
     if kind.startswith("delta_rule"):
-        return scan.delta_rule(0, **given, normalize=True)
+        return scan.delta_rule(0, DeltaRule(**given, normalize=True))
     if kind == "mamba2":
-        return scan.mamba2(0, decay=DECAY2, skip=SKIP, **given)
-    return scan.mamba1(0, decay=DECAY1, **given)
+        return scan.mamba2(0, Mamba2(decay=DECAY2, skip=SKIP, **given))
+    return scan.mamba1(0, Mamba1(decay=DECAY1, **given))
 
 
 def one_token(kind: str, state: Tensor, given: Inputs) -> tuple[Tensor, Tensor]:

@@ -39,6 +39,7 @@ from app.model.forward import RaggedForward
 from app.model.inputs import StepArrays, lay_out
 from app.model.kv_storage import LayerShape, allocate_groups
 from app.model.layers.attention import AttentionOptions, AttentionRoute, probe_layers
+from app.model.layers.recurrent import DeltaRule
 from app.model.state_storage import StateShape, allocate_states
 from tests.model.cuda.test_attention import BLOCK, CPU, DEVICE, make_storage, on_device
 from tests.model.tiny import eager_model, save_config
@@ -284,7 +285,7 @@ class RecurrentLayer:
         x = self._scan.convolve(0, self._embed[token_ids[0]], self._filter, None, "silu")
         query, key, value = x.view(-1, 3, 2, 8).unbind(1)
         decay, rate = -x[:, :2].abs(), x[:, 2:4].sigmoid()
-        out = self._scan.delta_rule(0, query, key, value, decay, rate, normalize=True)
+        out = self._scan.delta_rule(0, DeltaRule(query, key, value, decay, rate, True))
         return (out.flatten(1) @ self._out)[logits_rows]
 
 

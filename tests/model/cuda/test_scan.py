@@ -29,6 +29,7 @@ from app.model.cuda.tiles import Device
 from app.model.forward import RaggedForward, StepStates
 from app.model.inputs import StepArrays, lay_out
 from app.model.kv_storage import allocate
+from app.model.layers.recurrent import DeltaRule, Mamba1, Mamba2
 from app.model.loaded import load
 from app.model.runner import TorchRunner
 from app.model.state_storage import StateShape, StateStorage, allocate_states
@@ -95,39 +96,44 @@ def wide(rows: int, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
 Call = Callable[[Any, Callable[[Tensor], Tensor]], Tensor]
 
 
+def moved(scan: Any, to: Callable[[Tensor], Tensor]) -> Any:
+    """``scan`` with its tensors moved."""
+    return type(scan)(*(to(part) if isinstance(part, Tensor) else part for part in scan))
+
+
 def delta_rule(rows: int, *, by_channel: bool, normalize: bool, dtype: torch.dtype) -> Call:
     heads, key_heads, keys, values = 4, 2, 20, 24
     query, key = (wide(rows, key_heads, keys, dtype=dtype) for _ in range(2))
     value = wide(rows, heads, values, dtype=dtype)
     decay = -wide(rows, heads, keys).abs() if by_channel else -wide(rows, heads).abs()
     rate = wide(rows, heads).sigmoid()
-    parts = (query, key, value, decay, rate)
-    return lambda scan, to: scan.delta_rule(0, *map(to, parts), normalize=normalize)
+    parts = DeltaRule(query, key, value, decay, rate, normalize)
+    return lambda scan, to: scan.delta_rule(0, moved(parts, to))
 
 
 def mamba2(rows: int, *, skips: bool, dtype: torch.dtype) -> Call:
     heads, groups, dims, size = 4, 2, 12, 20
-    parts = (
+    parts = Mamba2(
         wide(rows, heads, dims, dtype=dtype),
         wide(rows, heads).abs(),
         -torch.rand(heads),
         wide(rows, groups, size, dtype=dtype),
         wide(rows, groups, size, dtype=dtype),
+        torch.randn(heads) if skips else None,
     )
-    skip = torch.randn(heads)
-    return lambda scan, to: scan.mamba2(0, *map(to, parts), to(skip) if skips else None)
+    return lambda scan, to: scan.mamba2(0, moved(parts, to))
 
 
 def mamba1(rows: int, *, dtype: torch.dtype) -> Call:
     channels, size = 300, 6
-    parts = (
+    parts = Mamba1(
         wide(rows, channels, dtype=dtype),
         wide(rows, channels).abs(),
         -torch.rand(channels, size),
         wide(rows, size, dtype=dtype),
         wide(rows, size, dtype=dtype),
     )
-    return lambda scan, to: scan.mamba1(0, *map(to, parts))
+    return lambda scan, to: scan.mamba1(0, moved(parts, to))
 
 
 def convolution(rows: int, *, biased: bool, activation: str | None, dtype: torch.dtype) -> Call:

@@ -103,14 +103,14 @@ class Scorer:
         found, state = scoring.found, sequence.state
         assert isinstance(state, ChoosingState)
         told = cursor.text(found.start, cursor.length)
-        left = sequence.limit - sequence.length
+        left = sequence.budget.limit - sequence.length
         kept: list[tuple[Way, ChoosingState, float]] = []
         for way, logprob in zip(found.choice.ways, logprobs, strict=True):
             rest = _rest(way, told)
             if rest is None:
                 continue
             after = state.only(rest, found.ahead)
-            if not sequence.finishes_in_budget or after.fits(left):
+            if not sequence.budget.finishes or after.fits(left):
                 kept.append((way, after, logprob))
         if not kept:
             return

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from app.engine.drafts.statistics import Rate
+from app.engine.draft_statistics import Rate
 
 LONGEST_ENDING = 32
 """Bytes of the answer's end by which its place is found."""

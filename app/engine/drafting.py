@@ -19,10 +19,10 @@ from app.core.constraint import Constraint, ConstraintState
 from app.core.errors import RejectedToken, RequestError
 from app.core.request import EngineRequest
 from app.engine.config import EngineConfig
-from app.engine.drafts.draft import NO_DRAFT, Draft, Source
-from app.engine.drafts.prediction import LONGEST_ENDING, Prediction
-from app.engine.drafts.statistics import DraftStatistics
+from app.engine.draft import NO_DRAFT, Draft, Source
+from app.engine.draft_statistics import DraftStatistics
 from app.engine.leap import Leaper
+from app.engine.prediction import LONGEST_ENDING, Prediction
 from app.engine.sequence import Sequence
 
 _MOST_STATISTICS = 64
@@ -88,7 +88,7 @@ class Drafter:
         ``running`` sequences share the next step. Costs a tokenization or two for each guess.
         """
         config, state = self._config, sequence.state
-        most = min(config.max_draft_tokens, sequence.limit - sequence.length - 1)
+        most = min(config.max_draft_tokens, sequence.budget.limit - sequence.length - 1)
         draft = sequence.draft if config.draft_held_back else NO_DRAFT
         if most <= 0 or not self.wanted(sequence.request):
             return draft.cut(most)

@@ -1,0 +1,247 @@
+"""``/v1/batches`` as OpenAI has it, and ``/v1/usage``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import JSONResponse
+from pydantic import Field, create_model
+
+from app.core.errors import InvalidRequest
+from app.http.endpoint import Api, Endpoint
+from app.http.errors import NotKept, StoreOff
+from app.http.files import KEPT_SECONDS, expiry, page, paging, parameters
+from app.http.keys import owner_of
+from app.http.openapi import Shape, tells
+from app.http.requests.ignored import Ignored
+from app.http.requests.wire import Body, Wire, refusal
+from app.serving.admission import Ticket
+from app.serving.timeline import Timeline
+from app.serving.usage import Usage
+from app.store.store import Store
+from app.store.tables import COUNTS
+
+PATH = "/v1/batches"
+_ONE = f"{PATH}/{{batch_id}}"
+ENDPOINTS = ("/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages")
+"""Where the requests of a batch may go."""
+WINDOW_SECONDS = 86_400
+_MOST_LISTED = 100
+_MOST_DAYS = 366
+
+_MOMENTS = (
+    "in_progress", "expires", "finalizing", "completed", "failed", "expired", "cancelling",
+    "cancelled",
+)  # fmt: skip
+
+
+class ExpiresAfter(Wire):
+    anchor: Literal["created_at"]
+    seconds: int
+
+
+class BatchRequest(Body):
+    input_file_id: Annotated[str, Field(max_length=64)]
+    endpoint: Literal[ENDPOINTS]  # type: ignore[valid-type]
+    completion_window: Literal["24h"]
+    metadata: dict[str, Annotated[str, Field(max_length=512)]] | None = None
+    output_expires_after: ExpiresAfter | None = None
+
+
+class BatchError(Shape):
+    code: str
+    message: str
+    line: int | None
+    param: str | None
+
+
+class BatchErrors(Shape):
+    object: Literal["list"]
+    data: list[BatchError]
+
+
+class RequestCounts(Shape):
+    total: int
+    completed: int
+    failed: int
+
+
+class _BatchObject(Shape):
+    id: str
+    object: Literal["batch"]
+    endpoint: str
+    errors: BatchErrors | None
+    input_file_id: str
+    completion_window: str
+    status: Literal[
+        "validating", "failed", "in_progress", "finalizing", "completed", "expired", "cancelling",
+        "cancelled",
+    ]  # fmt: skip
+    output_file_id: str | None
+    error_file_id: str | None
+    created_at: int
+    request_counts: RequestCounts
+    metadata: dict[str, str] | None
+
+
+BatchObject = create_model(
+    "BatchObject", __base__=_BatchObject, **{f"{each}_at": (int | None, ...) for each in _MOMENTS}
+)  # type: ignore[call-overload]
+
+
+class BatchList(Shape):
+    object: Literal["list"]
+    data: list[BatchObject]  # type: ignore[valid-type]
+    first_id: str | None
+    last_id: str | None
+    has_more: bool
+
+
+UsageDay = create_model(
+    "UsageDay", __base__=Shape, day=(str, ...), **dict.fromkeys(COUNTS, (int, ...))
+)  # type: ignore[call-overload]
+
+
+class UsageList(Shape):
+    object: Literal["list"]
+    data: list[UsageDay]  # type: ignore[valid-type]
+
+
+def batches_router(api: Api, store: Store | None, wake: Callable[[], None]) -> APIRouter:
+    """``store`` None: every call says so. ``wake`` is called when there is work, or less."""
+    router, most = APIRouter(), api.config.store.key_batches
+
+    def kept() -> Store:
+        if store is None:
+            raise StoreOff("batches")
+        return store
+
+    def parse(body: Mapping[str, Any], request_id: str, ignored: Ignored) -> BatchRequest:
+        kept()
+        wire = BatchRequest.read(body, ignored)
+        names = wire.metadata or {}
+        if len(names) > 16 or any(len(name) > 64 for name in names):
+            raise refusal("metadata", "at most 16 pairs, with keys of at most 64 characters")
+        return wire
+
+    async def create(call: BatchRequest, timeline: Timeline, ticket: Ticket) -> Response:
+        expires = call.output_expires_after
+        after = {} if expires is None else {"anchor": expires.anchor, "seconds": expires.seconds}
+        seconds = expiry(after, "output_expires_after") if after else KEPT_SECONDS
+        state, owner = kept().state, timeline.owner
+        file = await kept().run(state.find_file, owner, call.input_file_id)
+        if file is None or file["purpose"] != "batch":
+            raise InvalidRequest(
+                f"no file with the purpose batch is kept under the id {call.input_file_id!r}",
+                param="input_file_id",
+            )
+        row = {
+            "endpoint": call.endpoint,
+            "input_file_id": call.input_file_id,
+            "input_bytes": file["bytes"],
+            "completion_window": call.completion_window,
+            "window_seconds": WINDOW_SECONDS,
+            "output_seconds": seconds,
+            "metadata": call.metadata,
+        }
+        batch = await kept().run(state.add_batch, owner, row, most)
+        wake()
+        timeline.end(status=200, finish_reason="stop")
+        return JSONResponse(_shown(batch))
+
+    operation = tells(
+        "Answer the requests of a file",
+        BatchObject,
+        bodies=[BatchRequest],
+        errors=[400, 404, 413, 429, 503],
+    )
+    endpoint = Endpoint(PATH, api, parse=parse, respond=create)
+    router.post(PATH, openapi_extra=operation)(endpoint.answer)
+
+    async def find(batch_id: str, request: Request) -> Mapping[str, Any]:
+        found = await kept().run(kept().state.find_batch, owner_of(request.scope), batch_id)
+        if found is None:
+            message = f"there is no batch {batch_id[:64]!r}, or it is another API key's"
+            raise NotKept(message, param="batch_id")
+        return found
+
+    @router.get(_ONE, openapi_extra=tells("A batch", BatchObject, errors=[404, 503]))
+    async def retrieve(batch_id: str, request: Request) -> dict[str, Any]:
+        return _shown(await find(batch_id, request))
+
+    operation = tells("Cancel a batch", BatchObject, errors=[400, 404, 503])
+
+    @router.post(f"{_ONE}/cancel", openapi_extra=operation)
+    async def cancel(batch_id: str, request: Request) -> dict[str, Any]:
+        found = await find(batch_id, request)
+        if found["status"] not in ("validating", "in_progress", "cancelling", "cancelled"):
+            raise InvalidRequest(
+                f"the batch is {found['status']} and cannot be cancelled any more", param="batch_id"
+            )
+        await kept().run(kept().state.cancel, batch_id)
+        wake()
+        return _shown(await find(batch_id, request))
+
+    operation = tells("The batches of an API key", BatchList, errors=[400, 404, 503])
+    operation["parameters"] = parameters("limit", "after")
+
+    @router.get(PATH, openapi_extra=operation)
+    async def list_batches(request: Request) -> dict[str, Any]:
+        after, limit = paging(request, _MOST_LISTED, 20)
+        owner = owner_of(request.scope)
+        found = await kept().run(kept().state.list_batches, owner, after, limit + 1)
+        return page([_shown(row) for row in found], limit)
+
+    return router
+
+
+def usage_router(usage: Usage | None) -> APIRouter:
+    router = APIRouter()
+    operation = tells(
+        "Requests and tokens of an API key, by day", UsageList, errors=[400, 404, 503]
+    )
+    operation["parameters"] = parameters("start", "end")
+
+    @router.get("/v1/usage", openapi_extra=operation)
+    async def find(request: Request) -> dict[str, Any]:
+        """``start`` and ``end`` are days of UTC, both included; by default the last 30."""
+        if usage is None:
+            raise StoreOff("usage counts")
+        today = datetime.now(UTC)
+        last = request.query_params.get("end", f"{today:%Y-%m-%d}")
+        first = request.query_params.get("start", f"{_day(last, 'end') - timedelta(29):%Y-%m-%d}")
+        if not 0 <= (_day(last, "end") - _day(first, "start")).days < _MOST_DAYS:
+            raise InvalidRequest(
+                f"start and end span 1 to {_MOST_DAYS} days, start first", param="start"
+            )
+        rows = await usage.find(owner_of(request.scope), first, last)
+        names = ("day", *COUNTS)
+        return {"object": "list", "data": [{name: row[name] for name in names} for row in rows]}
+
+    return router
+
+
+def _day(text: str, param: str) -> datetime:
+    try:
+        if re.fullmatch(r"[12]\d{3}-\d\d-\d\d", text):
+            return datetime.strptime(text, "%Y-%m-%d").replace(tzinfo=UTC)
+    except ValueError:
+        pass
+    raise InvalidRequest(f"{param} is {text[:64]!r}; it is a day like 2026-11-26", param=param)
+
+
+def _shown(row: Mapping[str, Any]) -> dict[str, Any]:
+    errors = row.get("errors")
+    names = ("id", "endpoint", "input_file_id", "completion_window", "status", "created_at")
+    others = ("output_file_id", "error_file_id", "metadata", *[f"{each}_at" for each in _MOMENTS])
+    return {
+        "object": "batch",
+        **{name: row[name] for name in names},
+        **{name: row.get(name) for name in others},
+        "errors": None if errors is None else {"object": "list", "data": errors},
+        "request_counts": {name: row[name] for name in ("total", "completed", "failed")},
+    }

@@ -1,0 +1,303 @@
+"""``/v1/files``: the files that batches read and write, as OpenAI has them."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, Literal
+
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import JSONResponse, StreamingResponse
+from starlette.datastructures import FormData, UploadFile
+from starlette.formparsers import MultiPartException, MultiPartParser
+
+from app.core.errors import InvalidRequest, QueueFull, StoreUnavailable
+from app.http.config import ApiConfig
+from app.http.errors import BodyTooLarge, NotKept, StoreOff
+from app.http.keys import owner_of
+from app.http.openapi import Json, Shape, tells
+from app.http.requests.ignored import Ignored
+from app.http.requests.wire import missing, refusal
+from app.store.files import CHUNK
+from app.store.store import Store
+from app.store.tables import NewFile, fresh_id
+
+PATH = "/v1/files"
+_ONE = f"{PATH}/{{file_id}}"
+
+KEPT_SECONDS = 30 * 86_400
+"""Where a request does not say, as at OpenAI."""
+_SHORTEST, _LONGEST = 3600, 30 * 86_400
+_MOST_LISTED = 10_000
+_MOST_UPLOADS = 8
+"""At a time, of all clients: each has a file on the disk until it is in the store."""
+_UPLOAD_SECONDS = 3600.0
+_FORM_BYTES = 1 << 16
+"""Of a form, beside the file in it."""
+
+
+class FileObject(Shape):
+    id: str
+    object: Literal["file"]
+    bytes: int
+    created_at: int
+    expires_at: int
+    filename: str
+    purpose: Literal["batch", "batch_output"]
+    status: Literal["processed"]
+    status_details: None
+
+
+class FileList(Shape):
+    object: Literal["list"]
+    data: list[FileObject]
+    first_id: str | None
+    last_id: str | None
+    has_more: bool
+
+
+class DeletedFile(Shape):
+    id: str
+    object: Literal["file"]
+    deleted: Literal[True]
+
+
+def files_router(store: Store | None, config: ApiConfig) -> APIRouter:
+    """``store`` None: every call says so."""
+    router, uploads = APIRouter(), asyncio.Semaphore(_MOST_UPLOADS)
+
+    def kept() -> Store:
+        if store is None:
+            raise StoreOff("files")
+        return store
+
+    operation = tells("Upload a file", FileObject, errors=[400, 404, 413, 429, 503])
+    fields: Json = {
+        "file": {"type": "string", "format": "binary"},
+        "purpose": {"enum": ["batch"]},
+        "expires_after[anchor]": {"enum": ["created_at"]},
+        "expires_after[seconds]": {"type": "integer", "minimum": _SHORTEST, "maximum": _LONGEST},
+    }
+    form = {"type": "object", "properties": fields, "required": ["file", "purpose"]}
+    content = {"multipart/form-data": {"schema": form}}
+    operation["requestBody"] = {"required": True, "content": content}
+
+    @router.post(PATH, openapi_extra=operation)
+    async def upload(request: Request) -> Response:
+        _check_origin(request, config)
+        if kept() is not None and uploads.locked():
+            message = f"{_MOST_UPLOADS} files are being uploaded, the limit; retry later"
+            raise QueueFull(message, retry_after=5, code="bodies_full")
+        async with uploads:
+            ignored = Ignored(refuses=config.unknown_fields == "refuse")
+            row = await _upload(kept(), request, config, ignored)
+        return JSONResponse(shown(row), headers=ignored.headers)
+
+    operation = tells("The files that are kept", FileList, errors=[400, 404, 503])
+    operation["parameters"] = parameters("limit", "after", "order", "purpose")
+
+    @router.get(PATH, openapi_extra=operation)
+    async def list_files(request: Request) -> dict[str, Any]:
+        purpose = request.query_params.get("purpose")
+        order = request.query_params.get("order", "desc")
+        if order not in ("asc", "desc"):
+            raise InvalidRequest(f"order is {order[:64]!r}; it is asc or desc", param="order")
+        after, limit = paging(request, _MOST_LISTED, _MOST_LISTED)
+        found = await kept().run(
+            kept().state.list_files, owner_of(request.scope), purpose, after, limit + 1, order
+        )
+        return page([shown(row) for row in found], limit)
+
+    async def find(file_id: str, request: Request) -> Mapping[str, Any]:
+        found = await kept().run(kept().state.find_file, owner_of(request.scope), file_id)
+        if found is None:
+            raise NotKept(
+                f"no file is kept under the id {file_id[:64]!r}: it was deleted, has expired or is "
+                "another API key's",
+                param="file_id",
+            )
+        return found
+
+    @router.get(_ONE, openapi_extra=tells("A file", FileObject, errors=[404, 503]))
+    async def retrieve(file_id: str, request: Request) -> dict[str, Any]:
+        return shown(await find(file_id, request))
+
+    @router.delete(_ONE, openapi_extra=tells("Delete a file", DeletedFile, errors=[400, 404, 503]))
+    async def delete(file_id: str, request: Request) -> dict[str, Any]:
+        await find(file_id, request)
+        used = await kept().run(kept().state.delete_file, owner_of(request.scope), file_id)
+        if used is not None:
+            raise InvalidRequest(f"{used} still reads the file; cancel it first", param="file_id")
+        await kept().copy(kept().files.delete, file_id)
+        return {"id": file_id, "object": "file", "deleted": True}
+
+    binary = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
+    operation = tells(
+        "A file's contents",
+        errors=[404, 503],
+        others={200: {"description": "The contents", "content": binary}},
+    )
+
+    @router.get(f"{_ONE}/content", openapi_extra=operation)
+    async def contents(file_id: str, request: Request) -> Response:
+        row, files = await find(file_id, request), kept().files
+        first = await kept().copy(files.read, file_id, 0, CHUNK)  # while an error has a status
+
+        async def chunks() -> AsyncIterator[bytes]:
+            yield first
+            for offset in range(CHUNK, row["bytes"], CHUNK):
+                yield await kept().copy(files.read, file_id, offset, CHUNK)
+
+        headers = {"content-length": str(row["bytes"])}
+        return StreamingResponse(chunks(), headers=headers, media_type="application/octet-stream")
+
+    return router
+
+
+async def _upload(
+    store: Store, request: Request, config: ApiConfig, ignored: Ignored
+) -> Mapping[str, Any]:
+    most = config.store.file_bytes
+    announced = request.headers.get("content-length", "")
+    size = int(announced) if announced.isdecimal() else most + _FORM_BYTES
+    if size > most + _FORM_BYTES:
+        raise _too_large(most)
+    file_id = fresh_id("file-")
+    # Before a byte is read: the room is then this file's, however many others come.
+    owner, key_bytes = owner_of(request.scope), config.store.key_bytes
+    await store.run(store.state.reserve_file, owner, file_id, size, key_bytes)
+    put = False
+    try:
+        async with asyncio.timeout(_UPLOAD_SECONDS):
+            form = await _form(request, most)
+            try:
+                file, seconds = _checked(form, ignored)
+                put = True
+                await store.copy(store.files.put, file_id, file.file)
+            finally:
+                await form.close()
+        name = (file.filename or "file").rpartition("/")[2][:255]
+        new = NewFile(file_id, "batch", name, file.size or 0, seconds)
+        return await store.run(store.state.complete_file, new)
+    except BaseException as error:
+        if put:
+            await asyncio.shield(_forget(store, file_id))
+        else:
+            await asyncio.shield(store.run(store.state.drop_file, file_id))
+        if isinstance(error, TimeoutError):
+            raise InvalidRequest(f"the upload took more than {_UPLOAD_SECONDS:g} s") from None
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            message = "the disk for uploads is full (TMPDIR); nothing was kept, retry later"
+            raise StoreUnavailable(message, retry_after=30) from None
+        raise
+
+
+async def _forget(store: Store, file_id: str) -> None:
+    await store.copy(store.files.delete, file_id)
+    await store.run(store.state.drop_file, file_id)
+
+
+async def _form(request: Request, most: int) -> FormData:
+    """The form of an upload, its file on disk. Raises ``InvalidRequest`` or ``BodyTooLarge``."""
+
+    async def counted() -> AsyncIterator[bytes]:
+        left = most + _FORM_BYTES
+        async for chunk in request.stream():
+            left -= len(chunk)
+            if left < 0:
+                raise _too_large(most)
+            yield chunk
+
+    if not request.headers.get("content-type", "").startswith("multipart/form-data"):
+        raise InvalidRequest("a file is uploaded as multipart/form-data, with file and purpose")
+    limits = {"max_files": 1, "max_fields": 16, "max_part_size": 4096}
+    try:
+        parser = MultiPartParser(request.headers, counted(), **limits)  # type: ignore[arg-type]
+        return await parser.parse()
+    except MultiPartException as error:
+        raise InvalidRequest(f"the form could not be read: {error.message}") from None
+
+
+def _checked(form: FormData, ignored: Ignored) -> tuple[UploadFile, int]:
+    """The file of a form, and the seconds that it is kept. Raises ``InvalidRequest``."""
+    fields = dict(form.multi_items())
+    file, purpose = fields.pop("file", None), fields.pop("purpose", None)
+    if not isinstance(file, UploadFile):
+        raise missing("file")
+    if purpose is None:
+        raise missing("purpose")
+    if purpose != "batch":
+        raise refusal("purpose", "it has to be batch: files serve batches alone")
+    anchor = fields.pop("expires_after[anchor]", None)
+    seconds = fields.pop("expires_after[seconds]", None)
+    for name in fields:
+        ignored.leave_out(name)
+    if anchor is None and seconds is None:
+        return file, KEPT_SECONDS
+    number = int(seconds) if isinstance(seconds, str) and seconds.isdecimal() else None
+    return file, expiry({"anchor": anchor, "seconds": number}, "expires_after")
+
+
+def expiry(given: Mapping[str, Any], param: str) -> int:
+    """The seconds that a file is kept. Raises ``InvalidRequest``."""
+    if given.get("anchor") != "created_at":
+        raise refusal(f"{param}.anchor", "it has to be created_at")
+    seconds = given.get("seconds")
+    if not isinstance(seconds, int) or not _SHORTEST <= seconds <= _LONGEST:
+        raise refusal(f"{param}.seconds", f"it has to be {_SHORTEST} to {_LONGEST}")
+    return seconds
+
+
+def _too_large(most: int) -> BodyTooLarge:
+    return BodyTooLarge(
+        f"the file is larger than the limit of {most} bytes (LEAPJSON_FILE_BYTES); split it",
+        param="file",
+    )
+
+
+def _check_origin(request: Request, config: ApiConfig) -> None:
+    """A page may send a form without a preflight: only a key shows that it was let."""
+    origin, allowed = request.headers.get("origin"), config.cors_origins
+    if origin and not config.api_keys and origin not in allowed and "*" not in allowed:
+        raise InvalidRequest(
+            "pages may not upload to a server without API keys; name the page's origin in "
+            "LEAPJSON_CORS_ORIGINS, or set LEAPJSON_API_KEYS"
+        )
+
+
+def shown(row: Mapping[str, Any]) -> dict[str, Any]:
+    names = ("id", "bytes", "created_at", "expires_at", "filename", "purpose")
+    return {
+        "object": "file",
+        **{name: row[name] for name in names},
+        "status": "processed",
+        "status_details": None,
+    }
+
+
+def parameters(*names: str) -> list[Json]:
+    """Query parameters of a list, as OpenAPI has them."""
+    kinds = {"limit": {"type": "integer", "minimum": 1}, "order": {"enum": ["asc", "desc"]}}
+    text = {"type": "string"}
+    return [{"name": name, "in": "query", "schema": kinds.get(name, text)} for name in names]
+
+
+def paging(request: Request, most: int, usual: int) -> tuple[str | None, int]:
+    """``after`` and ``limit`` of a list. Raises ``InvalidRequest``."""
+    after, limit = request.query_params.get("after"), request.query_params.get("limit", str(usual))
+    if not limit.isascii() or not limit.isdecimal() or not 1 <= int(limit[:9]) <= most:
+        raise InvalidRequest(f"limit has to be 1 to {most}", param="limit")
+    return after, int(limit)
+
+
+def page(found: list[dict[str, Any]], limit: int) -> dict[str, Any]:
+    """A list object of ``limit`` of those ``found``; one more is asked for, to see if there is."""
+    listed = found[:limit]
+    return {
+        "object": "list",
+        "data": listed,
+        "first_id": listed[0]["id"] if listed else None,
+        "last_id": listed[-1]["id"] if listed else None,
+        "has_more": len(found) > limit,
+    }

@@ -1,0 +1,79 @@
+"""Counts of requests and tokens by API key and day, kept in the store."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from app.core.errors import LeapjsonError
+from app.core.events import RequestStats
+from app.store.store import Store
+from app.store.tables import COUNTS
+
+_FLUSH_SECONDS = 10.0
+"""Between two writes; a process that is killed loses what it counted since the last."""
+
+
+class Usage:
+    """``observe`` may be called on any thread, the rest on the event loop's."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._lock = threading.Lock()
+        self._counts: dict[tuple[str, str], dict[str, int]] = {}
+        """Since the last write, by owner and day of UTC."""
+        self._writing = asyncio.Lock()
+        self._loop: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._loop = asyncio.create_task(self._flush_often())
+
+    async def close(self) -> None:
+        if self._loop is not None:
+            self._loop.cancel()
+            await asyncio.gather(self._loop, return_exceptions=True)
+        with contextlib.suppress(LeapjsonError):
+            await self._flush()
+
+    def observe(self, stats: RequestStats) -> None:
+        """Count a request that got to the engine."""
+        if not stats.prompt_tokens:
+            return
+        key = stats.owner, f"{datetime.now(UTC):%Y-%m-%d}"
+        with self._lock:
+            counts = self._counts.setdefault(key, dict.fromkeys(COUNTS, 0))
+            counts["requests"] += 1
+            for name in COUNTS[1:]:
+                counts[name] += getattr(stats, name)
+
+    async def find(self, owner: str, first: str, last: str) -> Sequence[Mapping[str, Any]]:
+        """By day, those that ended until now. Raises ``StoreUnavailable``."""
+        await self._flush()
+        return await self._store.run(self._store.state.find_usage, owner, first, last)
+
+    async def _flush_often(self) -> None:
+        while True:
+            await asyncio.sleep(_FLUSH_SECONDS)
+            with contextlib.suppress(LeapjsonError):  # they stay for the next time
+                await self._flush()
+
+    async def _flush(self) -> None:
+        async with self._writing:
+            with self._lock:
+                counts, self._counts = self._counts, {}
+            if not counts:
+                return
+            rows = [{"owner": key[0], "day": key[1], **each} for key, each in counts.items()]
+            try:
+                await self._store.run(self._store.state.add_usage, rows)
+            except BaseException:
+                with self._lock:
+                    for key, each in counts.items():
+                        held = self._counts.setdefault(key, dict.fromkeys(COUNTS, 0))
+                        for name in COUNTS:
+                            held[name] += each[name]
+                raise

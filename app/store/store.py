@@ -1,0 +1,169 @@
+"""The store: state and files behind threads of their own, and one error for what fails."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import fcntl
+import functools
+import logging
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar
+
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+
+from app.core.errors import LeapjsonError, StoreUnavailable
+from app.store.files import Bucket, Files, Folder
+from app.store.tables import State
+
+logger = logging.getLogger(__name__)
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_THREADS = 4
+_MOST_WAITING = 256
+"""Calls that run or wait: a store that hangs must not gather requests for ever."""
+_RETRY_SECONDS = 5
+_SLOW_SECONDS = 2.0
+"""A call that took longer to fail has others fail at once for as long: each would hold a thread."""
+
+
+class Store:
+    """State and files. ``state`` and ``files`` block: call them through ``run``."""
+
+    def __init__(self, state: State, files: Files, lock: Any = None) -> None:
+        """``lock`` is held as long as the store."""
+        self.state = state
+        self.files = files
+        self._lock = lock
+        self._threads = ThreadPoolExecutor(_THREADS, "store")
+        self._copying = ThreadPoolExecutor(_THREADS, "files")
+        """Contents take long; a row does not wait for them."""
+        self._waiting = 0
+        self._down_until = 0.0
+
+    async def run(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """The result of a call of ``state``. Raises ``StoreUnavailable``, or what it raises."""
+        return await self._on(self._threads, functools.partial(call, *args, **kwargs))
+
+    async def copy(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """The same of ``files``."""
+        return await self._on(self._copying, functools.partial(call, *args, **kwargs))
+
+    async def _on(self, threads: ThreadPoolExecutor, call: Callable[[], T]) -> T:
+        if self._waiting >= _MOST_WAITING:
+            raise StoreUnavailable(
+                f"{_MOST_WAITING} calls wait for the store, the limit; retry later",
+                retry_after=_RETRY_SECONDS,
+            )
+
+        def work() -> T:
+            began = time.monotonic()
+            if began < self._down_until:
+                raise _unreachable("cannot be reached")
+            try:
+                return call()
+            except LeapjsonError:
+                raise
+            except Exception as error:
+                if (now := time.monotonic()) - began > _SLOW_SECONDS and threads is self._threads:
+                    self._down_until = now + _SLOW_SECONDS
+                raise _told(error) from error
+
+        self._waiting += 1
+        done = asyncio.wrap_future(threads.submit(work))
+        done.add_done_callback(self._one_less)
+        return await done
+
+    def _one_less(self, done: object) -> None:
+        self._waiting -= 1
+
+    async def close(self) -> None:
+        for threads in (self._threads, self._copying):
+            await asyncio.to_thread(threads.shutdown, cancel_futures=True)
+        self.state.close()
+        if self._lock is not None:
+            self._lock.close()
+
+
+def _told(error: Exception) -> Exception:
+    """``StoreUnavailable`` for what a disk, a database or a bucket reports; else ``error``."""
+    module = type(error).__module__.partition(".")[0]
+    if isinstance(error, FileNotFoundError) or not (
+        isinstance(error, OSError | SQLAlchemyError) or module == "obstore"
+    ):
+        return error
+    logger.warning("the store failed: %s: %s", type(error).__name__, str(error).split("\n")[0])
+    full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+    full |= isinstance(error, DBAPIError) and "is full" in str(error.orig)  # SQLite's words
+    return _unreachable("has no room left" if full else "cannot be reached")
+
+
+def _unreachable(what: str) -> StoreUnavailable:
+    return StoreUnavailable(
+        f"the store {what} (LEAPJSON_DATA, LEAPJSON_STORE; the server's log has the cause); "
+        "nothing that was kept is lost, retry later",
+        retry_after=_RETRY_SECONDS,
+    )
+
+
+def open_store(data: str, url: str | None, *, clock: Callable[[], float] = time.time) -> Store:
+    """``data``: a folder, or ``s3://bucket/prefix``. ``url``: PostgreSQL's; None: SQLite in
+    ``data``. Raises ``LeapjsonError`` that names the setting at fault."""
+    try:
+        if data.startswith("s3://"):
+            if url is None:
+                raise LeapjsonError(
+                    "LEAPJSON_DATA is a bucket, which holds files alone; name a PostgreSQL "
+                    "database for the state in LEAPJSON_STORE"
+                )
+            files: Files = Bucket(data)
+        else:
+            files = Folder(Path(data) / "files")
+        if url is None:
+            lock = _locked(Path(data) / "lock")
+            try:
+                state = State(f"sqlite:///{Path(data) / 'state.sqlite'}", clock)
+                state.release("")  # whoever had leases is gone, as the lock says
+            except BaseException:
+                lock.close()
+                raise
+            return Store(state, files, lock)
+        return Store(State(_with_driver(url), clock), files)
+    except ImportError as error:
+        raise LeapjsonError(f"{error.name} is missing: pip install 'leapjson[store]'") from None
+    except OSError as error:
+        raise LeapjsonError(f"LEAPJSON_DATA, {data}, cannot be used: {error}") from None
+    except SQLAlchemyError as error:  # never its text alone: it may quote the URL's password
+        cause = error.orig if isinstance(error, DBAPIError) else type(error).__name__
+        where = "LEAPJSON_DATA" if url is None else "LEAPJSON_STORE"
+        raise LeapjsonError(f"the database of {where} cannot be used: {cause}") from None
+    except Exception as error:
+        if isinstance(error, LeapjsonError) or type(error).__module__[:7] != "obstore":
+            raise
+        raise LeapjsonError(f"LEAPJSON_DATA, {data}, cannot be used: {error}") from None
+
+
+def _locked(path: Path) -> Any:
+    """The file, locked until it is closed or the process ends."""
+    file = path.open("w")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.close()
+        raise LeapjsonError(
+            f"another server uses the folder {path.parent} (LEAPJSON_DATA); give each a folder of "
+            "its own, or share a PostgreSQL database with LEAPJSON_STORE"
+        ) from None
+    return file
+
+
+def _with_driver(url: str) -> str:
+    scheme, mark, rest = url.partition("://")
+    if not mark or scheme not in ("postgres", "postgresql"):
+        raise LeapjsonError("LEAPJSON_STORE is not a URL like postgresql://user:password@host/name")
+    return f"postgresql+psycopg://{rest}"

@@ -1,0 +1,689 @@
+"""The state of the store: its tables, and every statement on them. SQLite or PostgreSQL.
+
+A batch is worked on in pieces, which are rows that any server may lease::
+
+    VALIDATE (the whole file) ── lines 0..31, 32..63, ... ── WRITE (the output and error files)
+
+A piece that is done is deleted, and the last one of its kind is replaced by what comes next.
+Answers are rows with the key (batch, line): a line that two servers answered is kept once.
+Identifiers begin with their time, so their order is that of creation.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Boolean,
+    Column,
+    Connection,
+    Float,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    Row,
+    String,
+    Table,
+    and_,
+    case,
+    create_engine,
+    delete,
+    event,
+    func,
+    insert,
+    select,
+    true,
+    update,
+)
+from sqlalchemy.dialects import postgresql, sqlite
+
+from app.core.errors import LeapjsonError, QuotaExceeded
+
+VERSION = 1
+"""Of the tables. Another one is refused: it would be read wrongly."""
+VALIDATE, WRITE = -1, -2
+"""Numbers of pieces that are no lines."""
+LIVE = ("validating", "in_progress", "finalizing", "cancelling")
+"""Statuses of batches that have not ended."""
+_MOMENTS = (
+    "in_progress", "finalizing", "completed", "failed", "expired", "cancelling", "cancelled",
+)  # fmt: skip
+
+metadata = MetaData()
+_version = Table("leapjson_store", metadata, Column("version", Integer, primary_key=True))
+files = Table(
+    "leapjson_files",
+    metadata,
+    Column("id", String, primary_key=True),
+    Column("owner", String, nullable=False, index=True),
+    Column("purpose", String, nullable=False),
+    Column("filename", String, nullable=False),
+    Column("bytes", BigInteger, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("expires_at", BigInteger),
+    Column("ready", Boolean, nullable=False),  # its contents are there
+)
+batches = Table(
+    "leapjson_batches",
+    metadata,
+    Column("id", String, primary_key=True),
+    Column("owner", String, nullable=False, index=True),
+    Column("status", String, nullable=False, index=True),
+    Column("endpoint", String, nullable=False),
+    Column("input_file_id", String, nullable=False),
+    Column("input_bytes", BigInteger, nullable=False),
+    Column("completion_window", String, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("expires_at", BigInteger, nullable=False),
+    *[Column(f"{name}_at", BigInteger) for name in _MOMENTS],
+    Column("output_seconds", BigInteger, nullable=False),  # that its files are kept
+    Column("output_file_id", String),
+    Column("error_file_id", String),
+    Column("total", Integer, nullable=False, default=0),
+    Column("completed", Integer),  # once it has ended; until then answers are counted
+    Column("failed", Integer),
+    Column("errors", JSON),
+    Column("metadata", JSON),
+)
+pieces = Table(
+    "leapjson_pieces",
+    metadata,
+    Column("batch_id", String, primary_key=True),
+    Column("number", Integer, primary_key=True, autoincrement=False),  # its first line's
+    Column("offset", BigInteger, nullable=False),  # in bytes of the input file, like the next
+    Column("size", BigInteger, nullable=False),
+    Column("leased_by", String, nullable=False, default="", index=True),
+    Column("leased_until", Float, nullable=False, default=0.0),
+    Column("tries", Integer, nullable=False, default=0),
+    Column("alone", Integer),  # a line that was asked alone, after several servers had died
+    Column("deaths", Integer, nullable=False, default=0),  # of servers that did so
+)
+answers = Table(
+    "leapjson_answers",
+    metadata,
+    Column("batch_id", String, primary_key=True),
+    Column("line", Integer, primary_key=True, autoincrement=False),
+    Column("ok", Boolean, nullable=False),
+    Column("text", LargeBinary, nullable=False),
+    Index("leapjson_answers_ok", "batch_id", "ok"),
+)
+usage = Table(
+    "leapjson_usage",
+    metadata,
+    Column("owner", String, primary_key=True),
+    Column("day", String, primary_key=True),
+    *[
+        Column(name, BigInteger, nullable=False)
+        for name in (
+            *("requests", "prompt_tokens", "completion_tokens"),
+            *("leapt_tokens", "drafted_tokens"),
+        )
+    ],
+)
+COUNTS = tuple(each.name for each in usage.c if not each.primary_key)
+responses = Table(
+    "leapjson_responses",
+    metadata,
+    Column("id", String, primary_key=True),
+    Column("owner", String, nullable=False),
+    Column("previous", String),
+    Column("response", LargeBinary, nullable=False),
+    Column("items", LargeBinary, nullable=False),
+    Column("nbytes", BigInteger, nullable=False),
+    Column("used_at", BigInteger, nullable=False),
+    Index("leapjson_responses_used", "owner", "used_at", "nbytes"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A part of a batch that this server has leased."""
+
+    batch_id: str
+    number: int
+    offset: int
+    size: int
+    tries: int
+    owner: str
+    status: str
+    """Of the batch, like the next."""
+    endpoint: str
+    input_file_id: str
+
+    @property
+    def key(self) -> tuple[str, int]:
+        return self.batch_id, self.number
+
+
+@dataclass(frozen=True, slots=True)
+class NewFile:
+    """A file whose contents are kept."""
+
+    id: str
+    purpose: str
+    filename: str
+    size: int
+    seconds: int
+    """From its creation until it expires."""
+
+
+def fresh_id(prefix: str) -> str:
+    return f"{prefix}{int(time.time() * 1000):012x}{secrets.token_hex(8)}"
+
+
+class State:
+    """Blocking; any thread. Each method is one transaction, times are seconds since the epoch."""
+
+    def __init__(self, url: str, clock: Callable[[], float] = time.time) -> None:
+        """Creates the tables where they are missing. Raises ``LeapjsonError`` for those of another
+        version, and SQLAlchemy's errors."""
+        self._clock = clock
+        self._is_sqlite = url.startswith("sqlite")
+        if self._is_sqlite:
+            self._engine = create_engine(url)
+            event.listen(self._engine, "connect", _prepare_sqlite)
+            event.listen(self._engine, "begin", _begin_sqlite)
+        else:
+            options = "-c statement_timeout=30000 -c lock_timeout=10000"
+            self._engine = create_engine(
+                url,
+                pool_pre_ping=True,
+                connect_args={
+                    "connect_timeout": 5,
+                    "tcp_user_timeout": 20_000,
+                    "options": options,
+                    "application_name": "leapjson",
+                },
+            )
+        self._reading = self._engine.execution_options(reads=True)
+        try:
+            self._create()
+        except BaseException:
+            self._engine.dispose()
+            raise
+
+    def _create(self) -> None:
+        with self._engine.begin() as connection:
+            if not self._is_sqlite:  # replicas that start together create them once
+                connection.execute(select(func.pg_advisory_xact_lock(0x1EA9)))
+            metadata.create_all(connection)
+            found = connection.scalar(select(_version.c.version))
+            if found is None:
+                connection.execute(insert(_version).values(version=VERSION))
+            elif found != VERSION:
+                raise LeapjsonError(
+                    f"the store has tables of version {found}, and this server knows {VERSION}; "
+                    "run the server that made them, or name an empty store"
+                )
+
+    def close(self) -> None:
+        self._engine.dispose()
+
+    @contextmanager
+    def _alone(self, owner: str) -> Iterator[Connection]:
+        """A transaction beside which no other of this kind counts what ``owner`` has."""
+        with self._engine.begin() as connection:
+            if not self._is_sqlite:
+                connection.execute(select(func.pg_advisory_xact_lock(func.hashtext(owner))))
+            yield connection
+
+    def _insert(self, table: Table) -> Any:
+        return (sqlite if self._is_sqlite else postgresql).insert(table)
+
+    # Files
+
+    def reserve_file(self, owner: str, file_id: str, size: int, most: int) -> None:
+        """Room for a file that is still to come. Raises ``QuotaExceeded`` above ``most`` bytes."""
+        with self._alone(owner) as connection:
+            total = select(func.coalesce(func.sum(files.c.bytes), 0))
+            used = connection.scalar(total.where(files.c.owner == owner)) or 0
+            if used + size > most:
+                raise QuotaExceeded(
+                    f"the files of this API key have {used} bytes, this one would be up to {size} "
+                    f"more and the limit is {most} (LEAPJSON_KEY_BYTES); delete some"
+                )
+            row = {"id": file_id, "owner": owner, "purpose": "", "filename": "", "bytes": size}
+            connection.execute(insert(files).values(**row, created_at=self._now(), ready=False))
+
+    def complete_file(self, file: NewFile) -> Mapping[str, Any]:
+        """The contents are there."""
+        with self._engine.begin() as connection:
+            return _complete(connection, file)
+
+    def find_file(self, owner: str, file_id: str) -> Mapping[str, Any] | None:
+        where = (files.c.id == file_id) & (files.c.owner == owner) & self._is_there()
+        return self._one(select(files).where(where))
+
+    def list_files(
+        self, owner: str, purpose: str | None, after: str | None, limit: int, order: str
+    ) -> Sequence[Mapping[str, Any]]:
+        query = select(files).where(files.c.owner == owner, self._is_there())
+        if purpose is not None:
+            query = query.where(files.c.purpose == purpose)
+        return self._page(query, files.c.id, after, limit, order)
+
+    def _is_there(self) -> Any:
+        return files.c.ready & (files.c.expires_at > self._now())
+
+    def delete_file(self, owner: str, file_id: str) -> str | None:
+        """Forget a file; the id of a batch that still reads it, and then it stays."""
+        with self._engine.begin() as connection:
+            in_use = _in_use(file_id)
+            batch_id: str | None = connection.scalar(in_use)
+            if batch_id is None:
+                where = (files.c.id == file_id) & (files.c.owner == owner)
+                connection.execute(delete(files).where(where))
+            return batch_id
+
+    def drop_file(self, file_id: str) -> None:
+        """Forget a file that was not completed, or not named to anyone."""
+        with self._engine.begin() as connection:
+            connection.execute(delete(files).where(files.c.id == file_id))
+
+    def forget_old(
+        self, *, upload_seconds: int, batch_seconds: int, response_seconds: int
+    ) -> list[str]:
+        """Expire batches, and drop what is too old; the files whose contents are to be deleted."""
+        now = self._now()
+        with self._engine.begin() as connection:
+            late = select(batches.c.id).where(
+                batches.c.status.in_(("validating", "in_progress")), batches.c.expires_at <= now
+            )
+            for batch_id in connection.scalars(late).all():
+                self._stop(connection, batch_id, "expired")
+            unfinished = ~files.c.ready & (files.c.created_at < now - upload_seconds)
+            old = (files.c.expires_at <= now) & ~_in_use(files.c.id).exists()
+            gone = connection.scalars(select(files.c.id).where(unfinished | old)).all()
+            ended = batches.c.status.not_in(LIVE) & (batches.c.created_at < now - batch_seconds)
+            connection.execute(delete(batches).where(ended))
+            unused = responses.c.used_at < now - response_seconds
+            connection.execute(delete(responses).where(unused))
+        return list(gone)
+
+    # Batches
+
+    def add_batch(self, owner: str, row: Mapping[str, Any], most: int) -> Mapping[str, Any]:
+        """Raises ``QuotaExceeded`` where ``most`` batches of ``owner`` have not ended."""
+        batch = {"id": fresh_id("batch_"), "owner": owner, "status": "validating", **row}
+        batch |= {"created_at": (now := self._now())}
+        batch["expires_at"] = now + batch.pop("window_seconds")
+        with self._alone(owner) as connection:
+            live = select(func.count()).where(batches.c.owner == owner, batches.c.status.in_(LIVE))
+            if (connection.scalar(live) or 0) >= most:
+                raise QuotaExceeded(
+                    f"{most} batches of this API key have not ended, the limit; wait for one or "
+                    "cancel it"
+                )
+            connection.execute(insert(batches).values(batch))
+            piece = {"batch_id": batch["id"], "number": VALIDATE, "offset": 0}
+            connection.execute(insert(pieces).values(**piece, size=batch["input_bytes"]))
+            return self._batches(connection, [_row(connection, batch["id"])])[0]
+
+    def find_batch(self, owner: str, batch_id: str) -> Mapping[str, Any] | None:
+        with self._reading.connect() as connection:
+            where = (batches.c.id == batch_id) & (batches.c.owner == owner)
+            found = connection.execute(select(batches).where(where)).all()
+            return next(iter(self._batches(connection, found)), None)
+
+    def list_batches(self, owner: str, after: str | None, limit: int) -> list[Mapping[str, Any]]:
+        with self._reading.connect() as connection:
+            query = select(batches).where(batches.c.owner == owner)
+            query = _paged(query, batches.c.id, after, limit, "desc")
+            return self._batches(connection, connection.execute(query).all())
+
+    def cancel(self, batch_id: str) -> None:
+        with self._engine.begin() as connection:
+            self._stop(connection, batch_id, "cancelling")
+
+    def _batches(self, connection: Connection, rows: Sequence[Row[Any]]) -> list[Mapping[str, Any]]:
+        """Batches with their counts so far."""
+        running = [row.id for row in rows if row.completed is None]
+        counts: dict[tuple[str, bool], int] = {}
+        if running:
+            query = select(answers.c.batch_id, answers.c.ok, func.count())
+            query = query.where(answers.c.batch_id.in_(running))
+            for batch_id, ok, count in connection.execute(
+                query.group_by(answers.c.batch_id, answers.c.ok)
+            ):
+                counts[batch_id, ok] = count
+        return [
+            {"completed": counts.get((row.id, True), 0), "failed": counts.get((row.id, False), 0)}
+            | {name: value for name, value in row._mapping.items() if value is not None}
+            for row in rows
+        ]
+
+    def _stop(self, connection: Connection, batch_id: str, moment: str) -> None:
+        """Ask for no more lines: what is leased ends by itself, and its files are written then."""
+        row = _row(connection, batch_id, lock=True)
+        if row is None or row.status not in ("validating", "in_progress"):
+            return
+        status = "finalizing" if moment == "expired" else moment
+        moments = {f"{each}_at": self._now() for each in (status, moment)}
+        connection.execute(
+            update(batches).where(batches.c.id == batch_id).values(status=status, **moments)
+        )
+        idle = pieces.c.leased_until < self._clock()
+        connection.execute(delete(pieces).where(pieces.c.batch_id == batch_id, idle))
+        self._go_on(connection, batch_id, status)
+
+    def _go_on(self, connection: Connection, batch_id: str, status: str) -> None:
+        """Where no piece is left, the files of the batch, which is locked, are to be written."""
+        left = select(func.count()).where(pieces.c.batch_id == batch_id)
+        if connection.scalar(left):
+            return
+        piece = {"batch_id": batch_id, "number": WRITE, "offset": 0, "size": 0}
+        connection.execute(insert(pieces).values(piece))
+        if status == "in_progress":
+            values = {"status": "finalizing", "finalizing_at": self._now()}
+            connection.execute(update(batches).where(batches.c.id == batch_id).values(values))
+
+    # Pieces
+
+    def take(
+        self, server: str, owners: Iterable[str], seconds: float, *, lines: bool = True
+    ) -> Piece | None:
+        """Lease a piece of a batch of one of ``owners``: of the one that has fewest leased, and of
+        its oldest batch; None where there is none. ``lines`` False: one that has no lines."""
+        now = self._clock()
+        joined = pieces.join(batches, pieces.c.batch_id == batches.c.id)
+        leased = func.sum(case((pieces.c.leased_until < now, 0), else_=1))
+        free = and_(pieces.c.leased_until < now, true() if lines else pieces.c.number < 0)
+        waiting = func.sum(case((free, 1), else_=0))
+        with self._engine.begin() as connection:
+            query = select(batches.c.owner).select_from(joined)
+            query = query.where(batches.c.owner.in_(list(owners))).group_by(batches.c.owner)
+            query = query.having(waiting > 0).order_by(leased, func.min(pieces.c.batch_id))
+            for owner in connection.scalars(query).all():
+                of_batch = [
+                    batches.c[name] for name in ("owner", "status", "endpoint", "input_file_id")
+                ]
+                piece = connection.execute(
+                    select(pieces, *of_batch)
+                    .select_from(joined)
+                    .where(batches.c.owner == owner, free)
+                    .order_by(pieces.c.batch_id, pieces.c.number)
+                    .limit(1)
+                    .with_for_update(skip_locked=True, of=pieces)
+                ).first()
+                if piece is not None:
+                    lease = {"leased_by": server, "leased_until": now + seconds}
+                    here = _piece(piece.batch_id, piece.number)
+                    tries = pieces.c.tries + 1
+                    connection.execute(update(pieces).where(here).values(**lease, tries=tries))
+                    shown = {name: getattr(piece, name) for name in Piece.__dataclass_fields__}
+                    return Piece(**shown)
+        return None
+
+    def renew(self, server: str, seconds: float) -> dict[tuple[str, int], bool]:
+        """Keep the leases of a server; those that it has, and whether to go on with each."""
+        mine = pieces.c.leased_by == server
+        with self._engine.begin() as connection:
+            until = self._clock() + seconds
+            connection.execute(update(pieces).where(mine).values(leased_until=until))
+            joined = pieces.join(batches, pieces.c.batch_id == batches.c.id)
+            columns = (pieces.c.batch_id, pieces.c.number, batches.c.status)
+            found = connection.execute(select(*columns).select_from(joined).where(mine)).all()
+        return {
+            (batch_id, number): number == WRITE or status in ("validating", "in_progress")
+            for batch_id, number, status in found
+        }
+
+    def release(self, server: str) -> None:
+        """Give up the leases of a server that stops as it should; "": those of all."""
+        with self._engine.begin() as connection:
+            values: dict[str, Any] = {"leased_by": "", "leased_until": 0.0}
+            if server:
+                values |= {"tries": pieces.c.tries - 1, "alone": None}
+            mine = pieces.c.leased_by == server if server else pieces.c.leased_by != ""
+            connection.execute(update(pieces).where(mine).values(values))
+
+    def ask_alone(self, piece: Piece, line: int) -> int:
+        """Note that ``line`` is asked now and no other; how many servers died of that before."""
+        with self._engine.begin() as connection:
+            here = _piece(*piece.key)
+            row = connection.execute(select(pieces.c.alone, pieces.c.deaths).where(here)).first()
+            deaths = row.deaths + 1 if row is not None and row.alone == line else 0
+            connection.execute(update(pieces).where(here).values(alone=line, deaths=deaths))
+            return deaths
+
+    def answered(self, batch_id: str, first: int, last: int) -> set[int]:
+        """Which of the lines ``first`` to ``last`` have answers."""
+        query = select(answers.c.line).where(
+            answers.c.batch_id == batch_id, answers.c.line.between(first, last)
+        )
+        with self._reading.connect() as connection:
+            return set(connection.scalars(query))
+
+    def record(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Keep answers; the first for a line counts. Those of ended batches are dropped."""
+        with self._engine.begin() as connection:
+            for batch_id in sorted({row["batch_id"] for row in rows}):
+                batch = _row(connection, batch_id, lock=True)
+                if batch is not None and batch.status in LIVE:
+                    own = [row for row in rows if row["batch_id"] == batch_id]
+                    connection.execute(self._insert(answers).on_conflict_do_nothing(), own)
+
+    def validated(
+        self,
+        piece: Piece,
+        server: str,
+        found: Sequence[tuple[int, int, int]],
+        total: int,
+        most: int,
+    ) -> None:
+        """The input is right and has ``total`` lines, in pieces with number, offset and size.
+
+        Fails the batch where ``owner`` would have more than ``most`` lines in progress.
+        """
+        with self._alone(piece.owner) as connection:
+            batch = self._drop_piece(connection, piece, server)
+            if batch is None:
+                return
+            if batch.status != "validating":
+                self._go_on(connection, piece.batch_id, batch.status)
+                return
+            running = batches.c.status.in_(("in_progress", "finalizing", "cancelling"))
+            query = select(func.coalesce(func.sum(batches.c.total), 0))
+            query = query.where(batches.c.owner == piece.owner, running)
+            queued = connection.scalar(query) or 0
+            if queued + total > most:
+                message = (
+                    f"the batches in progress of this API key have {queued} requests, these would "
+                    f"be {total} more and the limit is {most} (LEAPJSON_KEY_REQUESTS); wait for "
+                    "them to end"
+                )
+                error = {"code": "request_limit_exceeded", "message": message}
+                self._fail(connection, piece.batch_id, [{**error, "line": None, "param": None}])
+                return
+            values = {"status": "in_progress", "in_progress_at": self._now(), "total": total}
+            here = batches.c.id == piece.batch_id
+            connection.execute(update(batches).where(here).values(values))
+            connection.execute(
+                insert(pieces),
+                [
+                    {"batch_id": piece.batch_id, "number": number, "offset": offset, "size": size}
+                    for number, offset, size in found
+                ],
+            )
+
+    def fail(self, piece: Piece, server: str, errors: Sequence[Mapping[str, Any]]) -> None:
+        """The input is wrong."""
+        with self._engine.begin() as connection:
+            batch = self._drop_piece(connection, piece, server)
+            if batch is not None and batch.status == "validating":
+                self._fail(connection, piece.batch_id, errors)
+            elif batch is not None:
+                self._go_on(connection, piece.batch_id, batch.status)
+
+    def _fail(
+        self, connection: Connection, batch_id: str, errors: Sequence[Mapping[str, Any]]
+    ) -> None:
+        values = {"status": "failed", "failed_at": self._now(), "errors": list(errors)}
+        connection.execute(update(batches).where(batches.c.id == batch_id).values(values))
+
+    def finish(self, piece: Piece, server: str) -> None:
+        """All lines of a piece have answers, or need none any more."""
+        with self._engine.begin() as connection:
+            batch = self._drop_piece(connection, piece, server)
+            if batch is not None:
+                self._go_on(connection, piece.batch_id, batch.status)
+
+    def _drop_piece(self, connection: Connection, piece: Piece, server: str) -> Row[Any] | None:
+        """The batch, locked, without this piece; None where another server has it by now."""
+        batch = _row(connection, piece.batch_id, lock=True)
+        here = _piece(*piece.key) & (pieces.c.leased_by == server)
+        dropped = connection.execute(delete(pieces).where(here)).rowcount
+        return batch if dropped else None
+
+    def to_write(self, batch_id: str) -> Mapping[str, Any]:
+        """The batch whose files are to be written."""
+        with self._reading.connect() as connection:
+            row = _row(connection, batch_id)
+            return {} if row is None else dict(row._mapping)
+
+    def answers_from(self, batch_id: str, line: int, limit: int) -> Sequence[Any]:
+        """Line, ok and text of the answers from ``line`` on, in order."""
+        query = select(answers.c.line, answers.c.ok, answers.c.text)
+        query = query.where(answers.c.batch_id == batch_id, answers.c.line >= line)
+        with self._reading.connect() as connection:
+            return connection.execute(query.order_by(answers.c.line).limit(limit)).all()
+
+    def written(
+        self, piece: Piece, server: str, written: Mapping[str, NewFile], completed: int, failed: int
+    ) -> bool:
+        """The files of a batch are there, by their column; False: another server writes them."""
+        with self._engine.begin() as connection:
+            batch = self._drop_piece(connection, piece, server)
+            if batch is None:
+                return False
+            status = "cancelled" if batch.status == "cancelling" else "completed"
+            moments = {f"{status}_at": self._now()}
+            if batch.expired_at is not None:
+                status, moments = "expired", {}
+            for file in written.values():
+                _complete(connection, file)
+            ids = {column: file.id for column, file in written.items()}
+            counts = {"completed": completed, "failed": failed}
+            values = {"status": status, **moments, **ids, **counts}
+            here = batches.c.id == piece.batch_id
+            connection.execute(update(batches).where(here).values(values))
+            connection.execute(delete(answers).where(answers.c.batch_id == piece.batch_id))
+            return True
+
+    # Usage and responses
+
+    def add_usage(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Counts by ``owner`` and ``day`` (2026-11-26), which are added to those that are there."""
+        statement = self._insert(usage)
+        added = {name: usage.c[name] + statement.excluded[name] for name in COUNTS}
+        with self._engine.begin() as connection:
+            connection.execute(
+                statement.on_conflict_do_update(index_elements=["owner", "day"], set_=added),
+                sorted(rows, key=lambda row: (row["owner"], row["day"])),
+            )
+
+    def find_usage(self, owner: str, first: str, last: str) -> Sequence[Mapping[str, Any]]:
+        where = (usage.c.owner == owner) & usage.c.day.between(first, last)
+        with self._reading.connect() as connection:
+            found = connection.execute(select(usage).where(where).order_by(usage.c.day)).mappings()
+            return [dict(row) for row in found]
+
+    def keep_response(self, owner: str, row: Mapping[str, Any], most: int) -> None:
+        """Above ``most`` bytes the owner loses those that it used least recently."""
+        with self._alone(owner) as connection:
+            row = {**row, "owner": owner, "used_at": self._now()}
+            connection.execute(self._insert(responses).on_conflict_do_nothing(), row)
+            own = responses.c.owner == owner
+            total = select(func.sum(responses.c.nbytes)).where(own)
+            over = (connection.scalar(total) or 0) - most
+            if over <= 0:
+                return
+            columns = select(responses.c.id, responses.c.nbytes).where(own)
+            for response_id, nbytes in connection.execute(columns.order_by(responses.c.used_at)):
+                if over <= 0:
+                    break
+                connection.execute(delete(responses).where(responses.c.id == response_id))
+                over -= nbytes
+
+    def find_response(self, owner: str, response_id: str, seconds: int) -> Row[Any] | None:
+        """One that was used in the last ``seconds``; counts as a use."""
+        now = self._now()
+        here = (responses.c.id == response_id) & (responses.c.owner == owner)
+        with self._reading.connect() as connection:
+            where = here & (responses.c.used_at > now - seconds)
+            found = connection.execute(select(responses).where(where)).first()
+        if found is not None and found.used_at < now - 60:  # a write for each use would be many
+            with self._engine.begin() as connection:
+                connection.execute(update(responses).where(here).values(used_at=now))
+        return found
+
+    def delete_response(self, owner: str, response_id: str) -> bool:
+        here = (responses.c.id == response_id) & (responses.c.owner == owner)
+        with self._engine.begin() as connection:
+            return connection.execute(delete(responses).where(here)).rowcount > 0
+
+    def _now(self) -> int:
+        return int(self._clock())
+
+    def _one(self, query: Any) -> Mapping[str, Any] | None:
+        with self._reading.connect() as connection:
+            found = connection.execute(query).mappings().first()
+            return None if found is None else dict(found)
+
+    def _page(
+        self, query: Any, key: Any, after: str | None, limit: int, order: str
+    ) -> Sequence[Mapping[str, Any]]:
+        with self._reading.connect() as connection:
+            rows = connection.execute(_paged(query, key, after, limit, order)).mappings()
+            return [dict(row) for row in rows]
+
+
+def _complete(connection: Connection, file: NewFile) -> Mapping[str, Any]:
+    statement = update(files).where(files.c.id == file.id).returning(files)
+    changed = {"purpose": file.purpose, "filename": file.filename, "bytes": file.size}
+    expires = files.c.created_at + file.seconds
+    found = connection.execute(statement.values(**changed, expires_at=expires, ready=True))
+    return dict(found.one()._mapping)
+
+
+def _paged(query: Any, key: Any, after: str | None, limit: int, order: str) -> Any:
+    """Of ``query``, ``limit`` rows in the order of ``key``, behind the row ``after``."""
+    if after is not None:
+        query = query.where(key < after if order == "desc" else key > after)
+    return query.order_by(key.desc() if order == "desc" else key).limit(limit)
+
+
+def _piece(batch_id: str, number: int) -> Any:
+    return (pieces.c.batch_id == batch_id) & (pieces.c.number == number)
+
+
+def _row(connection: Connection, batch_id: str, *, lock: bool = False) -> Any:
+    query = select(batches).where(batches.c.id == batch_id)
+    return connection.execute(query.with_for_update() if lock else query).first()
+
+
+def _in_use(file_id: Any) -> Any:
+    """The batches that read a file and have not ended."""
+    return select(batches.c.id).where(
+        batches.c.input_file_id == file_id, batches.c.status.in_(LIVE)
+    )
+
+
+def _prepare_sqlite(connection: Any, record: object) -> None:
+    connection.isolation_level = None  # transactions begin as ``_begin_sqlite`` says
+    for pragma in ("journal_mode=WAL", "synchronous=FULL", "busy_timeout=20000"):
+        connection.execute(f"PRAGMA {pragma}").close()
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    """A transaction that writes takes the lock at once: one that reads first could not get it."""
+    reads = connection.get_execution_options().get("reads", False)
+    connection.exec_driver_sql("BEGIN" if reads else "BEGIN IMMEDIATE")
