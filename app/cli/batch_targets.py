@@ -98,11 +98,11 @@ async def in_process(
     from app.server.interpreter import settle_collector
     from app.telemetry.metrics import Metrics
 
+    # Nothing of a server whose environment this is: no keys, nor the batches in its store.
+    alone = {"api_keys": None, "api_keys_file": None, "priority_keys": (), "page": False}
+    alone |= {"data": None, "store": None, "tenant_share": 1.0}
     room = max(settings.max_queue, 2 * (places or _QUEUED))
-    settings = settings.model_copy(
-        update={"api_keys": None, "api_keys_file": None, "priority_keys": (), "page": False}
-        | {"max_queue": room, "tenant_share": 1.0}
-    )
+    settings = settings.model_copy(update={**alone, "max_queue": room})
     metrics = Metrics()
     backend = load_backend(settings, metrics, screen.progress)
     assembly = assemble(settings, backend, metrics, (), screen.progress)

@@ -534,7 +534,10 @@ def check_answers(output: Path, count: int) -> None:
     assert not Path(f"{output}.journal").exists()
 
 
-def test_after_a_kill_the_same_command_goes_on_where_it_was(tmp_path: Path) -> None:
+def test_after_a_kill_the_same_command_goes_on_where_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LEAPJSON_DATA", str(tmp_path / "data"))
     source, output = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
     lines = [line(number, model="leapjson-demo", seed=number) for number in range(300)]
     write(source, lines)
@@ -552,6 +555,7 @@ def test_after_a_kill_the_same_command_goes_on_where_it_was(tmp_path: Path) -> N
     log = output.with_suffix(".log").read_text()
     assert f"300 lines ({stopped} in earlier runs)" in log
     assert "300 valid, 0 failed" in log
+    assert not (tmp_path / "data").exists(), "the batches of a server were looked for"
 
 
 @pytest.mark.wide
