@@ -99,10 +99,10 @@ async def in_process(
     from app.telemetry.metrics import Metrics
 
     # Nothing of a server whose environment this is: no keys, nor the batches in its store.
-    alone = {"api_keys": None, "api_keys_file": None, "priority_keys": (), "page": False}
-    alone |= {"data": None, "store": None, "tenant_share": 1.0}
-    room = max(settings.max_queue, 2 * (places or _QUEUED))
-    settings = settings.model_copy(update={**alone, "max_queue": room})
+    alone: dict[str, Any] = dict.fromkeys(["api_keys", "api_keys_file", "data", "store"])
+    alone |= {"priority_keys": (), "page": False, "tenant_share": 1.0}
+    alone["max_queue"] = max(settings.max_queue, 2 * (places or _QUEUED))
+    settings = settings.model_copy(update=alone)
     metrics = Metrics()
     backend = load_backend(settings, metrics, screen.progress)
     assembly = assemble(settings, backend, metrics, (), screen.progress)

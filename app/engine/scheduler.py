@@ -157,6 +157,9 @@ class Scheduler:
             return
         while left > 0:
             sequence = self.waiting.next(passed)
+            if sequence is not None and not self._may_have_slot(sequence, batch):
+                # An overdue class gets the next free slot; until then higher ones take others'.
+                sequence = self.waiting.next(passed, above=sequence.tier)
             if sequence is None or not self._may_have_slot(sequence, batch):
                 return
             lower = sequence.tier < ServiceTier.DEFAULT
