@@ -83,8 +83,7 @@ async def _run(options: argparse.Namespace, settings: Settings, screen: Screen) 
     output = options.output
     journal_name, errors = f"{output}.journal", f"{output}.errors.jsonl"
     is_written = check_output(output, journal_name)
-    schema = None if options.schema is None else _read_schema(options.schema)
-    template = _template(options, schema)
+    template = _template(options)
     fields = dict(map(_field, options.set))
     if options.confidence:
         fields["confidence"] = True
@@ -114,7 +113,7 @@ async def _run(options: argparse.Namespace, settings: Settings, screen: Screen) 
             errors,
             journal,
             ordered=options.ordered,
-            schema=schema,
+            schema=template and template.schema,
             confidence=options.confidence,
         )
         complete = not journal.counts["error"]
@@ -136,25 +135,20 @@ def _target(
     return servers(options.url, key, options.concurrency, model, settings.request_seconds)
 
 
-def _template(options: argparse.Namespace, schema: Any) -> Template | None:
+def _template(options: argparse.Namespace) -> Template | None:
     """None: the input has OpenAI's lines."""
     if options.prompt is None:
         for name in ("schema", "column"):
             if getattr(options, name) is not None:
                 raise UnusableInput(f"--{name} is for rows of a table: add --prompt")
         return None
-    asked = None
-    if schema is not None:
-        named = {"name": "answer", "schema": schema, "strict": True}
-        asked = {"type": "json_schema", "json_schema": named}
-    return Template(options.prompt, options.column, asked)
-
-
-def _read_schema(name: str) -> Any:
-    try:
-        return json.loads(read_bytes(name))
-    except (ValueError, RecursionError) as error:
-        raise UnusableInput(f"{name}: not JSON: {error}") from None
+    schema = None
+    if options.schema is not None:
+        try:
+            schema = json.loads(read_bytes(options.schema))
+        except (ValueError, RecursionError) as error:
+            raise UnusableInput(f"{options.schema}: not JSON: {error}") from None
+    return Template(options.prompt, options.column, schema)
 
 
 def _field(given: str) -> tuple[str, Any]:

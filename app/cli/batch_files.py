@@ -65,7 +65,8 @@ class Template:
     prompt: str
     """``{name}`` stands for a column, ``{text}`` for ``column`` where that is given."""
     column: str | None
-    response_format: Mapping[str, Any] | None
+    schema: Any
+    """Of the answers; None: they are texts."""
 
     def check(self, columns: Sequence[str], name: str) -> None:
         """Raises ``UnusableInput`` for a column that is not in the file ``name``."""
@@ -93,8 +94,9 @@ class Template:
             cells[name] = value if isinstance(value, str) else json.dumps(value, default=str)
         content = _PLACEHOLDER.sub(lambda found: cells[found[1]], self.prompt)
         body: dict[str, Any] = {"messages": [{"role": "user", "content": content}]}
-        if self.response_format is not None:
-            body["response_format"] = self.response_format
+        if self.schema is not None:
+            named = {"name": "answer", "schema": self.schema, "strict": True}
+            body["response_format"] = {"type": "json_schema", "json_schema": named}
         return Line(number, custom_id, URLS[0], body)
 
 
