@@ -6,6 +6,7 @@ import argparse
 import os
 import signal
 import sys
+from importlib import import_module
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
@@ -23,11 +24,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser = build_parser()
     options = parser.parse_args(arguments)
     if options.command != "serve":
-        from app.cli import batch, check, explain
         from app.cli.specification import reporting_errors
 
-        commands = {"batch": batch.run, "check": check.run, "explain": explain.run}
-        return reporting_errors(commands[options.command], options)
+        # Of the commands alone: they need not wait for each other's imports.
+        return reporting_errors(import_module(f"app.cli.{options.command}").run, options)
     if options.help_markdown:
         print(settings_page())
         return 0
@@ -74,7 +74,8 @@ _OF_SERVERS = frozenset(
         *("host", "port", "page", "cors_origins", "api_keys", "api_keys_file", "priority_keys"),
         *("share_between_keys", "metrics_public", "drain_seconds", "tenant_share", "max_queue"),
         *("preload", "log_format", "log_content", "kept_responses_bytes"),
-        "kept_responses_seconds",
+        *("kept_responses_seconds", "data", "store", "batch_running", "batch_requests"),
+        *("key_requests", "key_batches", "file_bytes", "key_bytes"),
     ]
 )
 """Settings that mean nothing where no client asks."""

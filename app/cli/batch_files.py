@@ -1,26 +1,22 @@
-"""The files of ``leapjson batch``: lines in, a journal of what came of them, answers out.
+"""The files of ``leapjson batch``: lines in, a journal of their answers, tables out.
 
-The journal is append-only. Each record is written with one call as soon as it is known, so a kill
-loses none, and a record that a crash has torn has no newline and is cut off at the next start::
-
-    leapjson batch 1 FINGERPRINT
-    NUMBER <tab> KIND <tab> {"id": ..., "custom_id": ..., "response": ..., "error": ...}
-
-The output is made from it at the end, whole, by renaming: it is there complete or not at all.
+The output is made from the journal at the end, whole, by renaming: it is there complete or not at
+all.
 """
 
 from __future__ import annotations
 
 import csv
-import fcntl
 import hashlib
+import io
 import json
 import os
 import re
-from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import IO, Any, Literal
 
@@ -37,7 +33,15 @@ _LONGEST_FIELD = 1 << 28
 """Bytes of a field of a CSV file; Python's own limit is 128 KiB."""
 _ROWS = 1000
 """Rows of a Parquet file that are read or written at a time."""
-_TYPES: dict[type, str] = {str: "string", int: "integer", float: "number", bool: "boolean"}
+_TABLES = """
+    PRAGMA locking_mode = EXCLUSIVE;
+    PRAGMA journal_mode = WAL;
+    PRAGMA synchronous = NORMAL;
+    CREATE TABLE IF NOT EXISTS run (fingerprint TEXT);
+    CREATE TABLE IF NOT EXISTS lines (
+        place INTEGER PRIMARY KEY, number INTEGER UNIQUE, kind TEXT, record BLOB
+    );
+"""
 _PLACEHOLDER = re.compile(r"\{([^{}\"\n:]+)\}")
 
 
@@ -56,54 +60,43 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """What is asked about each row of a table."""
+    """The question about each row of a table."""
 
     prompt: str
     """``{name}`` stands for a column, ``{text}`` for ``column`` where that is given."""
     column: str | None
-    id_column: str | None
-    response_format: Mapping[str, Any] | None
+    schema: Any
+    """Of the answers; None: they are texts."""
 
     def check(self, columns: Sequence[str], name: str) -> None:
         """Raises ``UnusableInput`` for a column that is not in the file ``name``."""
         needed = [self._column(each) for each in _PLACEHOLDER.findall(self.prompt)]
-        needed += [each for each in (self.column, self.id_column) if each is not None]
-        for each in needed:
+        if not needed:
+            raise UnusableInput(
+                "--prompt names no column: write {text} for that of --column, or {name} for one"
+            )
+        for each in [*needed, *([self.column] if self.column else [])]:
             if each not in columns:
                 raise UnusableInput(
                     f"{name} has no column {each!r}; it has {', '.join(map(repr, columns))}"
                 )
-        if not _PLACEHOLDER.search(self.prompt):
-            raise UnusableInput(
-                "--prompt names no column: write {text} for that of --column, or {name} for one"
-            )
 
     def _column(self, placeholder: str) -> str:
         return self.column if placeholder == "text" and self.column else placeholder
 
     def line(self, number: int, row: Mapping[str, Any]) -> Line:
-        def cell(name: str) -> str:
+        cells, custom_id = dict[str, str](), f"row-{number + 1}"
+        for name in _PLACEHOLDER.findall(self.prompt):
             value = row.get(self._column(name))
-            return value if isinstance(value, str) else json.dumps(value, default=str)
-
-        given = row.get(self.id_column) if self.id_column else None
-        if self.id_column and given in (None, ""):
-            return Line(
-                number, f"row-{number + 1}", problem=f"{self.id_column} is empty; give it an id"
-            )
-        missing = [
-            each
-            for each in _PLACEHOLDER.findall(self.prompt)
-            if row.get(self._column(each)) is None
-        ]
-        custom_id = f"row-{number + 1}" if given is None else str(given)
-        if missing:
-            problem = f"the row has no {', '.join(map(repr, missing))}, which the prompt names"
-            return Line(number, custom_id, problem=problem)
-        content = _PLACEHOLDER.sub(lambda found: cell(found[1]), self.prompt)
+            if value is None:
+                problem = f"the row has no {self._column(name)!r}, which the prompt names"
+                return Line(number, custom_id, problem=problem)
+            cells[name] = value if isinstance(value, str) else json.dumps(value, default=str)
+        content = _PLACEHOLDER.sub(lambda found: cells[found[1]], self.prompt)
         body: dict[str, Any] = {"messages": [{"role": "user", "content": content}]}
-        if self.response_format is not None:
-            body["response_format"] = self.response_format
+        if self.schema is not None:
+            named = {"name": "answer", "schema": self.schema, "strict": True}
+            body["response_format"] = {"type": "json_schema", "json_schema": named}
         return Line(number, custom_id, URLS[0], body)
 
 
@@ -114,49 +107,46 @@ class Input:
         """``template`` None: lines of OpenAI's batches. Raises ``UnusableInput``."""
         self._name = name
         self._template = template
-        self._suffix = Path(name).suffix.lower().lstrip(".")
-        known = ("jsonl",) if template is None else ("csv", "tsv", "parquet", "jsonl")
+        self._suffix = Path(name).suffix.lower()
+        known = (".jsonl",) if template is None else (".csv", ".parquet", ".jsonl")
         if self._suffix not in known:
-            endings = " or ".join(f".{each}" for each in known)
             raise UnusableInput(
-                f"{name}: the name of the input has to end in {endings}"
+                f"{name}: the name of the input has to end in {' or '.join(known)}"
                 + ("; for a table add --prompt" if template is None else "")
             )
         try:
-            self.size = os.path.getsize(name)
             with open(name, "rb") as file:
-                head = file.read(1 << 16)
-                file.seek(max(0, self.size - (1 << 16)))
-                self.identity = hashlib.sha256(b"%d" % self.size + head + file.read()).hexdigest()
+                self.digest = hashlib.file_digest(file, "sha256").hexdigest()
         except OSError as error:
             raise UnusableInput(f"{name}: {error.strerror}") from None
-        self.count = sum(1 for _ in self._rows(count=True))
+        first = next(self._rows(), None)
+        if template is not None and (row := parsed_object(first)) is not None:
+            template.check(list(row), name)
+        if self._suffix == ".parquet":
+            self.count: int = _parquet().ParquetFile(name).metadata.num_rows
+        else:
+            self.count = sum(1 for _ in self._rows())
 
     def lines(self) -> Iterator[Line]:
         """All of them; those that cannot be asked tell why."""
         seen: set[bytes] = set()
         """Digests of ids: 100,000 of them take 10 MB."""
-        for number, row in enumerate(self._rows()):
+        for number, row in enumerate(islice(self._rows(), self.count)):
             line = self._line(number, row)
             digest = hashlib.blake2b(line.custom_id.encode(), digest_size=8).digest()
-            if digest in seen:
+            if digest in seen and line.problem is None:
                 problem = f"custom_id {line.custom_id!r} is that of an earlier line; change it"
-                line = Line(number, line.custom_id, problem=line.problem or problem)
+                line = Line(number, line.custom_id, problem=problem)
             seen.add(digest)
             yield line
 
-    def _line(self, number: int, row: Any) -> Line:
-        if isinstance(row, bytes):
-            try:
-                row = from_json(row)
-            except ValueError as error:
-                return Line(number, f"line-{number + 1}", problem=f"not JSON: {error}")
-        if not isinstance(row, dict):
-            return Line(number, f"line-{number + 1}", problem="not a JSON object")
+    def _line(self, number: int, given: Any) -> Line:
+        row = parsed_object(given)
+        if row is None:
+            return Line(number, f"line-{number + 1}", problem="not JSON, or not an object")
         if self._template is not None:
             return self._template.line(number, row)
-        custom_id = row.get("custom_id")
-        url, body, problem = row.get("url"), row.get("body"), None
+        custom_id, url, body, problem = row.get("custom_id"), row.get("url"), row.get("body"), None
         if not isinstance(custom_id, str) or not custom_id:
             custom_id = f"line-{number + 1}"
             problem = "custom_id has to be a string that no other line has"
@@ -170,188 +160,132 @@ class Input:
             problem = "lines are not streamed; leave body.stream out"
         return Line(number, custom_id, str(url), None if problem else body, problem)
 
-    def _rows(self, *, count: bool = False) -> Iterator[Any]:
+    def _rows(self) -> Iterator[Any]:
         """The lines of a JSONL file as bytes, the rows of others as objects.
 
-        ``count``: they are counted and not looked at. Raises ``UnusableInput``.
+        Raises ``UnusableInput``.
         """
-        name, template = self._name, self._template
         try:
-            if self._suffix == "jsonl":
-                with open(name, "rb") as file:
-                    for line in filter(bytes.strip, file):
-                        if template is not None and (row := _object(line)) is not None:
-                            template.check(list(row), name)  # as of the first row
-                            template = None
-                        yield line
-            elif self._suffix == "parquet":
-                parquet = _parquet()
-                table = parquet.ParquetFile(name)
-                assert template is not None
-                template.check(table.schema_arrow.names, name)
-                for batch in table.iter_batches(_ROWS):
-                    yield from range(batch.num_rows) if count else batch.to_pylist()
+            if self._suffix == ".jsonl":
+                with open(self._name, "rb") as file:
+                    yield from filter(bytes.strip, file)
+            elif self._suffix == ".parquet":
+                for batch in _parquet().ParquetFile(self._name).iter_batches(_ROWS):
+                    yield from batch.to_pylist()
             else:
-                assert template is not None
                 csv.field_size_limit(_LONGEST_FIELD)
-                with open(name, encoding="utf-8-sig", newline="") as text:
-                    rows = csv.DictReader(text, delimiter="\t" if self._suffix == "tsv" else ",")
-                    template.check(rows.fieldnames or (), name)
-                    for row in rows:
-                        yield {key: value for key, value in row.items() if isinstance(key, str)}
+                with open(self._name, encoding="utf-8-sig", newline="") as text:
+                    for row in csv.DictReader(text):
+                        row.pop(None, None)  # cells without a column
+                        yield row
         except OSError as error:
-            raise UnusableInput(f"{name}: {error.strerror or error}") from None
-        except (UnicodeDecodeError, csv.Error) as error:
-            raise UnusableInput(f"{name}: {error}") from None
+            raise UnusableInput(f"{self._name}: {error.strerror or error}") from None
+        except (ValueError, csv.Error) as error:  # not UTF-8; pyarrow's errors
+            raise UnusableInput(f"{self._name}: {error}") from None
 
 
-def _object(line: bytes) -> dict[str, Any] | None:
+def parsed_object(given: Any) -> dict[str, Any] | None:
+    """``given``, or the JSON in it, where it is an object."""
     try:
-        row = from_json(line)
+        row = from_json(given) if isinstance(given, bytes | str) else given
     except ValueError:
         return None
     return row if isinstance(row, dict) else None
 
 
 class Journal:
-    """What came of each line. Memory: eight bytes for each."""
+    """The record of each line that is done, in an SQLite file.
 
-    def __init__(self, name: str, fingerprint: str, count: int, *, ask_failed_again: bool) -> None:
+    Each is written (to the write-ahead log) as soon as it is known, so a kill loses none.
+    """
+
+    def __init__(self, name: str, fingerprint: str) -> None:
         """Opens or begins the journal ``name``, which no other process may have open.
 
         Raises ``UnusableInput`` where it is of another run, or in use.
         """
         self.name = name
         self.counts: dict[Kind, int] = {"valid": 0, "invalid": 0, "answer": 0, "error": 0}
-        self._kinds: list[Kind] = list(self.counts)
-        self._offsets = array("q", [-1]) * count
-        self._dirty = False
-        head = f"leapjson batch 1 {fingerprint}\n".encode()
+        # One thread at a time uses it: the output is written in another one.
+        self._database = sqlite3.connect(
+            name, timeout=0, isolation_level=None, check_same_thread=False
+        )
         try:
-            self._file = os.open(name, os.O_RDWR | os.O_CREAT, 0o644)
-        except OSError as error:
-            raise UnusableInput(f"{name}: {error.strerror}") from None
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            self._end = self._read(head)
-        except BaseException as error:
-            os.close(self._file)
-            if isinstance(error, BlockingIOError):
-                raise UnusableInput(f"{name}: another process is writing it") from None
+            with self._explained():
+                self._database.executescript(_TABLES)
+                found = self._database.execute("SELECT fingerprint FROM run").fetchone()
+                if found is None:
+                    self._database.execute("INSERT INTO run VALUES (?)", (fingerprint,))
+                self.counts |= self._database.execute(
+                    "SELECT kind, count(*) FROM lines GROUP BY kind"
+                ).fetchall()
+            if found not in (None, (fingerprint,)):
+                raise UnusableInput(
+                    f"{name} is of a run with another input or other options; run that again, or "
+                    "delete the file to begin anew"
+                )
+        except BaseException:
+            self._database.close()
             raise
-        if ask_failed_again:
-            for number in [number for number, kind, _ in self.records() if kind == "error"]:
-                self._offsets[number] = -1
-                self.counts["error"] -= 1
-        if not self._end:
-            self._append(head)
 
-    def _read(self, head: bytes) -> int:
-        """Take in what was written before; the size without a torn end."""
-        end = 0
-        with os.fdopen(os.dup(self._file), "rb") as file:
-            file.seek(0)
-            for line in file:
-                if not line.endswith(b"\n"):
-                    break
-                if end == 0 and line != head:
-                    raise UnusableInput(
-                        f"{self.name} is of a run with another input or other options; run that "
-                        "again, or begin anew with --overwrite"
-                    )
-                if end:
-                    number, kind = self._parse(line)
-                    before = self._offsets[number]
-                    if before >= 0:
-                        self.counts[self._kind_at(before)] -= 1
-                    self._offsets[number] = end
-                    self.counts[kind] += 1
-                end += len(line)
-        os.ftruncate(self._file, end)
-        return end
-
-    def _parse(self, line: bytes) -> tuple[int, Kind]:
-        number, kind, _ = line.split(b"\t", 2)
-        return int(number), self._kinds[int(kind)]
-
-    def _kind_at(self, offset: int) -> Kind:
-        return self._parse(os.pread(self._file, 64, offset))[1]
+    @property
+    def done(self) -> int:
+        return sum(self.counts.values())
 
     def has(self, number: int) -> bool:
-        return self._offsets[number] >= 0
+        found = self._database.execute("SELECT 1 FROM lines WHERE number = ?", (number,))
+        return found.fetchone() is not None
 
     def add(self, number: int, kind: Kind, record: Mapping[str, Any]) -> None:
-        """Write what came of a line. Raises ``UnusableInput`` where there is no room for it."""
-        assert not self.has(number), "a line was asked twice"
-        self._offsets[number] = self._end
-        self._append(b"%d\t%d\t%b\n" % (number, self._kinds.index(kind), to_json(record)))
+        """Write the record of a line, its only one. Raises ``UnusableInput``."""
+        with self._explained():
+            self._database.execute(
+                "INSERT INTO lines (number, kind, record) VALUES (?, ?, ?)",
+                (number, kind, to_json(record)),
+            )
         self.counts[kind] += 1
 
-    def _append(self, data: bytes) -> None:
-        try:
-            written = os.pwrite(self._file, data, self._end)
-            if written < len(data):  # the disk is full: the next call says so
-                written += os.pwrite(self._file, data[written:], self._end + written)
-        except OSError as error:
-            raise UnusableInput(
-                f"{self.name}: {error.strerror}; what was written before is kept: make room and "
-                "run the same command again"
-            ) from None
-        self._end += len(data)
-        self._dirty = True
+    def forget_errors(self) -> None:
+        """Have the lines that failed asked again."""
+        with self._explained():
+            self._database.execute("DELETE FROM lines WHERE kind = 'error'")
+        self.counts["error"] = 0
 
-    def sync(self) -> None:
-        """Have what was written survive a crash of the machine, too. Any thread may call it."""
-        if self._dirty:
-            self._dirty = False
-            os.fsync(self._file)
-
-    def records(self, *, ordered: bool = False) -> Iterator[tuple[int, Kind, bytes]]:
-        """Number, kind and JSON of what came of each line; ``ordered`` as the input is, or as they
-        came."""
-        with os.fdopen(os.dup(self._file), "rb") as file:
-            if ordered:
-                for number, offset in enumerate(self._offsets):
-                    if offset >= 0:
-                        file.seek(offset)
-                        line = file.readline()
-                        yield number, self._parse(line)[1], line.split(b"\t", 2)[2]
-                return
-            file.seek(0)
-            place = len(file.readline())
-            for line in file:
-                number, kind = self._parse(line)
-                if self._offsets[number] == place:
-                    yield number, kind, line.split(b"\t", 2)[2]
-                place += len(line)
+    def records(self, *, ordered: bool) -> Iterator[tuple[Kind, bytes]]:
+        """Kind and JSON of each line that is done; ``ordered`` as the input is, or as they came."""
+        order = "number" if ordered else "place"
+        return self._database.execute(f"SELECT kind, record FROM lines ORDER BY {order}")
 
     def close(self, *, delete: bool) -> None:
-        self.sync()
+        self._database.close()
         if delete:
             os.unlink(self.name)
-        os.close(self._file)
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.DatabaseError as error:
+            if error.sqlite_errorcode == sqlite3.SQLITE_BUSY:
+                raise UnusableInput(f"{self.name}: another process is writing it") from None
+            raise UnusableInput(
+                f"{self.name}: {error}; earlier answers are kept: make room and run the same "
+                "command again"
+            ) from None
 
 
 @contextmanager
-def _whole(name: str, mode: str) -> Iterator[IO[Any]]:
+def _whole(name: str) -> Iterator[IO[bytes]]:
     """A file that gets its name when it is complete."""
-    part = f"{name}.new"
-    text = {"encoding": "utf-8", "newline": ""} if "b" not in mode else {}
-    with open(part, mode, **text) as file:  # type: ignore[call-overload]
+    with open(f"{name}.new", "wb") as file:
         yield file
         file.flush()
         os.fsync(file.fileno())
-    os.replace(part, name)
+    os.replace(f"{name}.new", name)
 
 
 def write_output(
-    name: str,
-    errors: str,
-    journal: Journal,
-    *,
-    ordered: bool,
-    schema: Any,
-    confidence: bool,
+    name: str, errors: str, journal: Journal, *, ordered: bool, schema: Any, confidence: bool
 ) -> None:
     """Write the answers, by the ending of ``name``, and ``errors``, where there are any.
 
@@ -359,34 +293,22 @@ def write_output(
     ``UnusableInput``.
     """
     try:
-        with _whole(errors, "wb") as file:
-            for _, kind, record in journal.records(ordered=ordered):
-                if kind == "error":
-                    file.write(record)
+        with _whole(errors) as file:
+            found = journal.records(ordered=ordered)
+            file.writelines(record + b"\n" for kind, record in found if kind == "error")
         if not journal.counts["error"]:
             os.unlink(errors)
-        if name.endswith(".jsonl"):
-            with _whole(name, "wb") as file:
-                for _, kind, record in journal.records(ordered=ordered):
-                    if kind != "error":
-                        file.write(record)
-            return
-        table = _Table(schema, confidence=confidence)
-        rows = (table.row(record) for _, _, record in journal.records(ordered=ordered))
-        if name.endswith(".csv"):
-            with _whole(name, "w") as file:
-                writer = csv.DictWriter(file, list(table.columns))
-                writer.writeheader()
-                for row in rows:
-                    writer.writerow({key: _as_text(value) for key, value in row.items()})
-            return
-        with _whole(name, "wb") as file, _parquet_writer(file, table.columns) as write:
-            write(rows)
-    except (OverflowError, TypeError, ValueError) as error:  # pyarrow's
-        raise UnusableInput(
-            f"{name}: a value does not fit its column ({error}); the answers are kept: rename "
-            f"{journal.name} to OUT.jsonl.journal, and run the same command for OUT.jsonl"
-        ) from None
+        records = journal.records(ordered=ordered)
+        with _whole(name) as file:
+            if name.endswith(".jsonl"):
+                file.writelines(record + b"\n" for kind, record in records if kind != "error")
+                return
+            table = _Table(schema, confidence=confidence)
+            rows = (table.row(record) for _, record in records)
+            if name.endswith(".csv"):
+                table.write_csv(file, rows)
+            else:
+                table.write_parquet(file, rows)
     except OSError as error:
         raise UnusableInput(
             f"{error.filename or name}: {error.strerror}; the answers are kept in {journal.name}: "
@@ -394,95 +316,110 @@ def write_output(
         ) from None
 
 
-def _column_type(field: Any) -> str:
-    """Of a field's schema; null is any column's."""
-    if not isinstance(field, dict):
-        return "json"
-    found = field.get("type")
-    kinds = set(found if isinstance(found, list) else [] if found is None else [found])
-    values = field.get("enum", [field["const"]] if "const" in field else [])
-    if not kinds:
-        kinds = {"null" if value is None else _TYPES.get(type(value), "json") for value in values}
-    [kind, *others] = sorted(kinds - {"null"}) or ["json"]
-    return kind if not others and kind in _TYPES.values() else "json"
-
-
 class _Table:
     """Answers as rows: id, the fields of the schema, the answer's text without one, the error."""
 
     def __init__(self, schema: Any, *, confidence: bool) -> None:
-        self.columns: dict[str, str] = {"custom_id": "string"}
-        """Their types: string, integer, number, boolean, or json for anything else."""
-        self._fields: list[str] = []
         properties = schema.get("properties") if isinstance(schema, dict) else None
-        for name, field in (properties if isinstance(properties, dict) else {}).items():
-            self._fields.append(name)
-            self.columns[self._named(name)] = _column_type(field)
-        self._confidence = self._fields if confidence else []
-        self.columns |= {self._named(f"{name}_confidence"): "number" for name in self._confidence}
-        if not self._fields:
-            self.columns["content"] = "string"
-        self.columns["error"] = "string"
-
-    @staticmethod
-    def _named(name: str) -> str:
-        """A field's column: those of the table itself keep their names."""
-        return f"answer.{name}" if name in ("custom_id", "error") else name
+        self._fields: dict[str, Any] = properties if isinstance(properties, dict) else {}
+        self._columns = ["custom_id", *map(_column_of, self._fields)]
+        self._pointers: dict[str, str] = {}
+        """From JSON Pointers of the fields to the columns of their confidence."""
+        for name in self._fields if confidence else ():
+            pointer = "/" + name.replace("~", "~0").replace("/", "~1")
+            self._pointers[pointer] = f"{name}_confidence"
+        self._columns += self._pointers.values()
+        self._columns += ["error"] if self._fields else ["content", "error"]
 
     def row(self, record: bytes) -> dict[str, Any]:
+        """A value for each column that has one."""
         found = from_json(record)
-        row: dict[str, Any] = dict.fromkeys(self.columns)
-        row["custom_id"] = found["custom_id"]
-        response = found["response"]
-        if found["error"] is not None or response["status_code"] != 200:
-            error = found["error"] or (response["body"] or {}).get("error") or {}
-            row["error"] = error.get("message") or f"status {response['status_code']}"
-            return row
+        row: dict[str, Any] = {"custom_id": found["custom_id"]}
+        response, error = found["response"], found["error"]
+        if error is not None or response["status_code"] != 200:
+            error = error or response["body"].get("error")
+            message = error.get("message") if isinstance(error, dict) else error
+            return row | {"error": message or json.dumps(response)}
         content = content_of(response["body"])
         if not self._fields:
             return row | {"content": content}
-        value = _object((content or "").encode())
+        value = parsed_object(content)
         if value is None:
-            return row | {"error": "the answer is not an object: it was cut, or refused"}
-        for name in self._fields:
-            row[self._named(name)] = self._cell(name, value.get(name))
-        if self._confidence:
-            sure = {each["pointer"]: each for each in _measured(response["body"], "confidence")}
-            for name in self._confidence:
-                pointer = "/" + name.replace("~", "~0").replace("/", "~1")
-                row[self._named(f"{name}_confidence")] = sure.get(pointer, {}).get("probability")
+            return row | {
+                "error": f"the answer is not an object: it was cut, or refused: {content}"
+            }
+        row |= {_column_of(name): value.get(name) for name in self._fields}
+        for each in response["body"]["choices"][0].get("confidence") or ():
+            column = self._pointers.get(each["pointer"])
+            if column is not None and "next" not in each:
+                row[column] = each["probability"]
         return row
 
-    def _cell(self, name: str, value: Any) -> Any:
-        kind = self.columns[self._named(name)]
-        if kind == "json" and value is not None:
-            return json.dumps(value, ensure_ascii=False)
-        if kind == "number" and isinstance(value, int):
-            return float(value)
-        return value
+    def write_csv(self, file: IO[bytes], rows: Iterator[dict[str, Any]]) -> None:
+        text = io.TextIOWrapper(file, encoding="utf-8", newline="")
+        writer = csv.DictWriter(text, self._columns)
+        writer.writeheader()
+        for row in rows:
+            writer.writerow({name: _as_text(value) for name, value in row.items()})
+        text.detach()
 
+    def write_parquet(self, file: IO[bytes], rows: Iterator[dict[str, Any]]) -> None:
+        import pyarrow
 
-def content_of(body: Mapping[str, Any]) -> str | None:
-    """The text of the first choice of an answer of any of ``URLS``."""
-    if choices := body.get("choices"):
-        text: str | None = choices[0].get("text") or (choices[0].get("message") or {}).get(
-            "content"
+        types = {
+            "integer": pyarrow.int64(),
+            "number": pyarrow.float64(),
+            "boolean": pyarrow.bool_(),
+        }
+        typed = dict.fromkeys(self._pointers.values(), "number")
+        for name, field in self._fields.items():
+            typed[_column_of(name)] = _type_of(field)
+        schema = pyarrow.schema(
+            [(name, types.get(typed.get(name, ""), pyarrow.string())) for name in self._columns]
         )
-        return text
+
+        def table(rows: Sequence[Mapping[str, Any]]) -> Any:
+            texts = [field.name for field in schema if field.type == pyarrow.string()]
+            values = [{**row, **{name: _as_text(row.get(name)) for name in texts}} for row in rows]
+            try:
+                return pyarrow.Table.from_pylist(values, schema)
+            except (OverflowError, TypeError, ValueError):
+                if len(rows) > 1:
+                    return pyarrow.concat_tables([table([row]) for row in rows])
+                text = f"a value does not fit its column: {json.dumps(rows[0])}"
+                return table([{"custom_id": rows[0]["custom_id"], "error": text}])
+
+        with _parquet().ParquetWriter(file, schema) as writer:
+            while part := list(islice(rows, _ROWS)):
+                writer.write_table(table(part))
+
+
+def _column_of(name: str) -> str:
+    """A field's column: those of the table itself keep their names."""
+    return f"answer.{name}" if name in ("custom_id", "error") else name
+
+
+def _type_of(field: Any) -> str:
+    """The one type, beside null, that a field's schema names, or ""."""
+    found = field.get("type") if isinstance(field, dict) else None
+    kinds = [kind for kind in found if kind != "null"] if isinstance(found, list) else [found]
+    return kinds[0] if len(kinds) == 1 and isinstance(kinds[0], str) else ""
+
+
+def _as_text(value: Any) -> str | None:
+    """Strings as they are, anything else as JSON spells it."""
+    plain = value is None or isinstance(value, str)
+    return value if plain else json.dumps(value, ensure_ascii=False)
+
+
+def content_of(body: Mapping[str, Any]) -> str:
+    """The text of the first choice of an answer of any of ``URLS``; "" where it has none."""
+    if choices := body.get("choices"):
+        return choices[0].get("text") or (choices[0].get("message") or {}).get("content") or ""
     parts = body.get("content") or [
         part for item in body.get("output") or () for part in item.get("content") or ()
     ]
     return "".join(part["text"] for part in parts if isinstance(part.get("text"), str))
-
-
-def _measured(body: Mapping[str, Any], name: str) -> Iterable[Mapping[str, Any]]:
-    choices = body.get("choices") or [body]
-    return [each for each in choices[0].get(name) or () if "next" not in each]
-
-
-def _as_text(value: Any) -> Any:
-    """As JSON spells it: Python's booleans are nobody else's."""
-    return json.dumps(value) if isinstance(value, bool | float) else value
 
 
 def _parquet() -> Any:
@@ -493,42 +430,17 @@ def _parquet() -> Any:
     return pyarrow.parquet
 
 
-def check_output(name: str) -> None:
-    """Raises ``UnusableInput`` where no such file can be written."""
+def check_output(name: str, journal: str) -> bool:
+    """Whether a run that left its ``journal`` has written the output before.
+
+    Raises ``UnusableInput`` where no such file can be written.
+    """
     if not name.endswith((".jsonl", ".csv", ".parquet")):
         raise UnusableInput(f"{name}: the name has to end in .jsonl, .csv or .parquet")
     if name.endswith(".parquet"):
         _parquet()
-    folder = Path(name).parent
-    if not folder.is_dir():
-        raise UnusableInput(f"{name}: there is no folder {folder}")
-
-
-@contextmanager
-def _parquet_writer(
-    file: IO[bytes], columns: Mapping[str, str]
-) -> Iterator[Callable[[Iterable[Mapping[str, Any]]], None]]:
-    import pyarrow
-
-    types = {
-        "string": pyarrow.string(),
-        "json": pyarrow.string(),
-        "integer": pyarrow.int64(),
-        "number": pyarrow.float64(),
-        "boolean": pyarrow.bool_(),
-    }
-    schema = pyarrow.schema([(name, types[kind]) for name, kind in columns.items()])
-    writer: AbstractContextManager[Any] = _parquet().ParquetWriter(file, schema)
-
-    def write(rows: Iterable[Mapping[str, Any]]) -> None:
-        kept: list[Mapping[str, Any]] = []
-        for row in rows:
-            kept.append(row)
-            if len(kept) == _ROWS:
-                opened.write_table(pyarrow.Table.from_pylist(kept, schema))
-                kept.clear()
-        if kept:
-            opened.write_table(pyarrow.Table.from_pylist(kept, schema))
-
-    with writer as opened:
-        yield write
+    if not Path(name).parent.is_dir():
+        raise UnusableInput(f"{name}: there is no folder {Path(name).parent}")
+    if Path(name).exists() and not Path(journal).exists():
+        raise UnusableInput(f"{name} is there already; name another, or delete it")
+    return Path(name).exists()

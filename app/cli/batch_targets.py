@@ -7,55 +7,31 @@ import random
 import sys
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from pydantic_core import to_json
 
 from app.cli.specification import UnusableInput
-from app.http.inside import ask
+from app.http.inside import InsideAnswer, ask
 from app.server.settings import Settings
 from app.terminal.screen import Screen
 
-RETRIED = frozenset({408, 409, 429, 500, 502, 503, 504})
+_RETRIED = frozenset({408, 409, 429, 500, 502, 503, 504})
 """As OpenAI's SDKs retry."""
+RETRIES = 8
+"""Of a line, after such a status or a connection lost before the answer."""
+PATIENCE = 300.0
+"""Seconds without an answer or a connection to any server, after which the run ends."""
 _LONGEST_WAIT = 60.0
 """Seconds between two tries where the server names none."""
+_LONGEST_RETRY_AFTER = 600.0
+_PLACES = 64
+"""Lines that may be under way at once for each server."""
 _QUEUED = 32
 """Lines that wait in this process's engine beyond those that it can run."""
 _LOWERED = 0.7
-
-
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """An answer, or an error, of the engine or of a server."""
-
-    status: int
-    headers: Mapping[str, str]
-    body: bytes
-
-    @property
-    def is_retried(self) -> bool:
-        asked = self.headers.get("x-should-retry")
-        return self.status in RETRIED if asked not in ("true", "false") else asked == "true"
-
-    def wait(self, tries: int) -> float:
-        """Seconds until the next try, after so many: what the server asks for, or twice as long
-        each time, and a little at random so that not all come back at once."""
-        try:
-            asked = float(self.headers.get("retry-after", ""))
-        except ValueError:
-            asked = 0.0
-        return asked if 0 < asked <= 600 else backoff(tries)
-
-
-def backoff(tries: int) -> float:
-    return min(0.5 * 2.0**tries, _LONGEST_WAIT) * random.uniform(0.75, 1.0)
-
-
-class Unreachable(Exception):
-    """No answer came: ``str`` says why. The line may be asked again."""
 
 
 class Target(Protocol):
@@ -64,10 +40,31 @@ class Target(Protocol):
     model: str
     """The model of lines that name none."""
 
-    async def ask(self, path: str, body: Mapping[str, Any]) -> Reply:
-        """Waits for a place, then asks once. Raises ``Unreachable``, or ``UnusableInput`` where
-        the run cannot go on."""
+    async def ask(self, path: str, body: Mapping[str, Any]) -> InsideAnswer:
+        """The answer, or the error that is left after retries.
+
+        Raises ``ConnectionError`` where the connection is lost each time, and ``UnusableInput``
+        where the run cannot go on.
+        """
         ...
+
+
+def is_retried(answer: InsideAnswer) -> bool:
+    asked = answer.headers.get("x-should-retry")
+    return answer.status in _RETRIED if asked not in ("true", "false") else asked == "true"
+
+
+def seconds_until_retry(answer: InsideAnswer, tries: int) -> float:
+    """As long as the server asks for, or twice as long after each of so many tries, and a little
+    at random so that not all come back at once."""
+    with suppress(ValueError):
+        if 0 < (asked := float(answer.headers.get("retry-after", ""))) <= _LONGEST_RETRY_AFTER:
+            return asked
+    return _backoff(tries)
+
+
+def _backoff(tries: int) -> float:
+    return min(0.5 * 2.0**tries, _LONGEST_WAIT) * random.uniform(0.75, 1.0)
 
 
 class InProcess:
@@ -77,17 +74,18 @@ class InProcess:
         self._assembly = assembly
         self.places = places or settings.max_running + _QUEUED
         self.model = settings.served_model
-        self._free = asyncio.Semaphore(self.places)
 
-    async def ask(self, path: str, body: Mapping[str, Any]) -> Reply:
-        async with self._free:
+    async def ask(self, path: str, body: Mapping[str, Any]) -> InsideAnswer:
+        content = to_json(body)
+        while True:
+            # No line of a batch by its class: nobody is here to yield to.
+            answer = await ask(self._assembly.app, path, content, batch=False)
             if not self._assembly.worker.alive:
                 raise UnusableInput("the engine died; run the same command again to go on")
-            # No line of a batch by its class: nobody is here to yield to.
-            answer = await ask(self._assembly.app, path, to_json(body), batch=False)
-        if not self._assembly.worker.alive:
-            raise UnusableInput("the engine died; run the same command again to go on")
-        return Reply(answer.status, answer.headers, answer.body)
+            if answer.status != 429:
+                return answer
+            # Its own lines fill a queue (of tokens, of images, by n): it empties as they end.
+            await asyncio.sleep(seconds_until_retry(answer, 0))
 
 
 @asynccontextmanager
@@ -100,12 +98,11 @@ async def in_process(
     from app.server.interpreter import settle_collector
     from app.telemetry.metrics import Metrics
 
-    # The queue holds every line that is under way: a batch is not refused by its own engine.
-    room = max(settings.max_queue, 2 * (places or _QUEUED))
-    settings = settings.model_copy(
-        update={"api_keys": None, "api_keys_file": None, "priority_keys": (), "page": False}
-        | {"max_queue": room, "tenant_share": 1.0}
-    )
+    # Nothing of a server whose environment this is: no keys, nor the batches in its store.
+    alone: dict[str, Any] = dict.fromkeys(["api_keys", "api_keys_file", "data", "store"])
+    alone |= {"priority_keys": (), "page": False, "tenant_share": 1.0}
+    alone["max_queue"] = max(settings.max_queue, 2 * (places or _QUEUED))
+    settings = settings.model_copy(update=alone)
     metrics = Metrics()
     backend = load_backend(settings, metrics, screen.progress)
     assembly = assemble(settings, backend, metrics, (), screen.progress)
@@ -129,60 +126,66 @@ class _Server:
     lowered: float = 0.0
     """When the limit was last lowered: what was sent before that says nothing new."""
 
+    def lower(self, started: float, wait: float) -> None:
+        """After a refusal of a line that was sent at ``started``: none is sent for ``wait`` s."""
+        now = time.monotonic()
+        if started >= self.lowered:
+            self.limit = max(1.0, self.limit * _LOWERED)
+            self.lowered = now
+            self.not_before = max(self.not_before, now + wait)
+
 
 class Servers:
     """Servers that speak OpenAI's API; each line goes to the one with the most room."""
 
-    def __init__(
-        self, client: Any, urls: Sequence[str], places: int, patience: float, model: str
-    ) -> None:
+    def __init__(self, client: Any, urls: Sequence[str], places: int, model: str) -> None:
         self.places = places * len(urls)
         self.model = model
         self._client = client
         self._most = places
         self._servers = [_Server(url, min(places, 16)) for url in urls]
-        self._patience = patience
         self._changed = asyncio.Condition()
         self._last_reply = time.monotonic()
 
-    async def ask(self, path: str, body: Mapping[str, Any]) -> Reply:
+    async def ask(self, path: str, body: Mapping[str, Any]) -> InsideAnswer:
         import httpx
 
-        server = await self._place()
-        started = time.monotonic()
-        try:
-            response = await self._client.post(
-                f"{server.url}{path}",
-                content=to_json(body),
-                headers={"content-type": "application/json"},
-            )
-        except httpx.HTTPError as error:
-            self._lower(server, started, backoff(2))
-            reason = f"{server.url}: {str(error) or type(error).__name__}"
-            if time.monotonic() - self._last_reply > self._patience:
-                raise UnusableInput(
-                    f"no server has answered for {self._patience:g} s ({reason}); run the same "
-                    "command again to go on"
-                ) from None
-            raise Unreachable(reason) from None
-        finally:
-            server.under_way -= 1
-            async with self._changed:
-                self._changed.notify_all()
-        self._last_reply = time.monotonic()
-        reply = Reply(response.status_code, response.headers, response.content)
-        if reply.status in (429, 503):
-            self._lower(server, started, reply.wait(0))
-        elif reply.status < 500:
-            server.limit = min(server.limit + 1 / server.limit, self._most)
-        return reply
-
-    def _lower(self, server: _Server, started: float, wait: float) -> None:
-        now = time.monotonic()
-        if started >= server.lowered:
-            server.limit = max(1.0, server.limit * _LOWERED)
-            server.lowered = now
-            server.not_before = max(server.not_before, now + wait)
+        content, tries = to_json(body), 0
+        while True:
+            server = await self._place()
+            started = time.monotonic()
+            try:
+                response = await self._client.post(f"{server.url}{path}", content=content)
+            except httpx.HTTPError as error:
+                server.lower(started, _backoff(2))
+                reason = f"{server.url}: {str(error) or type(error).__name__}"
+                if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
+                    # The server is away, and the line has no part in that.
+                    if time.monotonic() - self._last_reply > PATIENCE:
+                        raise UnusableInput(
+                            f"no server has answered for {PATIENCE:g} s ({reason}); run the same "
+                            "command again to go on"
+                        ) from None
+                elif tries == RETRIES:
+                    raise ConnectionError(f"no answer after {tries} retries: {reason}") from None
+                else:
+                    tries += 1
+                continue
+            finally:
+                server.under_way -= 1
+                async with self._changed:
+                    self._changed.notify_all()
+            self._last_reply = time.monotonic()
+            answer = InsideAnswer(response.status_code, response.headers, response.content)
+            wait = seconds_until_retry(answer, tries)
+            if answer.status in (429, 503):
+                server.lower(started, wait)
+            elif answer.status < 500:
+                server.limit = min(server.limit + 1 / server.limit, self._most)
+            if tries == RETRIES or not is_retried(answer):
+                return answer
+            await asyncio.sleep(wait)
+            tries += 1
 
     async def _place(self) -> _Server:
         """A server with room, which one more line is under way to from now on."""
@@ -196,22 +199,14 @@ class Servers:
                 server.under_way += 1
                 return server
             waits = [each.not_before - now for each in self._servers if each.not_before > now]
-            async with self._changed:
-                try:
-                    async with asyncio.timeout(min(waits, default=None)):
-                        await self._changed.wait()
-                except TimeoutError:
-                    pass
+            with suppress(TimeoutError):
+                async with self._changed, asyncio.timeout(min(waits, default=None)):
+                    await self._changed.wait()
 
 
 @asynccontextmanager
 async def servers(
-    urls: Sequence[str],
-    key: str | None,
-    places: int | None,
-    patience: float,
-    model: str | None,
-    seconds: float,
+    urls: Sequence[str], key: str | None, places: int | None, model: str | None, seconds: float
 ) -> AsyncIterator[Servers]:
     """Connections to ``urls`` for as long as the block lasts.
 
@@ -222,10 +217,14 @@ async def servers(
         import httpx
     except ImportError:
         raise UnusableInput("--url needs httpx: pip install 'leapjson[batch]'") from None
+    for url in urls:
+        if not url.startswith(("http://", "https://")):
+            raise UnusableInput(f"--url {url}: write it as http://HOST:PORT")
     roots = [url.rstrip("/").removesuffix("/v1") for url in urls]
-    most = places or 64
+    most = places or _PLACES
     async with httpx.AsyncClient(
-        headers={} if key is None else {"authorization": f"Bearer {key}"},
+        headers={"content-type": "application/json"}
+        | ({} if key is None else {"authorization": f"Bearer {key}"}),
         timeout=httpx.Timeout(seconds, connect=10),
         limits=httpx.Limits(max_connections=most * len(urls), max_keepalive_connections=most),
         trust_env=False,
@@ -235,8 +234,9 @@ async def servers(
                 listed = (await client.get(f"{roots[0]}/v1/models")).raise_for_status().json()
                 model = listed["data"][0]["id"]
             except (httpx.HTTPError, httpx.InvalidURL, ValueError, LookupError, TypeError) as error:
+                [reason, *_] = [*str(error).splitlines(), type(error).__name__]
                 raise UnusableInput(
-                    f"{roots[0]}/v1/models names no model ({str(error).splitlines()[0]}); check "
-                    "--url and --api-key, or name the model with --model"
+                    f"{roots[0]}/v1/models names no model ({reason}); check --url and "
+                    "LEAPJSON_API_KEY, or name the model with --model"
                 ) from None
-        yield Servers(client, roots, most, patience, str(model))
+        yield Servers(client, roots, most, str(model))

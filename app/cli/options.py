@@ -17,10 +17,11 @@ rules are one choice each. Exit status: 0, or 2 if the constraint cannot be used
 
 
 _BATCH = """Answer every line of a file, each once: lines of OpenAI's batches (JSONL), or with
---prompt the rows of a table (CSV, TSV, Parquet, JSONL). The engine runs in this process, with the
+--prompt the rows of a table (CSV, Parquet, JSONL). The engine runs in this process, with the
 options of leapjson serve, or servers answer (--url). What is answered is kept in OUTPUT.journal
 until the end: after a kill the same command goes on where it was. Lines without an answer are in
-OUTPUT.errors.jsonl. Exit status: 0 if every line has a valid answer, 1 if some have
+OUTPUT.errors.jsonl, and the same command asks them again. The key of the servers is
+LEAPJSON_API_KEY. Exit status: 0 if every line has a valid answer, 1 if some have
 not, 2 if the run cannot go on, 130 if it was stopped."""
 
 
@@ -41,17 +42,11 @@ def add_batch(commands: Any) -> argparse.ArgumentParser:
     add("--prompt", **text, help="asks this about each row of a table; {name} is a column")
     add("--column", **text, help="the column that {text} stands for")
     add("--schema", **text, help="file of a JSON Schema that the answers have")
-    add("--id-column", **text, help="column of the ids (default: row-1, row-2)")
     add("--set", **several, help="field=value of every request: --set max_tokens=200")
     add("--confidence", **flag, help="ask how sure the model was of each value")
     add("--ordered", **flag, help="answers in the order of the input, not as they come")
     add("--url", **several, help="ask this server, not an engine in this process; repeatable")
-    add("--api-key", **text, help="of the servers; better set in LEAPJSON_API_KEY")
     add("--concurrency", **text, type=_positive, help="most lines under way for each server (64)")
-    add("--retries", default=8, type=int, help="for status 408, 409, 429 and 5xx (default 8)")
-    add("--patience", default=300.0, type=float, help="seconds without any server (default 300)")
-    add("--retry-failed", **flag, help="ask the lines again that failed in an earlier run")
-    add("--overwrite", **flag, help="delete what an earlier run has left, and begin anew")
     return parser
 
 

@@ -123,18 +123,18 @@ class FairQueue(Generic[T]):
         self._of(item).back.appendleft(item)
         self._num_back += 1
 
-    def next(self, passed: Collection[T] = ()) -> T | None:
+    def next(self, passed: Collection[T] = (), *, above: int = -1) -> T | None:
         """Whose turn it is; None if nothing is left. Changes nothing. Costs O(tenants).
 
         ``passed`` are items in their lines that are passed over for now. Before two of one tenant
-        are, every other tenant of the class has had its turn.
+        are, every other tenant of the class has had its turn. Only classes ``above`` one count.
         """
         classes = self._classes
         order = sorted(
             classes, key=lambda level: (classes[level].passed >= MOST_BEFORE, level), reverse=True
         )
         for level in order:
-            if (item := self._next_of(classes[level], passed)) is not None:
+            if level > above and (item := self._next_of(classes[level], passed)) is not None:
                 return item
         return None
 

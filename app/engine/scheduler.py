@@ -141,7 +141,7 @@ class Scheduler:
         first, last = self.waiting.next(), self.running[-1:]
         return any(each.tier < ServiceTier.DEFAULT for each in (first, *last) if each is not None)
 
-    def _in_turns(self) -> Seq[Sequence]:
+    def _in_turns(self) -> list[Sequence]:
         """All that run; beside higher classes as many of the lower ones as a step has spare tokens
         for."""
         higher = [each for each in self.running if each.tier >= ServiceTier.DEFAULT]
@@ -173,6 +173,9 @@ class Scheduler:
             return
         while left > 0:
             sequence = self.waiting.next(passed)
+            if sequence is not None and not self._may_have_slot(sequence, batch):
+                # An overdue class gets the next free slot; until then higher ones take others'.
+                sequence = self.waiting.next(passed, above=sequence.tier)
             if sequence is None or not self._may_have_slot(sequence, batch):
                 return
             lower = sequence.tier < ServiceTier.DEFAULT

@@ -396,6 +396,22 @@ def test_no_class_starves_and_whose_turn_came_is_not_preempted_again() -> None:
     assert bench.step()[0].startswith("high")
 
 
+def test_an_overdue_class_without_a_slot_does_not_keep_a_higher_one_from_taking_one() -> None:
+    bench = Bench(max_running=1)
+    bench.add("flex", own(0), tier=FLEX)
+    bench.step()
+    bench.add("low", own(1), tier=BATCH)
+    for number in range(MOST_BEFORE):
+        bench.end("flex")
+        bench.add("flex", own(2 + number), tier=FLEX)
+        assert bench.step() == ["flex"]
+    bench.add("urgent", own(500))
+    assert bench.step() == ["urgent"]
+    bench.end("urgent")
+    bench.add("more urgent", own(501))
+    assert bench.step() == ["low"], "the next free slot is that of the overdue class"
+
+
 def test_tenants_take_turns_within_a_class() -> None:
     bench = Bench(max_running=4)
     for number in range(8):
