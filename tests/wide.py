@@ -67,6 +67,17 @@ SWEEPS = (
     r"e2e/test_streams\.py::.*\[leapjson-demo",
     r"browser/test_reach\.py::test_axe.*\[(wide-dark|narrow-light)",
     r"browser/test_editor\.py::test_a_schema_of_5000",
+    # Servers of their own, or a second and third way to what another test shows.
+    r"browser/test_playground\.py::test_a_model_that_takes_any_question",
+    r"browser/test_failures\.py::test_the_page_asks_for_a_key",
+    r"browser/test_operations\.py::test_(the_pointer_over|the_keyboard_goes_back|only_a_tab)",
+    r"browser/test_reach\.py::test_(the_keyboard_reaches_all_of_the_other|nothing_is_wider)",
+    r"browser/test_graph\.py::test_what_is_folded",
+    r"e2e/test_adapters\.py::test_answers_of_a_mixed_batch.*\[False",
+    r"constraint/test_spelling\.py::test_masks_hold_the_tokens.*\[(multiples|items|map|words)-open",
+    r"model/vision/test_seeing_answers\.py::.*\[(gemma4|qwen3_5|llava)-",
+    r"model/cuda/test_attention\.py::test_images_whose.*-(False|windows)",
+    r"model/cuda/test_graphs\.py::test_graphs_of_a_model_with_states_alone",
 )
 ONE_OF_EACH = (
     r"model/cpu/test_attention\.py::test_(short_and_long|a_token_has_the_same)",

@@ -32,6 +32,7 @@ from tests.store.lines import (
     running,
     until,
 )
+from tests.wide import many
 
 
 async def test_every_line_is_answered_once_and_in_order(tmp_path: Path) -> None:
@@ -439,7 +440,7 @@ async def test_a_server_that_is_killed_again_and_again_loses_nothing(tmp_path: P
     await store.close()
     log = tmp_path / "log"
     log.touch()
-    for kills in range(6):
+    for kills in range(many(8)):
         command = [sys.executable, "-c", KILLED, str(tmp_path), batch_id, str(log)]
         process = subprocess.Popen(  # noqa: ASYNC220
             command, cwd=Path(__file__).parents[2]
