@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 import sys
 
+_SECRETS = ("LEAPJSON_API_KEYS", "LEAPJSON_STORE", "AWS_")
+"""Beginnings of names: API keys, the database with its password, the keys of a bucket."""
+
 
 def child_environment() -> dict[str, str]:
-    """Ours, so that it finds the same modules, without the API keys, which it need not know."""
-    kept = {name: value for name, value in os.environ.items() if name != "LEAPJSON_API_KEYS"}
+    """Ours, so that it finds the same modules, without secrets that it need not know."""
+    kept = {name: os.environ[name] for name in os.environ if not name.startswith(_SECRETS)}
     return kept | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}

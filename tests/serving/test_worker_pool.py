@@ -99,12 +99,16 @@ async def test_every_worker_is_warm_before_its_first_job() -> None:
         await pool.close()
 
 
-async def test_a_worker_knows_no_api_keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LEAPJSON_API_KEYS", "secret")
+SECRETS = ("LEAPJSON_API_KEYS", "LEAPJSON_STORE", "AWS_SECRET_ACCESS_KEY")
+
+
+async def test_a_worker_knows_no_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in SECRETS:
+        monkeypatch.setenv(name, "secret")
     monkeypatch.setenv("LEAPJSON_OTHER", "shared")
     async with started(LIMITS) as pool:
         environment = await compiled(pool, "environment")
-    assert "LEAPJSON_API_KEYS" not in environment
+    assert not environment.keys() & set(SECRETS)
     assert environment["LEAPJSON_OTHER"] == "shared"
 
 
