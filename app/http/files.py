@@ -182,7 +182,7 @@ async def _upload(
         return await store.run(store.state.complete_file, new)
     except BaseException as error:
         if put:
-            await asyncio.shield(_forget(store, file_id))
+            await asyncio.shield(store.forget(file_id))
         else:
             await asyncio.shield(store.run(store.state.drop_file, file_id))
         if isinstance(error, TimeoutError):
@@ -191,11 +191,6 @@ async def _upload(
             message = "the disk for uploads is full (TMPDIR); nothing was kept, retry later"
             raise StoreUnavailable(message, retry_after=30) from None
         raise
-
-
-async def _forget(store: Store, file_id: str) -> None:
-    await store.copy(store.files.delete, file_id)
-    await store.run(store.state.drop_file, file_id)
 
 
 async def _form(request: Request, most: int) -> FormData:

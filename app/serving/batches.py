@@ -167,9 +167,8 @@ class BatchRunner:
             batch_seconds=_KEPT_BATCH_SECONDS,
             response_seconds=self._limits.response_seconds,
         )
-        for file_id in old:  # the contents first: the row says that they are still there
-            await self._store.copy(self._store.files.delete, file_id)
-            await self._store.run(self._state.drop_file, file_id)
+        for file_id in old:
+            await self._store.forget(file_id)
         await asyncio.sleep(_TIDY_SECONDS)
 
     async def _record(self) -> None:
@@ -334,8 +333,7 @@ class BatchRunner:
         """Forget files that nobody knows; what fails is forgotten with time."""
         for file in files.values():
             with contextlib.suppress(LeapjsonError):
-                await self._store.copy(self._store.files.delete, file.id)
-                await self._store.run(self._state.drop_file, file.id)
+                await self._store.forget(file.id)
 
 
 async def _within(event: asyncio.Event, seconds: float) -> None:

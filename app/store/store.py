@@ -54,6 +54,11 @@ class Store:
         """The same of ``files``."""
         return await self._on(self._copying, functools.partial(call, *args, **kwargs))
 
+    async def forget(self, file_id: str) -> None:
+        """Drop a file: the contents first, since its row says that they are still there."""
+        await self.copy(self.files.delete, file_id)
+        await self.run(self.state.drop_file, file_id)
+
     async def _on(self, threads: ThreadPoolExecutor, call: Callable[[], T]) -> T:
         if self._waiting >= _MOST_WAITING:
             raise StoreUnavailable(
