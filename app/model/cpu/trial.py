@@ -32,8 +32,8 @@ from app.model.loaded import LoadedModel
 
 ROWS: Final = (1, 8, 32, 128)
 """Tokens of the steps that are timed: three of decoding, and a prompt."""
-BLOCKS: Final = sum(ROWS)
-"""Cache blocks, of any size, that hold the steps."""
+BLOCKS: Final = 32
+"""Cache blocks that hold a step, of 4 tokens or more each."""
 
 _MARGIN: Final = 1.2
 """torch must be so many times as fast: noise shall not choose, and our bits are the same in any
