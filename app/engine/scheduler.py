@@ -144,11 +144,14 @@ class Scheduler:
     def _in_turns(self) -> list[Sequence]:
         """All that run; beside higher classes as many of the lower ones as a step has spare tokens
         for."""
-        higher = [each for each in self.running if each.tier >= ServiceTier.DEFAULT]
-        lower = self.running[len(higher) :]
+        running = self.running
+        if not running or not running[-1].tier < ServiceTier.DEFAULT <= running[0].tier:
+            return running
+        higher = [each for each in running if each.tier >= ServiceTier.DEFAULT]
+        lower = running[len(higher) :]
         room = max(1, self._config.spare_tokens - len(higher))
-        if not higher or len(lower) <= room:
-            return self.running
+        if len(lower) <= room:
+            return running
         first = self._turn % len(lower)
         self._turn = first + room
         return higher + (lower[first:] + lower[:first])[:room]
