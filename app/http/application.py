@@ -37,7 +37,7 @@ from app.serving.compiling.graphs import Graphs
 from app.serving.compiling.schema_registry import SchemaRegistry
 from app.serving.kept_responses import ResponseStore
 from app.serving.service import GenerationService
-from app.serving.usage import Usage
+from app.serving.usage import UsageByKey
 from app.store.store import Store
 
 QUEUED_PATHS = frozenset({CHAT, COMPLETIONS, MESSAGES, RESPONSES, SCHEMAS})
@@ -63,7 +63,7 @@ def build_app(
     graphs: Graphs,
     responses: ResponseStore | None = None,
     store: Store | None = None,
-    usage: Usage | None = None,
+    usage: UsageByKey | None = None,
     wake: Callable[[], None] = lambda: None,
     render_metrics: Callable[[], tuple[bytes, str]],
     lifespan: Callable[[FastAPI], AbstractAsyncContextManager[None]] | None = None,

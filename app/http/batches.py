@@ -21,7 +21,7 @@ from app.http.requests.ignored import Ignored
 from app.http.requests.wire import Body, Wire, refusal
 from app.serving.admission import Ticket
 from app.serving.timeline import Timeline
-from app.serving.usage import Usage
+from app.serving.usage import UsageByKey
 from app.store.store import Store
 from app.store.tables import COUNTS
 
@@ -199,7 +199,7 @@ def batches_router(api: Api, store: Store | None, wake: Callable[[], None]) -> A
     return router
 
 
-def usage_router(usage: Usage | None) -> APIRouter:
+def usage_router(usage: UsageByKey | None) -> APIRouter:
     router = APIRouter()
     operation = tells(
         "Requests and tokens of an API key, by day", UsageList, errors=[400, 404, 503]

@@ -42,7 +42,7 @@ from app.serving.images.intake import READING, ImageIntake
 from app.serving.images.jobs import ImageJob
 from app.serving.kept_responses import MemoryResponses, StoredResponses
 from app.serving.service import GenerationService, ServiceConfig, VisionIntake
-from app.serving.usage import Usage
+from app.serving.usage import UsageByKey
 from app.serving.worker import EngineWorker
 from app.serving.workers.pool import WorkerPool
 from app.store.store import Store, open_store
@@ -195,8 +195,8 @@ def assemble(
     )
     usage = runner = None
     if store is not None:
-        usage = Usage(store)
-        metrics.also = usage.observe
+        usage = UsageByKey(store)
+        metrics.request_listener = usage.observe
         tenants = {owner: tenant for tenant, owner in api_config.api_keys.owners.items()}
 
         async def ask_inside(

@@ -18,7 +18,7 @@ _FLUSH_SECONDS = 10.0
 """Between two writes; a process that is killed loses what it counted since the last."""
 
 
-class Usage:
+class UsageByKey:
     """``observe`` may be called on any thread, the rest on the event loop's."""
 
     def __init__(self, store: Store) -> None:
@@ -44,11 +44,14 @@ class Usage:
         if not stats.prompt_tokens:
             return
         key = stats.owner, f"{datetime.now(UTC):%Y-%m-%d}"
+        self._add({key: {"requests": 1, **{name: getattr(stats, name) for name in COUNTS[1:]}}})
+
+    def _add(self, more: Mapping[tuple[str, str], Mapping[str, int]]) -> None:
         with self._lock:
-            counts = self._counts.setdefault(key, dict.fromkeys(COUNTS, 0))
-            counts["requests"] += 1
-            for name in COUNTS[1:]:
-                counts[name] += getattr(stats, name)
+            for key, each in more.items():
+                counts = self._counts.setdefault(key, dict.fromkeys(COUNTS, 0))
+                for name in COUNTS:
+                    counts[name] += each[name]
 
     async def find(self, owner: str, first: str, last: str) -> Sequence[Mapping[str, Any]]:
         """By day, those that ended until now. Raises ``StoreUnavailable``."""
@@ -71,9 +74,5 @@ class Usage:
             try:
                 await self._store.run(self._store.state.add_usage, rows)
             except BaseException:
-                with self._lock:
-                    for key, each in counts.items():
-                        held = self._counts.setdefault(key, dict.fromkeys(COUNTS, 0))
-                        for name in COUNTS:
-                            held[name] += each[name]
+                self._add(counts)
                 raise

@@ -223,8 +223,8 @@ class Metrics:
             name: Histogram(PREFIX + name, text, labels, buckets=buckets, registry=self.registry)
             for name, (buckets, text, *labels) in _HISTOGRAMS.items()
         }
-        self.also: Callable[[RequestStats], None] = lambda stats: None
-        """Called with every request that ends, too."""
+        self.request_listener: Callable[[RequestStats], None] = lambda stats: None
+        """Called with every request that ends."""
         self._gaps = _Gaps()
         self.registry.register(self._gaps)
         # Steps are frequent: what they count is looked up once.
@@ -253,7 +253,7 @@ class Metrics:
 
     def observe_request(self, stats: RequestStats) -> None:
         """Count a request that got to the service, and tell its ``Exchange``, where it has one."""
-        self.also(stats)
+        self.request_listener(stats)
         self._count_request(stats.endpoint, stats.status, stats.finish_reason)
         for keyword in stats.relaxed:
             self._series("relaxations_total", keyword or "limits").inc()

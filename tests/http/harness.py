@@ -19,7 +19,7 @@ from app.http.application import build_app
 from app.http.config import ApiConfig
 from app.http.connection import BoundedConnection
 from app.serving.kept_responses import ResponseStore
-from app.serving.usage import Usage
+from app.serving.usage import UsageByKey
 from app.store.store import Store
 from tests.fakes import ByteVocabulary
 from tests.serving.fakes import PLAIN, Bench
@@ -46,7 +46,7 @@ def application(
     config: ApiConfig = CONFIG,
     responses: ResponseStore | None = None,
     store: Store | None = None,
-    usage: Usage | None = None,
+    usage: UsageByKey | None = None,
 ) -> FastAPI:
     return build_app(
         replace(config, chat_format=bench.chat_format),
@@ -67,7 +67,7 @@ async def client_of(
     config: ApiConfig = CONFIG,
     responses: ResponseStore | None = None,
     store: Store | None = None,
-    usage: Usage | None = None,
+    usage: UsageByKey | None = None,
 ) -> AsyncIterator[httpx.AsyncClient]:
     """An HTTP client of the application, with nothing between them."""
     app = application(bench, config, responses, store, usage)

@@ -16,7 +16,7 @@ from app.core.events import RequestStats
 from app.http.config import ApiConfig, StoreRules
 from app.http.keys import ApiKeys
 from app.serving.kept_responses import KeptResponse, StoredResponses
-from app.serving.usage import Usage
+from app.serving.usage import UsageByKey
 from app.store.store import Store
 from app.store.tables import files
 from tests.http.harness import CONFIG, application, chat, client_of
@@ -301,7 +301,7 @@ async def test_a_store_that_is_away_is_a_503(store: Store, monkeypatch: pytest.M
 
 async def test_usage_is_counted_by_key_and_day(tmp_path: Path) -> None:
     store = open_folder(tmp_path)
-    usage, bench = Usage(store), Bench()
+    usage, bench = UsageByKey(store), Bench()
     seen = bench.observer.observe_request
 
     def observe(stats: RequestStats) -> None:
