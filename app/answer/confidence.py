@@ -7,15 +7,101 @@ from __future__ import annotations
 
 import json
 import math
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 
-from app.answer.pieces import AlternativeKind, Confidence, LeastLikely, TokenByToken
-from app.answer.probability_mass import tell
-from app.core.choices import ScoredChoice, Way
-from app.core.events import AnswerToken
+from app.answer.pieces import (
+    Alternative,
+    AlternativeKind,
+    CallArguments,
+    CallStart,
+    Confidence,
+    Content,
+    LeastLikely,
+    Piece,
+    TokenByToken,
+)
+from app.core.choices import ScoredChoice, ScoredWay, Way
+from app.core.events import AnswerToken, TokenChunk
 from app.core.json_scan import BLANKS, NUMBER_BYTES, JsonScan, Place
+
+MOST_ALTERNATIVES = 64
+MOST_ALTERNATIVE_BYTES = 512
+"""Of one value; the rest of them are told together."""
+
+Named = Callable[[Way], tuple[AlternativeKind, Any]]
+"""What an alternative is called."""
+
+
+def tell(entry: Confidence, choice: ScoredChoice, text: bytes, named: Named) -> Way | None:
+    """Write into ``entry`` what ``choice`` says, where the answer went on with ``text``.
+
+    The way that it went; None, and nothing is written, where the text ends before that is told, or
+    where the model gives nothing to any way, or none was scored.
+    """
+    chosen, shares = _chosen(choice, text), _Shares.of(choice)
+    if chosen is None or shares is None:
+        return None
+    entry.logprob = shares.logprob(chosen)
+    entry.mass = shares.mass
+    entry.alternatives = _alternatives(choice, chosen, shares, named)
+    return chosen.way
+
+
+@dataclass(frozen=True, slots=True)
+class _Shares:
+    """The ways of a choice, each as a share of all."""
+
+    mass: float | None
+    _log_sum: float
+
+    @staticmethod
+    def of(choice: ScoredChoice) -> _Shares | None:
+        """None where the model gives nothing to any way, or there are none."""
+        highest = max([way.logprob for way in choice.ways], default=-math.inf)
+        if highest == -math.inf:
+            return None
+        total = math.fsum([math.exp(way.logprob - highest) for way in choice.ways])
+        log_sum = highest + math.log(total)
+        return _Shares(None if choice.is_open else min(1.0, math.exp(log_sum)), log_sum)
+
+    def logprob(self, way: ScoredWay) -> float:
+        return min(0.0, way.logprob - self._log_sum)
+
+    def share(self, way: ScoredWay) -> float:
+        return math.exp(self.logprob(way))
+
+
+def _chosen(choice: ScoredChoice, text: bytes) -> ScoredWay | None:
+    """The way that the text went; None where it ends before that is told."""
+    for each in choice.ways:
+        if text.startswith(each.way.texts):
+            return each
+        if each.way.ends_answer and text == each.way.text:
+            return each
+    return None
+
+
+def _alternatives(
+    choice: ScoredChoice, chosen: ScoredWay, shares: _Shares, named: Named
+) -> list[Alternative]:
+    """The other ways, the likeliest first."""
+    others = sorted([way for way in choice.ways if way is not chosen], key=lambda way: -way.logprob)
+    found: list[Alternative] = []
+    size, left = 0, len(others)
+    for each in others:
+        size += len(each.way.text)
+        if len(found) == MOST_ALTERNATIVES or size > MOST_ALTERNATIVE_BYTES:
+            break
+        found.append(Alternative(shares.share(each), *named(each.way)))
+        left -= 1
+    if left:
+        rest = math.fsum([shares.share(each) for each in others[len(found) :]])
+        found.append(Alternative(rest, "other", left))
+    return found
+
 
 _OPENING, _CLOSING = b"{[", b"}]"
 _NEXT = (Place.FIRST_KEY, Place.NEXT_KEY, Place.FIRST_ITEM, Place.NEXT_ITEM)
@@ -279,3 +365,99 @@ def _which(way: Way, container: _Container | None = None) -> Any:
         case "item" if container is not None:
             return container.count
     return None
+
+
+ContentKind = Literal["json", "text", "free"]
+"""A JSON value; a text that is a value as a whole; any text, of which nothing is told."""
+
+
+class ConfidenceReader:
+    """Collects what the confidence of one choice of a request is made of, while it comes."""
+
+    def __init__(self, content: ContentKind, *, listed: bool = True, exact: bool = False) -> None:
+        """``listed``: whether the confidence was asked for, or only where choices are not exact.
+
+        ``exact``: whether choices are to be.
+        """
+        self._content = content
+        self.listed = listed
+        self._exact = exact
+        self._text: list[str] = []
+        self._tokens = Tokens()
+        self._choices: list[ScoredChoice] = []
+        self._values: dict[int | None, tuple[int, list[str]]] = {}
+        """By call, or None for the content: where it begins, in characters, and its text."""
+        self._translated: dict[int, list[CallArguments]] = {}
+        """By call, where its arguments are not JSON in the answer."""
+
+    def read(self, chunks: Sequence[TokenChunk], text: str, pieces: Sequence[Piece]) -> None:
+        """The answer goes on with ``text``; ``pieces`` came of it."""
+        self._text.append(text)
+        for chunk in chunks:
+            self._choices += chunk.choices
+            for token in chunk.tokens:
+                self._tokens.add(token)
+        for piece in pieces:
+            match piece:
+                case Content() if self._content != "free":
+                    self._values.setdefault(None, (piece.start, []))[1].append(piece.text)
+                case CallStart(in_json=True):
+                    self._values[piece.index] = (piece.end, [])
+                case CallArguments() if piece.index in self._values:
+                    self._values[piece.index][1].append(piece.text)
+                case CallArguments():
+                    self._translated.setdefault(piece.index, []).append(piece)
+
+    def finish(self) -> Told:
+        """What there is to say, in the order of the text. Costs O(answer)."""
+        found: list[Confidence] = []
+        by_tokens: list[TokenByToken] = []
+        # No choice is found in another notation than JSON.
+        translated = [TokenByToken("", "value", call) for call in self._translated if self._exact]
+        if not self.listed and not any(each.by_tokens for each in self._choices):
+            return Told(found, translated)
+        whole = "".join(self._text)
+        for call, (start, parts) in self._values.items():
+            data, before = "".join(parts).encode(), len(whole[:start].encode())
+            is_text = call is None and self._content == "text"
+            told = text_confidence if is_text else value_confidences
+            of_value = told(data, before, self._tokens, self._choices)
+            for entry in of_value.entries:
+                entry.call = call
+            found += of_value.entries
+            by_tokens += [replace(each, call=call) for each in of_value.by_tokens]
+        for call, pieces in self._translated.items():
+            data = "".join(piece.text for piece in pieces).encode()
+            of_call = translated_confidences(data, _Places(whole, pieces).span, self._tokens)
+            for entry in of_call.entries:
+                entry.call = call
+            found += of_call.entries
+        return Told(found, by_tokens + translated)
+
+
+class _Places:
+    """Where in an answer it is said what stands in the JSON of a call's arguments, in bytes."""
+
+    def __init__(self, answer: str, pieces: Sequence[CallArguments]) -> None:
+        self._begins: list[int] = []
+        """In the JSON, of each piece, and the end of the last."""
+        self._starts: list[int] = []
+        self._ends: list[int] = []
+        """In the answer, of each piece."""
+        read, passed, size = 0, 0, 0
+        for piece in pieces:
+            self._begins.append(size)
+            size += len(piece.text.encode())
+            for places, place in ((self._starts, piece.start), (self._ends, piece.end)):
+                passed += len(answer[read:place].encode())
+                read = place
+                places.append(passed)
+        self._begins.append(size)
+
+    def span(self, first: int, last: int) -> tuple[int, int]:
+        """Of the bytes from ``first`` to ``last``: of a value that is a part of a piece, or that
+        begins and ends with one."""
+        at = bisect_right(self._begins, first) - 1
+        until = bisect_left(self._begins, last) - 1
+        start = min(self._starts[at] + first - self._begins[at], self._ends[at])
+        return start, max(self._ends[until] - (self._begins[until + 1] - last), start)

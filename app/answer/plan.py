@@ -13,15 +13,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from app.answer.choice import ChoiceReader
-from app.answer.confidence_reader import ConfidenceReader, ContentKind
+from app.answer.confidence import ConfidenceReader, ContentKind
 from app.answer.fields import ClosedValue, FieldReader, ValueScanner
 from app.answer.formats.chat import ChatFormat
 from app.answer.formats.reasoning import BARE, NEWLINES_BEFORE_ANSWER
 from app.answer.language import answer, free_content, is_open_ended, with_reasoning
-from app.answer.locator import AnswerLocator
 from app.answer.pieces import CallArguments, CallStart, Content, Delta
 from app.answer.prompt import Begun, Conversation, Opening, Prompt, opening, render
-from app.answer.reader import AnswerReader
+from app.answer.reader import AnswerLocator, AnswerReader
 from app.answer.reasoning import AS_IT_IS, UNTAUGHT, ReasoningUse
 from app.answer.spans import Quotable, SpanReader
 from app.answer.tools import ToolUse

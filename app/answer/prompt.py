@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from app.answer.formats.call_ids import CallIds
+from app.answer.formats.calls import CallIds
 from app.answer.formats.chat import ChatFormat
 from app.answer.formats.families import PLAIN
 from app.answer.formats.reasoning import ReasoningFormat

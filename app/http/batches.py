@@ -17,8 +17,7 @@ from app.http.errors import NotKept, StoreOff
 from app.http.files import KEPT_SECONDS, expiry, page, paging, parameters
 from app.http.keys import owner_of
 from app.http.openapi import Shape, tells
-from app.http.requests.ignored import Ignored
-from app.http.requests.wire import Body, Wire, refusal
+from app.http.requests.wire import Body, Ignored, Wire, refusal
 from app.serving.admission import Ticket
 from app.serving.timeline import Timeline
 from app.serving.usage import UsageByKey

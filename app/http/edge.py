@@ -28,7 +28,7 @@ from app.http.inside import BATCH, TENANT
 from app.http.keys import METRICS_PATH, OPEN_PATHS, authenticate, tenant_of
 from app.http.page import page_files
 from app.http.reports import HEADER as RELAXED
-from app.http.requests.ignored import HEADER as IGNORED
+from app.http.requests.wire import HEADER as IGNORED
 from app.serving.admission import Admission, Ticket
 
 logger = logging.getLogger(__name__)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import logging
 from abc import ABC, abstractmethod
@@ -13,6 +14,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 from fastapi import APIRouter, Request, Response
 from pydantic_core import to_json
 from starlette.requests import ClientDisconnect
+from starlette.types import Receive, Scope, Send
 
 from app.answer.pieces import Delta
 from app.core.constraint import Vocabulary
@@ -24,13 +26,95 @@ from app.http.models import ServedModels
 from app.http.reports import relaxed_headers
 from app.http.requests.body import in_thread_if_large, read_body
 from app.http.requests.constraints import ConstraintReader
-from app.http.requests.ignored import Ignored
-from app.http.streaming import ClientLeft, EventStream, while_connected
+from app.http.requests.wire import Ignored
 from app.serving.admission import Ticket
 from app.serving.generation import CLIENT_LEFT, Generation
-from app.serving.request import GenerationRequest
-from app.serving.service import GenerationService
+from app.serving.service import GenerationRequest, GenerationService
 from app.serving.timeline import Timeline
+
+T = TypeVar("T")
+
+
+class ClientLeft(Exception):
+    """The connection closed before the work was done; nobody reads the answer."""
+
+
+async def while_connected(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
+    """The result of ``work``; if the client leaves first, ``work`` is cancelled: ``ClientLeft``.
+
+    ``receive`` is the request's ASGI channel, with the body read already: what it says next is
+    that the client has left.
+    """
+    task = asyncio.ensure_future(work)
+    listener = asyncio.ensure_future(_until_disconnect(receive))
+    try:
+        await asyncio.wait({task, listener}, return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            raise ClientLeft
+        return task.result()
+    finally:
+        await _cancel(task)
+        await _cancel(listener)
+
+
+async def _until_disconnect(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _cancel(task: asyncio.Future[Any]) -> None:
+    """Cancel and wait, so that what the task cleans up is clean when this returns."""
+    task.cancel()
+    await asyncio.wait({task})
+    if not task.cancelled():
+        task.exception()  # retrieved: the caller has raised it already, or nobody is left to see
+
+
+class EventStream(Response):
+    """Sends what ``events`` yields, each item in one write, as it comes; empty ones are left out.
+
+    A slow client makes ``events`` wait and nobody else. ``close`` is called once in the end,
+    whether the stream was read to its end, the client left or nothing was sent at all.
+    """
+
+    media_type = "text/event-stream"
+
+    def __init__(
+        self,
+        events: AsyncIterator[bytes],
+        close: Callable[[], None],
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        own = {"cache-control": "no-cache", "x-accel-buffering": "no"}
+        super().__init__(headers={**own, **(headers or {})})
+        # The length of an empty body, which the base class has counted, is not this body's.
+        del self.headers["content-length"]
+        self._events = events
+        self._close = close
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            with contextlib.suppress(ClientLeft):
+                # Past the layers that look at the head alone: see ``app.http.edge``.
+                body: Send = scope.get("state", {}).get("send_body", send)
+                await while_connected(receive, self._write(send, body))
+        finally:
+            self._close()
+
+    async def _write(self, send_head: Send, send_body: Send) -> None:
+        await send_head(
+            {
+                "type": "http.response.start",
+                "status": self.status_code,
+                "headers": self.raw_headers,
+            }
+        )
+        async for event in self._events:
+            if not event:
+                continue
+            await send_body({"type": "http.response.body", "body": event, "more_body": True})
+        await send_body({"type": "http.response.body", "body": b"", "more_body": False})
+
 
 logger = logging.getLogger(__name__)
 

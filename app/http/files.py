@@ -17,10 +17,8 @@ from app.http.config import ApiConfig
 from app.http.errors import BodyTooLarge, NotKept, StoreOff
 from app.http.keys import owner_of
 from app.http.openapi import Json, Shape, tells
-from app.http.requests.ignored import Ignored
-from app.http.requests.wire import missing, refusal
-from app.store.files import CHUNK
-from app.store.store import Store
+from app.http.requests.wire import Ignored, missing, refusal
+from app.store.store import CHUNK, Store
 from app.store.tables import NewFile, fresh_id
 
 PATH = "/v1/files"

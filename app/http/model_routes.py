@@ -18,9 +18,8 @@ from app.http.endpoint import Api, post_json
 from app.http.errors import ANTHROPIC_VERSION
 from app.http.models import ServedModel
 from app.http.openapi import Shape, tells
-from app.http.requests.ignored import Ignored
 from app.http.requests.unserved import refused
-from app.http.requests.wire import Body, Unserved
+from app.http.requests.wire import Body, Ignored, Unserved
 from app.serving.adapters import NAME, Adapters
 from app.serving.admission import Ticket
 

@@ -19,7 +19,7 @@ from pydantic_core import core_schema
 from app.http.config import ApiConfig
 from app.http.errors import ANTHROPIC
 from app.http.keys import METRICS_PATH, OPEN_PATHS
-from app.http.requests.ignored import HEADER as IGNORED
+from app.http.requests.wire import HEADER as IGNORED
 from app.http.requests.wire import Body, Other, Wire
 
 Json = dict[str, Any]

@@ -20,13 +20,24 @@ from app.answer.pieces import (
     TokenByToken,
 )
 from app.core.constraint import Vocabulary
-from app.core.events import AnswerToken, Origins, OriginToken
+from app.core.events import AnswerToken, AnswerUsage, Origins, OriginToken
 from app.http.openapi import Shape
-from app.serving.generation import Generation, Usage
+from app.serving.generation import Generation
 
 
-def token_sources(usage: Usage) -> dict[str, int]:
-    """How the tokens came about; what each is stands at ``choices.CompletionTokensDetails``."""
+class TokenSources(Shape):
+    """How the tokens of answers came about."""
+
+    leapt_tokens: int
+    """Forced by the constraint, and never decoded."""
+    drafted_tokens: int
+    """Guessed and confirmed."""
+    held_tokens: int
+    """Forced, but left to the model, as the next character could still merge with them."""
+    forward_passes: int
+
+
+def token_sources(usage: AnswerUsage) -> dict[str, int]:
     return {
         "leapt_tokens": usage.leapt_tokens,
         "drafted_tokens": usage.drafted_tokens,

@@ -26,9 +26,8 @@ from app.http.endpoint import Api, Endpoint, json_of, post_json
 from app.http.errors import envelope
 from app.http.openapi import Shape, tells
 from app.http.requests.constraints import ResponseFormat
-from app.http.requests.ignored import Ignored
 from app.http.requests.unserved import NO_EFFECT
-from app.http.requests.wire import Body, Name, Wire
+from app.http.requests.wire import Body, Ignored, Name, Wire
 from app.serving.admission import Ticket
 from app.serving.compiling.graphs import Graphs
 from app.serving.compiling.schema_registry import RegisteredSchema, SchemaRegistry

@@ -13,14 +13,12 @@ from pydantic import WithJsonSchema
 from pydantic_core import to_json
 
 from app.answer.prompt import Prompt, TextPrompt
-from app.http.chat.parse import read_conversation
-from app.http.chat.wire import ConversationFields
+from app.http.chat.parse import ConversationFields, read_conversation
 from app.http.completions.parse import check_token_ids
 from app.http.endpoint import Api, post_json
 from app.http.openapi import Shape, tells
-from app.http.requests.ignored import Ignored
 from app.http.requests.unserved import CHAT, NO_EFFECT, UNSERVED, refused
-from app.http.requests.wire import Body, Unserved
+from app.http.requests.wire import Body, Ignored, Unserved
 from app.serving.admission import Ticket
 
 TOKENIZE = "/tokenize"

@@ -16,7 +16,7 @@ from app.core.model_name import gguf_stem, is_gguf
 from app.demo import MODELS
 from app.engine.config import EngineConfig
 from app.http.config import UnknownFields, Whitespace
-from app.http.requests.images import ImageRules
+from app.http.requests.messages import ImageRules
 from app.model.config import (
     AdaptersConfig,
     DeviceName,
@@ -26,8 +26,8 @@ from app.model.config import (
     QuantizeName,
 )
 from app.serving.adapters import NAME
+from app.serving.images.fetching import is_host_pattern
 from app.serving.images.jobs import ReadingLimits
-from app.serving.images.urls import is_host_pattern
 from app.serving.service import UNSAID_TOKENS
 from app.serving.worker import STALL_SECONDS
 from app.serving.workers.pool import WorkerLimits

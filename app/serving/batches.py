@@ -17,8 +17,7 @@ from typing import IO, Any
 from pydantic_core import from_json, to_json
 
 from app.core.errors import LeapjsonError
-from app.store.files import CHUNK, Files
-from app.store.store import Store
+from app.store.store import CHUNK, Files, Store
 from app.store.tables import VALIDATE, WRITE, NewFile, Piece, State, fresh_id
 
 logger = logging.getLogger(__name__)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass
 
+from app.answer.choice import OriginReader
 from app.answer.fields import ClosedValue, FieldReader
 from app.answer.pieces import Delta
 from app.answer.plan import AnswerPlan
 from app.answer.spans import Quotable
-from app.answer.token_sources import OriginReader
 from app.answer.warnings import RelaxedAnswers
 from app.core.errors import LeapjsonError
 from app.core.events import AnswerUsage, TokenChunk
@@ -24,13 +23,6 @@ _TOGETHER = 32
 
 CLIENT_LEFT = 499
 """Status in metrics and logs of a request whose client did not wait (nginx's number)."""
-
-
-@dataclass(slots=True)
-class Usage(AnswerUsage):
-    """What the answers of one request cost so far; a prompt counts once for all of its own."""
-
-    reasoning_tokens: int = 0
 
 
 class Generation:
@@ -111,30 +103,19 @@ class Generation:
         self._expiry: asyncio.TimerHandle | None = None
         timeline.submitted(self._prompt_tokens)
 
-    def usage(self) -> Usage:
+    def usage(self) -> AnswerUsage:
+        """What the answers cost so far; a prompt counts once for all of its own."""
         answers = self._timeline.usage
         cached: dict[int, int] = {}
         for index, each in answers.items():
             prompt = index // self._choices_each
             cached[prompt] = max(cached.get(prompt, 0), each.cached_tokens)
-        completion = sum(each.completion_tokens for each in answers.values())
+        usage = AnswerUsage.sum(answers.values())
+        usage.prompt_tokens = self._prompt_tokens
+        usage.cached_tokens = sum(cached.values())
         reasoning = sum(reader.reasoning_tokens for reader in self._readers)
-        return Usage(
-            prompt_tokens=self._prompt_tokens,
-            cached_tokens=sum(cached.values()),
-            completion_tokens=completion,
-            reasoning_tokens=min(reasoning, completion),
-            leapt_tokens=sum(each.leapt_tokens for each in answers.values()),
-            drafted_tokens=sum(each.drafted_tokens for each in answers.values()),
-            held_tokens=sum(each.held_tokens for each in answers.values()),
-            forward_passes=sum(each.forward_passes for each in answers.values()),
-            accepted_prediction_tokens=sum(
-                each.accepted_prediction_tokens for each in answers.values()
-            ),
-            rejected_prediction_tokens=sum(
-                each.rejected_prediction_tokens for each in answers.values()
-            ),
-        )
+        usage.reasoning_tokens = min(reasoning, usage.completion_tokens)
+        return usage
 
     async def begun(self, within: float | None = None) -> None:
         """Wait for the first chunk, or for some seconds. Raises the error that came instead."""

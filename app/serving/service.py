@@ -6,15 +6,17 @@ import asyncio
 import functools
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from app.answer.formats import ChatFormat
 from app.answer.plan import AnswerPlan, prepare
 from app.answer.prompt import Conversation, Prompt, passages, text_length
 from app.answer.spans import Quotable
+from app.answer.tools import ToolUse
 from app.answer.warnings import RelaxedAnswers
+from app.core.adapters import Adapter
 from app.core.choices import ChoosingState
-from app.core.constraint import Constraint, ConstraintState
+from app.core.constraint import Constraint, ConstraintSpec, ConstraintState
 from app.core.errors import (
     BudgetTooSmall,
     EngineDied,
@@ -36,9 +38,25 @@ from app.serving.compiling.cache import ConstraintCache
 from app.serving.compiling.validation import Validation
 from app.serving.generation import Generation
 from app.serving.images.intake import ImageIntake
-from app.serving.request import GenerationRequest
 from app.serving.timeline import Timeline
 from app.serving.worker import DEATH_NOTICE, RETRY_SECONDS, EngineWorker
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationRequest:
+    """One client request: prompts, what the answers may be, and options."""
+
+    request_id: str
+    prompts: Sequence[Prompt]
+    """One or more; each gets ``n`` choices: choice j of prompt i is number ``i * n + j``."""
+    adapter: Adapter | None = None
+    """What the model runs with; None: as it is."""
+    content: ConstraintSpec | None = None
+    """What the content of an answer has to be; None: any text."""
+    tools: ToolUse | None = None
+    """The functions that an answer may call; None: none."""
+    options: GenerationOptions = field(default_factory=GenerationOptions)
+
 
 UNSAID_TOKENS = 1024
 """What an answer is taken to need in the queue where nobody set a ``max_tokens``."""

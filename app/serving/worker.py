@@ -17,13 +17,58 @@ import functools
 import logging
 import queue
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol
 
 from app.core.errors import DeviceFailed, EngineDied, LeapjsonError, RequestError, ShutDown
 from app.core.events import StepOutput, TokenChunk
 from app.core.request import EngineRequest
-from app.serving.ports import Engine
+
+
+class Engine(Protocol):
+    """The synchronous loop. Only the engine's thread calls ``add``, ``abort`` and ``step``."""
+
+    def add(self, request: EngineRequest, /) -> None:
+        """Queue a request, or raise a ``RequestError`` and leave the engine as it was."""
+
+    def abort(self, request_id: str, /) -> object:
+        """Forget a request; one that is not live is passed over."""
+
+    def step(self) -> Iterator[StepOutput]:
+        """Run one step, as far as what it yields is taken.
+
+        What can be said before anything is computed comes first, then what the step added.
+        """
+
+    def watch(self, on_news: Callable[[], None], /) -> None:
+        """Call ``on_news``, from any thread, when ``has_work`` may have come to be true though
+        nothing was added."""
+
+    @property
+    def has_work(self) -> bool:
+        """Whether another step would do anything."""
+
+    @property
+    def num_running(self) -> int:
+        """Sequences that hold cache blocks. Any thread may read it."""
+
+    @property
+    def num_waiting(self) -> int:
+        """Sequences queued for their first or next blocks. Any thread may read it."""
+
+    @property
+    def num_awaiting_vision(self) -> int:
+        """Those of them whose images are to be looked at first. Any thread may read it."""
+
+    @property
+    def kv_usage(self) -> float:
+        """Share of cache blocks that live sequences hold, 0 to 1. Any thread may read it."""
+
+    @property
+    def state_usage(self) -> float:
+        """Share of the slots for recurrent states that they hold, 0 to 1; 0 for a model without.
+        Any thread may read it."""
+
 
 logger = logging.getLogger(__name__)
 

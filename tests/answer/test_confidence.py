@@ -9,10 +9,8 @@ from typing import Any, cast
 
 import pytest
 
-from app.answer.confidence import Tokens, Told, text_confidence, value_confidences
-from app.answer.confidence_reader import ConfidenceReader
+from app.answer.confidence import ConfidenceReader, Tokens, Told, text_confidence, value_confidences
 from app.answer.formats import HERMES, ChatFormat, ReasoningFormat
-from app.answer.locator import AnswerLocator
 from app.answer.pieces import (
     Alternative,
     CallArguments,
@@ -23,7 +21,7 @@ from app.answer.pieces import (
     TokenByToken,
 )
 from app.answer.plan import AnswerPlan
-from app.answer.reader import AnswerReader
+from app.answer.reader import AnswerLocator, AnswerReader
 from app.answer.tools import FunctionTool, ToolUse
 from app.core.choices import ScoredChoice, ScoredWay, Way, WayKind
 from app.core.events import AnswerToken, AnswerUsage, TokenChunk

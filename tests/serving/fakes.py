@@ -44,8 +44,7 @@ from app.serving.compiling.graphs import Graphs
 from app.serving.compiling.schema_registry import RegisteredSchema, SchemaRegistry
 from app.serving.compiling.validation import Validation
 from app.serving.generation import Generation
-from app.serving.request import GenerationRequest
-from app.serving.service import GenerationService, ServiceConfig
+from app.serving.service import GenerationRequest, GenerationService, ServiceConfig
 from app.serving.worker import EngineWorker
 from tests.fakes import ByteVocabulary
 

@@ -13,8 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import product
 
-from app.answer.formats.call_ids import AnyIds, CallIds
-from app.answer.formats.calls import CallPiece
+from app.answer.formats.calls import AnyIds, CallIds, CallPiece
 from app.answer.formats.reasoning import marks_in
 from app.answer.incoming import Incoming
 from app.answer.pieces import CallArguments, CallEnd, CallStart

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any
 
-from app.answer.formats.asking import render
 from app.answer.formats.spelled import SpelledCalls
+from app.answer.formats.template import render
 from app.core.arguments import Kind, Parameters, json_kind
 from app.core.literals import Literals
 

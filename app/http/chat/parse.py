@@ -4,44 +4,297 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from functools import partial
+from typing import Annotated, Any, ClassVar, Literal
 
 from fastapi import APIRouter
+from pydantic import Discriminator, Field, Tag
 
-from app.answer.custom import custom_arguments
-from app.answer.images import without_images
+from app.answer.images import ImageSource, without_images
 from app.answer.prompt import Begun, Conversation
-from app.answer.tools import FunctionTool
+from app.answer.tools import FunctionTool, custom_arguments
 from app.core.errors import InvalidRequest
+from app.core.specs import Grammar, Regex
 from app.core.verbatim import Passage
-from app.http.chat.wire import (
-    AllowedToolsChoice,
-    ChatCompletionRequest,
-    ChatCustomCall,
-    ChatMessage,
-    ConversationFields,
-    NamedCustomTool,
-    NamedFunction,
-)
 from app.http.chat.write import ChatCompletion, ChatCompletionChunk, chat_renderer
 from app.http.config import ApiConfig
 from app.http.endpoint import AnswerCall, Api, answer_router
 from app.http.openapi import GENERATES, tells
-from app.http.requests.generation import answer_call, token_limit
-from app.http.requests.ignored import Ignored
-from app.http.requests.images import ImageReader
+from app.http.requests.constraints import ConstraintFields
+from app.http.requests.generation import GenerationFields, answer_call, stream_options, token_limit
 from app.http.requests.messages import (
+    Detail,
+    ImagePart,
+    ImageReader,
+    ImageRules,
+    RefusalPart,
+    TextPart,
     begun_answer,
     called_arguments,
     check_message_count,
     joined_text,
+    source_of_url,
     template_call,
     template_role,
 )
-from app.http.requests.prompt import template_options, told
-from app.http.requests.reasoning import ReasoningFields, asked_reasoning, with_thinking
-from app.http.requests.tools import ToolChoice, function_tools, leave_out_others, tool_use
-from app.http.requests.wire import Other, missing
+from app.http.requests.prompt import (
+    ReasoningFields,
+    SchemaInPrompt,
+    ThinkingSwitch,
+    asked_reasoning,
+    template_options,
+    told,
+    with_thinking,
+)
+from app.http.requests.tools import (
+    AnyInput,
+    CustomDefinition,
+    FunctionDefinition,
+    InputGrammar,
+    ToolChoice,
+    function_tools,
+    leave_out_others,
+    tool_use,
+)
+from app.http.requests.unserved import CHAT, NO_EFFECT
+from app.http.requests.wire import (
+    Body,
+    Count,
+    Effort,
+    Ignored,
+    Other,
+    TokenLimit,
+    Unserved,
+    Wire,
+    missing,
+    type_among,
+)
+
+
+def _kind(value: Any) -> str:
+    """Of a name of a tool, or a call: without a type it is a function's."""
+    return "custom" if isinstance(value, dict) and value.get("type") == "custom" else "function"
+
+
+class ChatText(TextPart):
+    has_notes = True
+
+    type: Literal["text"]
+
+
+class ChatRefusal(RefusalPart):
+    has_notes = True
+
+
+class ChatImageUrl(Wire):
+    has_notes = True
+
+    url: str
+    detail: Detail | None = None
+
+
+class ChatImage(ImagePart):
+    type: Literal["image_url"]
+    image_url: str | ChatImageUrl
+    detail: Detail | None = None
+    """Where ``image_url`` is the URL itself."""
+
+    def located(self, param: str, rules: ImageRules) -> ImageSource:
+        match self.image_url:
+            case ChatImageUrl(url=url, detail=detail):
+                return source_of_url(url, detail, param, f"{param}.image_url.url", rules)
+            case url:
+                return source_of_url(url, self.detail, param, f"{param}.image_url", rules)
+
+
+Part = Annotated[
+    Annotated[ChatText, Tag("text")]
+    | Annotated[ChatImage, Tag("image_url")]
+    | Annotated[ChatRefusal, Tag("refusal")]
+    | Annotated[Other, Tag("other")],
+    Discriminator(type_among("text", "image_url", "refusal")),
+]
+
+
+class CalledFunction(Wire):
+    has_notes = True
+
+    name: str
+    arguments: str
+
+
+class ToolCall(Wire):
+    has_notes = True
+
+    id: str
+    type: Literal["function"] = "function"
+    function: CalledFunction
+
+
+class CalledCustom(Wire):
+    has_notes = True
+
+    name: str
+    input: str
+
+
+class ChatCustomCall(Wire):
+    has_notes = True
+
+    id: str
+    type: Literal["custom"]
+    custom: CalledCustom
+
+
+AnyToolCall = Annotated[
+    Annotated[ToolCall, Tag("function")] | Annotated[ChatCustomCall, Tag("custom")],
+    Discriminator(_kind),
+]
+
+
+class ChatMessage(Wire):
+    """A message of the conversation.
+
+    Clients leave notes of their own in messages that they send back
+    (``provider_specific_fields``, ``cache_control``), as OpenAI lets them.
+    """
+
+    has_notes = True
+
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: str | Annotated[list[Part], Field(fail_fast=True)] | None = None
+    name: str | None = None
+    tool_call_id: str | None = None
+    tool_calls: Annotated[list[AnyToolCall], Field(fail_fast=True)] | None = None
+    refusal: str | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+    # An answer that the SDK sends back as history carries these, with nothing in them.
+    annotations: Annotated[list[Any], Field(max_length=0)] | None = None
+    audio: None = None
+    function_call: None = None
+
+
+class ChatFunctionTool(Wire):
+    type: Literal["function"]
+    function: FunctionDefinition
+
+    @property
+    def definition(self) -> FunctionDefinition:
+        return self.function
+
+
+class ChatGrammarInput(Wire):
+    type: Literal["grammar"]
+    grammar: InputGrammar
+
+
+class ChatCustomTool(CustomDefinition):
+    format: Annotated[AnyInput | ChatGrammarInput, Field(discriminator="type")] | None = None
+
+    @property
+    def input(self) -> Grammar | Regex | None:
+        return self.format.grammar.spec if isinstance(self.format, ChatGrammarInput) else None
+
+
+class ChatCustomToolParam(Wire):
+    type: Literal["custom"]
+    custom: ChatCustomTool
+
+    @property
+    def definition(self) -> ChatCustomTool:
+        return self.custom
+
+
+Tool = Annotated[
+    Annotated[ChatFunctionTool, Tag("function")]
+    | Annotated[ChatCustomToolParam, Tag("custom")]
+    | Annotated[Other, Tag("other")],
+    Discriminator(type_among("function", "custom", default="function")),
+]
+
+
+class ToolName(Wire):
+    name: str
+
+
+class NamedFunction(Wire):
+    type: Literal["function"]
+    function: ToolName
+
+    @property
+    def name(self) -> str:
+        return self.function.name
+
+
+class NamedCustomTool(Wire):
+    type: Literal["custom"]
+    custom: ToolName
+
+    @property
+    def name(self) -> str:
+        return self.custom.name
+
+
+NamedTool = Annotated[
+    Annotated[NamedFunction, Tag("function")] | Annotated[NamedCustomTool, Tag("custom")],
+    Discriminator(_kind),
+]
+
+
+class ChatAllowedTools(Wire):
+    mode: Literal["auto", "required"]
+    tools: Annotated[list[NamedTool], Field(min_length=1)]
+
+
+class AllowedToolsChoice(Wire):
+    type: Literal["allowed_tools"]
+    allowed_tools: ChatAllowedTools
+
+
+AnyToolChoice = (
+    Literal["none", "auto", "required"]
+    | Annotated[NamedFunction | NamedCustomTool | AllowedToolsChoice, Field(discriminator="type")]
+)
+
+
+class ConversationFields(Body):
+    """What the prompt is made of."""
+
+    model: str | None = None
+    messages: Annotated[list[ChatMessage], Field(min_length=1, fail_fast=True)]
+    tools: Annotated[list[Tool], Field(max_length=128, fail_fast=True)] | None = None
+    reasoning_effort: Effort | None = None
+    reasoning: ReasoningFields | None = None
+    include_reasoning: bool | None = None
+    """The older form of ``reasoning.exclude``."""
+    thinking: ThinkingSwitch | None = None
+    """Anthropic's, which GLM's, Kimi's and DeepSeek's servers take in chat completions."""
+    chat_template_kwargs: dict[str, Any] | None = None
+    """Extension: variables of the chat template."""
+    continue_final_message: bool | None = None
+    """vLLM's: the last message, the assistant's, is the beginning of the answer."""
+    add_generation_prompt: bool | None = None
+    """vLLM's: false ends the prompt behind the messages, and opens none of the assistant's."""
+
+
+class ChatCompletionRequest(ConversationFields, GenerationFields, ConstraintFields):
+    """The fields this server acts on; None means the default, as OpenAI takes null."""
+
+    unserved: ClassVar[Mapping[str, Unserved]] = CHAT
+    no_effect: ClassVar[frozenset[str]] = NO_EFFECT
+
+    model: str
+    schema_in_prompt: SchemaInPrompt | None = None
+    """Extension: tell the model the answer's schema; None is the server's default."""
+    tool_choice: AnyToolChoice | None = None
+    parallel_tool_calls: bool | None = None
+    n: Count | None = None
+    max_tokens: TokenLimit | None = None
+    max_completion_tokens: TokenLimit | None = None
+    logprobs: bool | None = None
+    top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
+
 
 PATH = "/v1/chat/completions"
 
@@ -78,7 +331,17 @@ def chat_call(body: Mapping[str, Any], request_id: str, ignored: Ignored, api: A
         [replace(conversation, told=note)],
         content,
         limit,
-        chat_renderer(wire, request_id, model, api.vocabulary),
+        partial(
+            chat_renderer,
+            request_id=request_id,
+            model=model,
+            stream=stream_options(wire) if wire.stream else None,
+            vocabulary=api.vocabulary if wire.logprobs else None,
+            # Clients that ask in OpenRouter's words read its field, too.
+            reasoning_names=("reasoning_content",)
+            if wire.reasoning is None and wire.include_reasoning is None
+            else ("reasoning_content", "reasoning"),
+        ),
         tools=tool_use(tools, choice, wire.parallel_tool_calls, config),
         n=wire.n or 1,
         logprobs=(wire.top_logprobs or 0) if wire.logprobs else None,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -23,11 +23,10 @@ from app.answer.pieces import (
 from app.answer.pieces import Delta as Pieces
 from app.core.constraint import Vocabulary
 from app.core.events import AnswerToken, Origins
-from app.http.chat.wire import ChatCompletionRequest
-from app.http.choices import TEXT, ChunkRenderer, Usage, WholeRenderer, head_of
 from app.http.endpoint import Renderer
 from app.http.models import ServedModel
 from app.http.openapi import Shape
+from app.http.renderers import TEXT, ChunkRenderer, Usage, WholeRenderer, head_of
 from app.http.reports import (
     Measured,
     TokenOrigins,
@@ -37,12 +36,7 @@ from app.http.reports import (
     measured,
     origins_entry,
 )
-from app.http.requests.generation import (
-    ServedTier,
-    StreamOptions,
-    served_tier,
-    stream_options,
-)
+from app.http.requests.generation import ServedTier, StreamOptions, served_tier
 from app.serving.generation import Generation
 
 
@@ -173,29 +167,23 @@ class ChatCompletionChunk(_Head):
 
 
 def chat_renderer(
-    wire: ChatCompletionRequest, request_id: str, model: ServedModel, vocabulary: Vocabulary
-) -> Callable[[Generation], Renderer]:
-    """What answers ``wire``, once there is a generation."""
-
-    def renderer(generation: Generation) -> Renderer:
-        kind = "chat.completion.chunk" if wire.stream else "chat.completion"
-        head = head_of(f"chatcmpl-{request_id}", kind, model)
-        head["service_tier"] = served_tier(generation)
-        names = vocabulary if wire.logprobs else None
-        reasoning = _reasoning_names(wire)
-        if wire.stream:
-            return _Chunks(head, generation, stream_options(wire), names, reasoning)
-        choices = [_Choice(names, reasoning) for _ in range(generation.n)]
-        return WholeRenderer(head, generation, choices)
-
-    return renderer
-
-
-def _reasoning_names(wire: ChatCompletionRequest) -> Sequence[str]:
-    """The fields that hold the reasoning: who asks in OpenRouter's words reads its field, too."""
-    if wire.reasoning is None and wire.include_reasoning is None:
-        return ("reasoning_content",)
-    return ("reasoning_content", "reasoning")
+    generation: Generation,
+    *,
+    request_id: str,
+    model: ServedModel,
+    stream: StreamOptions | None,
+    vocabulary: Vocabulary | None,
+    reasoning_names: Sequence[str],
+) -> Renderer:
+    """``stream`` None: one object. ``vocabulary``: where log-probabilities are asked for.
+    ``reasoning_names``: the fields that hold the reasoning."""
+    kind = "chat.completion" if stream is None else "chat.completion.chunk"
+    head = head_of(f"chatcmpl-{request_id}", kind, model)
+    head["service_tier"] = served_tier(generation)
+    if stream is not None:
+        return _Chunks(head, generation, stream, vocabulary, reasoning_names)
+    choices = [_Choice(vocabulary, reasoning_names) for _ in range(generation.n)]
+    return WholeRenderer(head, generation, choices)
 
 
 def _logprobs(

@@ -3,19 +3,51 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from functools import partial
+from typing import Annotated, Any, ClassVar
 
 from fastapi import APIRouter
+from pydantic import Field, WithJsonSchema
 
 from app.answer.prompt import Prompt, TextPrompt, TokenPrompt
 from app.core.errors import InvalidRequest
-from app.http.completions.wire import CompletionRequest
 from app.http.completions.write import Completion, CompletionChunk, completion_renderer, token_name
 from app.http.endpoint import AnswerCall, Api, answer_router
 from app.http.openapi import GENERATES, tells
-from app.http.requests.generation import answer_call, token_limit
-from app.http.requests.ignored import Ignored
-from app.http.requests.wire import missing, refusal
+from app.http.requests.constraints import ConstraintFields
+from app.http.requests.generation import GenerationFields, answer_call, stream_options, token_limit
+from app.http.requests.unserved import COMPLETIONS, NO_EFFECT
+from app.http.requests.wire import Count, Ignored, TokenLimit, Unserved, missing, refusal
+
+_TOKEN_SCHEMA = {"type": "array", "minItems": 1, "items": {"type": "integer", "minimum": 0}}
+_PROMPT_SCHEMA = {
+    "anyOf": [
+        {"type": "string"},
+        {"type": "array", "minItems": 1, "items": {"type": "string"}},
+        _TOKEN_SCHEMA,
+        {"type": "array", "minItems": 1, "items": _TOKEN_SCHEMA},
+    ]
+}
+
+
+class CompletionRequest(GenerationFields, ConstraintFields):
+    """The fields this server acts on; None means the default, as OpenAI takes null."""
+
+    unserved: ClassVar[Mapping[str, Unserved]] = COMPLETIONS
+    no_effect: ClassVar[frozenset[str]] = NO_EFFECT
+
+    model: str
+    # Checked by hand: a union would check every one of a million tokens four times over.
+    prompt: Annotated[Any, WithJsonSchema(_PROMPT_SCHEMA)]
+    n: Count | None = None
+    best_of: Count | None = None
+    max_tokens: TokenLimit | None = None
+    """16 where it is missing or null, as OpenAI has it for this endpoint."""
+    echo: bool | None = None
+    """The text begins with the prompt; with ``logprobs``, its tokens are reported as well."""
+    logprobs: Annotated[int, Field(ge=0, le=5)] | None = None
+    """Report each token's log-probability, and those of so many likeliest tokens beside it."""
+
 
 PATH = "/v1/completions"
 DEFAULT_MAX_TOKENS = 16
@@ -62,8 +94,6 @@ def completion_call(
             f"echo with logprobs is for free text, and {content.param} is given; leave one out",
             param="echo",
         )
-    name = token_name(vocabulary, api.service.tokenizer)
-    echoed = prompts if wire.echo else ()
     return answer_call(
         wire,
         request_id,
@@ -71,7 +101,16 @@ def completion_call(
         prompts,
         content,
         limit,
-        completion_renderer(wire, request_id, model, vocabulary, name, echoed),
+        partial(
+            completion_renderer,
+            request_id=request_id,
+            model=model,
+            stream=stream_options(wire) if wire.stream else None,
+            vocabulary=vocabulary,
+            token_name=token_name(vocabulary, api.service.tokenizer),
+            logprobs=wire.logprobs is not None,
+            echoed=prompts if wire.echo else (),
+        ),
         prompt="prompt",
         n=n,
         logprobs=wire.logprobs,

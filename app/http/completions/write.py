@@ -24,11 +24,10 @@ from app.answer.prompt import Prompt, TextPrompt, TokenPrompt
 from app.core.constraint import Vocabulary
 from app.core.events import AnswerToken, Origins
 from app.core.text import Tokenizer
-from app.http.choices import TEXT, ChunkRenderer, Usage, WholeRenderer, head_of
-from app.http.completions.wire import CompletionRequest
 from app.http.endpoint import Renderer
 from app.http.models import ServedModel
 from app.http.openapi import Shape
+from app.http.renderers import TEXT, ChunkRenderer, Usage, WholeRenderer, head_of
 from app.http.reports import (
     Measured,
     TokenOrigins,
@@ -38,7 +37,7 @@ from app.http.reports import (
     measured,
     origins_entry,
 )
-from app.http.requests.generation import StreamOptions, stream_options
+from app.http.requests.generation import StreamOptions
 from app.serving.generation import Generation
 
 
@@ -181,30 +180,27 @@ class ChoiceLogprobs:
 
 
 def completion_renderer(
-    wire: CompletionRequest,
+    generation: Generation,
+    *,
     request_id: str,
     model: ServedModel,
+    stream: StreamOptions | None,
     vocabulary: Vocabulary,
     token_name: TokenName,
-    echoed: Sequence[Prompt] = (),
-) -> Callable[[Generation], Renderer]:
-    """What answers ``wire``, once there is a generation.
-
-    ``echoed``: the prompts, where texts begin with them.
-    """
-    name = None if wire.logprobs is None else token_name
-    prompts = [_text_of(each, vocabulary, token_name) for each in echoed]
-    n = wire.n or 1
-
-    def renderer(generation: Generation) -> Renderer:
-        head = head_of(f"cmpl-{request_id}", "text_completion", model)
-        before = [prompts[index // n] if prompts else "" for index in range(generation.n)]
-        if wire.stream:
-            return _Chunks(head, generation, stream_options(wire), vocabulary, name, before)
-        choices = [_Text([text], name and ChoiceLogprobs(name)) for text in before]
-        return WholeRenderer(head, generation, choices)
-
-    return renderer
+    logprobs: bool,
+    echoed: Sequence[Prompt],
+) -> Renderer:
+    """``stream`` None: one object. ``echoed``: the prompts, where texts begin with them."""
+    head = head_of(f"cmpl-{request_id}", "text_completion", model)
+    before = [""] * generation.n
+    if echoed:
+        texts = [_text_of(each, vocabulary, token_name) for each in echoed]
+        before = [text for text in texts for _ in range(generation.n // len(texts))]
+    name = token_name if logprobs else None
+    if stream is not None:
+        return _Chunks(head, generation, stream, vocabulary, name, before)
+    choices = [_Text([text], name and ChoiceLogprobs(name)) for text in before]
+    return WholeRenderer(head, generation, choices)
 
 
 def _text_of(prompt: Prompt, vocabulary: Vocabulary, token_name: TokenName) -> str:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from functools import partial
+from typing import Annotated, Any, ClassVar, Literal
 
 from fastapi import APIRouter
+from pydantic import Discriminator, Field, Tag
 
-from app.answer.images import appended, without_images
+from app.answer.images import ImageSource, appended, without_images
 from app.answer.prompt import Conversation
 from app.answer.reasoning import AS_IT_IS
 from app.answer.tools import FunctionTool
@@ -17,43 +19,321 @@ from app.core.verbatim import Passage
 from app.http.config import ApiConfig
 from app.http.endpoint import AnswerCall, Api, answer_router, post_json
 from app.http.errors import ANTHROPIC
-from app.http.messages.wire import (
-    AnyBlock,
-    ContentBlock,
-    ConversationFields,
-    CountTokensRequest,
-    DocumentBlock,
-    FreeChoice,
-    ImageBlock,
-    JsonSchemaOutput,
-    MessageParam,
-    MessagesNamedTool,
-    MessagesRequest,
-    NoTool,
-    OtherBlock,
-    OtherTool,
-    PlainText,
-    SearchResultBlock,
-    TextBlock,
-    ThinkingBlock,
-    ThinkingDisabled,
-    ThinkingEnabled,
-    ThinkingTurns,
-    ToolResultBlock,
-    ToolUseBlock,
-)
 from app.http.messages.write import AnsweredMessage, CountedTokens, MessageEvent, messages_renderer
 from app.http.openapi import GENERATES, MessagesError, tells
 from app.http.requests.constraints import NamedConstraint
-from app.http.requests.generation import answer_call, token_limit
-from app.http.requests.ignored import Ignored
-from app.http.requests.images import ImageReader
-from app.http.requests.messages import begun_answer, check_message_count
-from app.http.requests.prompt import told
-from app.http.requests.reasoning import Asked, ReasoningFields, asked_reasoning, template_words
-from app.http.requests.tools import ToolChoice, function_tools, leave_out_others, tool_use
-from app.http.requests.wire import Other, refusal
+from app.http.requests.generation import GenerationFields, answer_call, token_limit
+from app.http.requests.messages import (
+    ImagePart,
+    ImageReader,
+    ImageRules,
+    begun_answer,
+    check_message_count,
+    file_not_kept,
+    source_of_base64,
+    source_of_url,
+)
+from app.http.requests.prompt import (
+    Asked,
+    ReasoningFields,
+    SchemaInPrompt,
+    asked_reasoning,
+    template_words,
+    told,
+)
+from app.http.requests.tools import (
+    Definition,
+    ToolChoice,
+    function_tools,
+    leave_out_others,
+    tool_use,
+)
+from app.http.requests.unserved import MESSAGES, NO_EFFECT, left_out
+from app.http.requests.wire import (
+    Body,
+    Count,
+    Ignored,
+    Other,
+    TokenLimit,
+    Unserved,
+    Wire,
+    refusal,
+    type_among,
+)
 from app.serving.admission import Ticket
+
+CacheControl = dict[str, Any] | None
+
+
+class Block(Wire):
+    """A part of a message. Clients send blocks back as they came, with notes of their own."""
+
+    has_notes = True
+
+
+class TextBlock(Block):
+    type: Literal["text"]
+    text: str
+
+
+class PlainText(Wire):
+    type: Literal["text"]
+    data: str
+    media_type: Literal["text/plain"] = "text/plain"
+
+
+class OtherSource(Other):
+    """A PDF, a URL, a file."""
+
+
+class DocumentBlock(Block):
+    type: Literal["document"]
+    source: Annotated[
+        Annotated[PlainText, Tag("text")] | Annotated[OtherSource, Tag("other")],
+        Discriminator(type_among("text")),
+    ]
+    title: str | None = None
+    context: str | None = None
+
+
+class SearchResultBlock(Block):
+    type: Literal["search_result"]
+    source: str
+    title: str
+    content: list[TextBlock]
+
+
+class ThinkingBlock(Block):
+    type: Literal["thinking"]
+    thinking: str
+    signature: str | None = None
+    """Another server's; here it is empty."""
+
+
+class ToolUseBlock(Block):
+    type: Literal["tool_use"]
+    id: str
+    name: str
+    input: dict[str, Any]
+
+
+class Base64Image(Wire):
+    type: Literal["base64"]
+    media_type: str
+    data: str
+
+
+class UrlImage(Wire):
+    type: Literal["url"]
+    url: str
+
+
+class ImageBlock(ImagePart):
+    type: Literal["image"]
+    source: Annotated[
+        Annotated[Base64Image, Tag("base64")]
+        | Annotated[UrlImage, Tag("url")]
+        | Annotated[OtherSource, Tag("other")],
+        Discriminator(type_among("base64", "url")),
+    ]
+
+    def located(self, param: str, rules: ImageRules) -> ImageSource:
+        field = f"{param}.source"
+        match self.source:
+            case Base64Image(media_type=media_type, data=data):
+                return source_of_base64(data, media_type, False, param, f"{field}.data", rules)
+            case UrlImage(url=url):
+                return source_of_url(url, None, param, f"{field}.url", rules)
+        raise file_not_kept(field)
+
+
+class OtherBlock(Other):
+    """What a tool of Anthropic's own server left, or thinking that nobody can read."""
+
+
+_CONTENTS = ("text", "document", "search_result", "image")
+
+ContentBlock = Annotated[
+    Annotated[TextBlock, Tag("text")]
+    | Annotated[DocumentBlock, Tag("document")]
+    | Annotated[SearchResultBlock, Tag("search_result")]
+    | Annotated[ImageBlock, Tag("image")]
+    | Annotated[OtherBlock, Tag("other")],
+    Discriminator(type_among(*_CONTENTS)),
+]
+
+
+class ToolResultBlock(Block):
+    type: Literal["tool_result"]
+    tool_use_id: str
+    content: str | Annotated[list[ContentBlock], Field(fail_fast=True)] | None = None
+    is_error: bool | None = None
+
+
+AnyBlock = Annotated[
+    Annotated[TextBlock, Tag("text")]
+    | Annotated[DocumentBlock, Tag("document")]
+    | Annotated[SearchResultBlock, Tag("search_result")]
+    | Annotated[ImageBlock, Tag("image")]
+    | Annotated[ThinkingBlock, Tag("thinking")]
+    | Annotated[ToolUseBlock, Tag("tool_use")]
+    | Annotated[ToolResultBlock, Tag("tool_result")]
+    | Annotated[OtherBlock, Tag("other")],
+    Discriminator(type_among(*_CONTENTS, "thinking", "tool_use", "tool_result")),
+]
+
+
+class MessageParam(Wire):
+    role: Literal["user", "assistant", "system"]
+    content: str | Annotated[list[AnyBlock], Field(fail_fast=True)]
+
+
+class MessagesTool(Definition):
+    type: Literal["custom"] | None = None
+    name: Annotated[str, Field(pattern=r"^[a-zA-Z0-9_-]{1,128}$")]
+    input_schema: dict[str, Any]
+    strict: bool | None = None
+    cache_control: CacheControl = None
+    input_examples: list[dict[str, Any]] | None = None
+    """The prompt does not show them: chat templates have no place for them."""
+    eager_input_streaming: bool | None = None
+    """Arguments always come as they are written."""
+    allowed_callers: list[Literal["direct"]] | None = None
+    unserved: ClassVar[Mapping[str, Unserved]] = {"defer_loading": left_out(False)}
+    """A tool that could be loaded later is offered at once."""
+
+    @property
+    def tool(self) -> FunctionTool:
+        # Anthropic leaves objects open unless told to be strict.
+        return FunctionTool(self.name, self.description, self.input_schema, bool(self.strict))
+
+
+class OtherTool(Other):
+    """One that Anthropic's server runs, or whose schema only its models know."""
+
+
+Tool = Annotated[
+    Annotated[MessagesTool, Tag("custom")] | Annotated[OtherTool, Tag("other")],
+    Discriminator(type_among("custom", default="custom")),
+]
+
+
+class _Choice(Wire):
+    disable_parallel_tool_use: bool | None = None
+
+
+class FreeChoice(_Choice):
+    type: Literal["auto", "any"]
+
+
+class NoTool(Wire):
+    type: Literal["none"]
+
+
+class MessagesNamedTool(_Choice):
+    type: Literal["tool"]
+    name: str
+
+
+AnyToolChoice = Annotated[FreeChoice | NoTool | MessagesNamedTool, Field(discriminator="type")]
+
+Display = Literal["summarized", "omitted"]
+
+
+class ThinkingEnabled(Wire):
+    type: Literal["enabled"]
+    budget_tokens: Count
+    display: Display | None = None
+
+
+class ThinkingAdaptive(Wire):
+    type: Literal["adaptive"]
+    display: Display | None = None
+
+
+class ThinkingDisabled(Wire):
+    type: Literal["disabled"]
+
+
+Thinking = Annotated[
+    ThinkingEnabled | ThinkingAdaptive | ThinkingDisabled, Field(discriminator="type")
+]
+
+
+class JsonSchemaOutput(Wire):
+    type: Literal["json_schema"]
+    schema_: dict[str, Any] = Field(alias="schema")
+
+
+class OutputConfig(Wire):
+    format: JsonSchemaOutput | None = None
+    effort: Literal["low", "medium", "high", "xhigh", "max"] | None = None
+
+
+class ThinkingTurns(Wire):
+    type: Literal["thinking_turns"]
+    value: Count
+
+
+class AllTurns(Wire):
+    type: Literal["all"]
+
+
+class ClearThinking(Wire):
+    """Earlier thinking goes, but that of the last answers."""
+
+    type: Literal["clear_thinking_20251015"]
+    keep: Literal["all"] | Annotated[ThinkingTurns | AllTurns, Field(discriminator="type")] = (
+        ThinkingTurns(type="thinking_turns", value=1)
+    )
+
+
+class ContextManagement(Wire):
+    """Edits of other types begin where a prompt is long, and are left out."""
+
+    edits: list[
+        Annotated[
+            Annotated[ClearThinking, Tag("clear_thinking_20251015")]
+            | Annotated[Other, Tag("other")],
+            Discriminator(type_among("clear_thinking_20251015")),
+        ]
+    ] = Field(default=[])
+
+
+class ConversationFields(Body):
+    """What the prompt is made of."""
+
+    model: str
+    messages: Annotated[list[MessageParam], Field(min_length=1, fail_fast=True)]
+    system: str | list[TextBlock] | None = None
+    tools: Annotated[list[Tool], Field(max_length=128, fail_fast=True)] | None = None
+    tool_choice: AnyToolChoice | None = None
+    thinking: Thinking | None = None
+    output_config: OutputConfig | None = None
+    output_format: JsonSchemaOutput | None = None
+    """The older name of ``output_config.format``."""
+    context_management: ContextManagement | None = None
+    cache_control: CacheControl = None
+    schema_in_prompt: SchemaInPrompt | None = None
+    """Extension: tell the model the answer's schema; None is the server's default."""
+
+
+class CountTokensRequest(ConversationFields):
+    unserved: ClassVar[Mapping[str, Unserved]] = MESSAGES
+    no_effect: ClassVar[frozenset[str]] = NO_EFFECT
+
+
+class MessagesRequest(ConversationFields, GenerationFields):
+    """The fields this server acts on; None means the default."""
+
+    unserved: ClassVar[Mapping[str, Unserved]] = MESSAGES
+    no_effect: ClassVar[frozenset[str]] = NO_EFFECT
+
+    max_tokens: TokenLimit
+    stop: Annotated[list[str], Field(max_length=16)] | None = Field(
+        default=None, alias="stop_sequences"
+    )
+
 
 PATH = ANTHROPIC
 COUNT = f"{PATH}/count_tokens"
@@ -106,7 +386,13 @@ def messages_call(
         [conversation],
         content,
         token_limit(wire, "max_tokens"),
-        messages_renderer(wire, request_id, model),
+        partial(
+            messages_renderer,
+            request_id=request_id,
+            model=model,
+            stream=bool(wire.stream),
+            omits_thinking=getattr(wire.thinking, "display", None) == "omitted",
+        ),
         tools=tool_use(tools, choice, not choice.once, api.config),
     )
 

@@ -19,9 +19,8 @@ from app.core.errors import InvalidRequest, InvalidSchema, UnknownSchema
 from app.core.specs import Choice, Grammar, JsonObject, JsonSchema, Regex
 from app.http.config import Whitespace
 from app.http.requests.fields import parsed
-from app.http.requests.ignored import Ignored
 from app.http.requests.structural_tag import structure
-from app.http.requests.wire import Name, Wire, refusal
+from app.http.requests.wire import Ignored, Name, Wire, refusal
 
 SchemaById = Callable[[str], JsonSchema]
 """The schema that was compiled ahead under an id. Raises ``UnknownSchema`` if there is none."""

@@ -9,8 +9,7 @@ from pydantic_core import from_json
 
 from app.core.errors import InvalidRequest
 from app.http.requests.body import check_size
-from app.http.requests.ignored import Ignored
-from app.http.requests.wire import refusal
+from app.http.requests.wire import Ignored, refusal
 
 
 class Fields:

@@ -22,7 +22,7 @@ from app.http.requests.messages import TextPart
 from app.http.requests.unserved import left_out
 from app.http.requests.wire import Body, TokenLimit, Unserved, Wire
 from app.serving.generation import Generation
-from app.serving.request import GenerationRequest
+from app.serving.service import GenerationRequest
 
 _LONGEST_STOP = 1024
 """Characters of a stop string, which is compared with the end of the answer at every token."""

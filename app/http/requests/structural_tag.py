@@ -22,8 +22,7 @@ from app.core.composite import (
 )
 from app.core.specs import Grammar, JsonSchema, Regex
 from app.http.requests.fields import Fields, parsed
-from app.http.requests.ignored import Ignored
-from app.http.requests.wire import refusal
+from app.http.requests.wire import Ignored, refusal
 
 _DEEPEST = 64
 """Formats inside formats."""

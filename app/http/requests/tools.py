@@ -6,13 +6,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from app.answer.custom import custom_tool
-from app.answer.tools import FunctionTool, ToolUse
+from app.answer.tools import FunctionTool, ToolUse, custom_tool
 from app.core.errors import InvalidRequest
 from app.core.specs import Grammar, Regex
 from app.http.config import ApiConfig
-from app.http.requests.ignored import Ignored
-from app.http.requests.wire import Name, Other, Wire
+from app.http.requests.wire import Ignored, Name, Other, Wire
 
 
 class Definition(Wire):

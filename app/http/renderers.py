@@ -1,4 +1,8 @@
-"""Objects with choices, as chat completions and completions have them: whole, or in chunks."""
+"""Renderers that several APIs share, whose answers are objects: whole, or in events.
+
+Chat completions and completions have choices (``WholeRenderer``, ``ChunkRenderer``), messages and
+responses a list of blocks or items (``ListRenderer``).
+"""
 
 from __future__ import annotations
 
@@ -8,11 +12,21 @@ from typing import Any, Protocol
 
 from pydantic_core import to_json
 
-from app.answer.pieces import Delta, FieldValue
+from app.answer.pieces import Confidences, Delta, FieldValue, Inexact, Piece, Spans
+from app.core.constraint import Vocabulary
+from app.core.events import Origins
 from app.http.endpoint import Renderer, error_event
 from app.http.models import ServedModel
 from app.http.openapi import Shape
-from app.http.reports import warnings_of, with_fields
+from app.http.reports import (
+    TokenSources,
+    measured,
+    merged,
+    origins_entry,
+    token_sources,
+    warnings_of,
+    with_fields,
+)
 from app.http.requests.generation import StreamOptions
 from app.serving.generation import Generation
 
@@ -27,21 +41,16 @@ class PromptTokensDetails(Shape):
     audio_tokens: int
 
 
-class CompletionTokensDetails(Shape):
+class CompletionTokensDetails(TokenSources):
     reasoning_tokens: int
     audio_tokens: int
     accepted_prediction_tokens: int
     rejected_prediction_tokens: int
-    leapt_tokens: int
-    """Forced by the constraint, and never decoded."""
-    drafted_tokens: int
-    """Guessed and confirmed."""
-    held_tokens: int
-    """Forced, but left to the model, as the next character could still merge with them."""
-    forward_passes: int
 
 
 class Usage(Shape):
+    """OpenAI's, and in its details how the tokens came about."""
+
     prompt_tokens: int
     completion_tokens: int
     total_tokens: int
@@ -49,41 +58,22 @@ class Usage(Shape):
     completion_tokens_details: CompletionTokensDetails
 
 
-_USAGE = to_json(
-    {
-        "prompt_tokens": "%d",
-        "completion_tokens": "%d",
-        "total_tokens": "%d",
-        "prompt_tokens_details": {"cached_tokens": "%d", "audio_tokens": 0},
-        "completion_tokens_details": {
-            "reasoning_tokens": "%d",
-            "audio_tokens": 0,
-            "accepted_prediction_tokens": "%d",
-            "rejected_prediction_tokens": "%d",
-            "leapt_tokens": "%d",
-            "drafted_tokens": "%d",
-            "held_tokens": "%d",
-            "forward_passes": "%d",
-        },
-    }
-).replace(b'"%d"', b"%d")
-"""OpenAI's usage, and in its details how the tokens came about."""
-
-
 def _usage(generation: Generation) -> bytes:
     usage = generation.usage()
-    return _USAGE % (
-        usage.prompt_tokens,
-        usage.completion_tokens,
-        usage.prompt_tokens + usage.completion_tokens,
-        usage.cached_tokens,
-        usage.reasoning_tokens,
-        usage.accepted_prediction_tokens,
-        usage.rejected_prediction_tokens,
-        usage.leapt_tokens,
-        usage.drafted_tokens,
-        usage.held_tokens,
-        usage.forward_passes,
+    return to_json(
+        {
+            "prompt_tokens": usage.prompt_tokens,
+            "completion_tokens": usage.completion_tokens,
+            "total_tokens": usage.prompt_tokens + usage.completion_tokens,
+            "prompt_tokens_details": {"cached_tokens": usage.cached_tokens, "audio_tokens": 0},
+            "completion_tokens_details": {
+                "reasoning_tokens": usage.reasoning_tokens,
+                "audio_tokens": 0,
+                "accepted_prediction_tokens": usage.accepted_prediction_tokens,
+                "rejected_prediction_tokens": usage.rejected_prediction_tokens,
+                **token_sources(usage),
+            },
+        }
     )
 
 
@@ -180,3 +170,36 @@ class WholeRenderer(Renderer):
         usage = _usage(self._generation)
         head = to_json({**self._head, **warnings_of(self._generation)})[:-1]
         return head + b',"choices":[' + choices + b'],"usage":' + usage + b"}"
+
+
+class ListRenderer(Renderer):
+    """An answer as one object with a list in it; collects what is reported beside the list."""
+
+    def __init__(self, head: dict[str, Any], generation: Generation) -> None:
+        """``head``: the object before anything of it has come."""
+        self._head = head
+        self._generation = generation
+        self._measured: dict[str, Any] = {}
+        """What is reported of the values of the answer."""
+        self._origins: Origins | None = None
+        """Of tokens that no event has reported yet."""
+
+    def _note(self, piece: Piece) -> None:
+        match piece:
+            case Origins():
+                self._origins = merged(self._origins, piece)
+            case Confidences() | Inexact() | Spans():
+                self._measured |= measured(piece)
+
+    def _reports(self) -> dict[str, Any]:
+        """The members beside the list once it has ended."""
+        return {**self._measured, **warnings_of(self._generation)}
+
+    def _take_origins(self, vocabulary: Vocabulary | None = None) -> dict[str, Any]:
+        """The member ``origins``, where there is something to report."""
+        origins, self._origins = self._origins, None
+        return {} if origins is None else {"origins": origins_entry(origins, vocabulary)}
+
+
+def named_event(type: str, data: bytes) -> bytes:
+    return b"event: %b\ndata: %b\n\n" % (type.encode(), data)
