@@ -296,7 +296,7 @@ class ParameterReader(BufferedReader):
         self._parts += self._nested.push(self._buffer, self._position)
         rest = self._nested.rest
         self._take(len(self._buffer) - len(rest or ""))
-        self._told = self._position
+        self._written = self._position
         if rest is not None:
             self._step = self._read_after
         return rest is not None

@@ -46,24 +46,24 @@ class OriginReader:
         """Where each of them ends, in bytes of the answer."""
         self._text = 0
         """Bytes of the answer so far."""
-        self._told = 0
+        self._known = 0
         """Tokens that the client knows."""
 
     def read(self, chunks: Sequence[TokenChunk], delta: Delta) -> None:
         """Add to ``delta``, which is made of ``chunks``, which tokens came or changed."""
-        first = self._told
+        first = self._known
         for chunk in chunks:
             self._text += len(chunk.data)
             if chunk.origins is not None:
                 first = min(first, chunk.origins.index)
                 self._take(chunk.origins)
         ended = chunks[-1].finish_reason is not None
-        told = len(self._tokens) if ended else bisect_right(self._ends, self._text)
-        first = min(first, told)
-        if first == told == self._told:
+        known = len(self._tokens) if ended else bisect_right(self._ends, self._text)
+        first = min(first, known)
+        if first == known == self._known:
             return
-        self._told = told
-        found = Origins(first, [self._cut(index) for index in range(first, told)])
+        self._known = known
+        found = Origins(first, [self._cut(index) for index in range(first, known)])
         pieces = list(delta.pieces)
         pieces.insert(len(pieces) - (bool(pieces) and isinstance(pieces[-1], End)), found)
         delta.pieces = pieces
@@ -173,15 +173,15 @@ class ChoiceReader:
         found: list[Piece] = []
         spans = None if self._spans is None else self._spans.finish()
         if self._confidence is not None:
-            told = self._confidence.finish()
+            scores = self._confidence.finish()
             by_place = {(each.call, each.pointer): each for each in spans or ()}
-            for each in told.entries:
+            for each in scores.entries:
                 if each.what == "value":
                     each.span = by_place.get((each.call, each.pointer))
             if self._confidence.listed:
-                found.append(Confidences(told.entries))
-            if told.by_tokens:
-                found.append(Inexact(told.by_tokens))
+                found.append(Confidences(scores.entries))
+            if scores.by_tokens:
+                found.append(Inexact(scores.by_tokens))
         if self._spans is not None and spans is not None and self._spans.listed:
             found.append(Spans(spans))
         return found

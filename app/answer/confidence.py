@@ -35,7 +35,7 @@ Named = Callable[[Way], tuple[AlternativeKind, Any]]
 """What an alternative is called."""
 
 
-def tell(entry: Confidence, choice: ScoredChoice, text: bytes, named: Named) -> Way | None:
+def write_score(entry: Confidence, choice: ScoredChoice, text: bytes, named: Named) -> Way | None:
     """Write into ``entry`` what ``choice`` says, where the answer went on with ``text``.
 
     The way that it went; None, and nothing is written, where the text ends before that is told, or
@@ -149,7 +149,7 @@ class Tokens:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class Scores:
     """What there is to say of one value, and of those in it."""
 
     entries: list[Confidence]
@@ -162,7 +162,7 @@ Span = Callable[[int, int], tuple[int, int]]
 
 def value_confidences(
     data: bytes, start: int, tokens: Tokens, choices: Sequence[ScoredChoice]
-) -> Told:
+) -> Scores:
     """Of the JSON value ``data``, which begins at byte ``start`` of its answer; in its order.
 
     ``choices`` are those of the whole answer. What is not whole is left out.
@@ -172,28 +172,28 @@ def value_confidences(
         (each.start - start, each.place): each for each in choices if start <= each.start <= end
     }
     walk = _Walk(data, lambda first, last: (start + first, start + last), tokens, known)
-    return Told(walk.entries(), walk.by_tokens)
+    return Scores(walk.entries(), walk.by_tokens)
 
 
-def translated_confidences(data: bytes, span: Span, tokens: Tokens) -> Told:
+def translated_confidences(data: bytes, span: Span, tokens: Tokens) -> Scores:
     """Of the JSON value ``data``, which its answer has in another notation: by tokens alone.
 
     ``span``: where in the answer it is said what stands from one byte of ``data`` to another.
     """
-    return Told(_Walk(data, span, tokens, {}).entries(), [])
+    return Scores(_Walk(data, span, tokens, {}).entries(), [])
 
 
 def text_confidence(
     data: bytes, start: int, tokens: Tokens, choices: Sequence[ScoredChoice]
-) -> Told:
+) -> Scores:
     """The same of a text that is one value and no JSON."""
     drawn = tokens.take(start, start + len(data))
     entry = Confidence("", "value", data.decode(errors="replace"))
     choice = next((each for each in choices if each.place is Place.TEXT), None)
-    if choice is None or tell(entry, choice, data, _alternative) is None:
+    if choice is None or write_score(entry, choice, data, _alternative) is None:
         _add_tokens(entry, drawn)
     by_tokens = choice is not None and choice.by_tokens
-    return Told([entry], [TokenByToken("", "value")] if by_tokens else [])
+    return Scores([entry], [TokenByToken("", "value")] if by_tokens else [])
 
 
 class _Walk:
@@ -271,7 +271,7 @@ class _Walk:
         if choice.by_tokens:
             self.by_tokens.append(TokenByToken(container.entry.pointer, "next"))
         entry = Confidence(container.entry.pointer, "next")
-        way = tell(entry, choice, self._data[at:], lambda way: _alternative(way, container))
+        way = write_score(entry, choice, self._data[at:], lambda way: _alternative(way, container))
         if way is None:
             return
         entry.which = _which(way, container)
@@ -292,7 +292,7 @@ class _Walk:
 
     def _begin_container(self, is_object: bool) -> None:
         entry = Confidence(self._pointer(), "container")
-        self._tell(entry)
+        self._write_score(entry)
         self._entries.append(entry)
         self._open.append(_Container(entry, is_object))
 
@@ -305,21 +305,21 @@ class _Walk:
         text = self._data[self._began : end]
         entry = Confidence(self._pointer(), "value", json.loads(text))
         tokens = self._tokens.take(*self._span(self._began, end))
-        way = self._tell(entry)
+        way = self._write_score(entry)
         if way is None or way.kind != "value":
             entry.logprob = 0.0
             _add_tokens(entry, tokens)
         self._entries.append(entry)
         self._ended(entry.logprob)
 
-    def _tell(self, entry: Confidence) -> Way | None:
+    def _write_score(self, entry: Confidence) -> Way | None:
         """Tell what was scored of the value that begins, if it was."""
         choice = self._choices.get((self._asked, Place.VALUE))
         if choice is None:
             return None
         if choice.by_tokens:
             self.by_tokens.append(TokenByToken(entry.pointer, "value"))
-        return tell(entry, choice, self._data[self._asked :], _alternative)
+        return write_score(entry, choice, self._data[self._asked :], _alternative)
 
     def _ended(self, logprob: float) -> None:
         """A member is whole."""
@@ -408,20 +408,20 @@ class ConfidenceReader:
                 case CallArguments():
                     self._translated.setdefault(piece.index, []).append(piece)
 
-    def finish(self) -> Told:
+    def finish(self) -> Scores:
         """What there is to say, in the order of the text. Costs O(answer)."""
         found: list[Confidence] = []
         by_tokens: list[TokenByToken] = []
         # No choice is found in another notation than JSON.
         translated = [TokenByToken("", "value", call) for call in self._translated if self._exact]
         if not self.listed and not any(each.by_tokens for each in self._choices):
-            return Told(found, translated)
+            return Scores(found, translated)
         whole = "".join(self._text)
         for call, (start, parts) in self._values.items():
             data, before = "".join(parts).encode(), len(whole[:start].encode())
             is_text = call is None and self._content == "text"
-            told = text_confidence if is_text else value_confidences
-            of_value = told(data, before, self._tokens, self._choices)
+            score = text_confidence if is_text else value_confidences
+            of_value = score(data, before, self._tokens, self._choices)
             for entry in of_value.entries:
                 entry.call = call
             found += of_value.entries
@@ -432,7 +432,7 @@ class ConfidenceReader:
             for entry in of_call.entries:
                 entry.call = call
             found += of_call.entries
-        return Told(found, by_tokens + translated)
+        return Scores(found, by_tokens + translated)
 
 
 class _Places:

@@ -90,7 +90,7 @@ class BufferedReader:
         self._buffer = ""
         self._position = 0
         """Where the buffer begins in the answer."""
-        self._told = -1
+        self._written = -1
         """Up to where the text was told."""
         self._parts: list[JsonPart] = []
         self._step = step
@@ -98,8 +98,8 @@ class BufferedReader:
 
     def push(self, text: str, start: int) -> list[JsonPart]:
         """See ``ArgumentsReader``."""
-        if self._told < 0:
-            self._position = self._told = start
+        if self._written < 0:
+            self._position = self._written = start
         self._buffer += text
         while self._step():
             pass
@@ -109,8 +109,8 @@ class BufferedReader:
     def _put(self, text: str, count: int) -> None:
         """``text`` is what the buffer's first characters say."""
         self._take(count)
-        self._parts.append(JsonPart(text, self._told, self._position))
-        self._told = self._position
+        self._parts.append(JsonPart(text, self._written, self._position))
+        self._written = self._position
 
     def _take(self, count: int) -> None:
         self._buffer = self._buffer[count:]

@@ -58,21 +58,13 @@ def prepare(
         rendered = replace(rendered, tokens=expanded.tokens, images=expanded.images)
     if not isinstance(prompt, Conversation):
         return AnswerPlan.of(rendered, content, tools, format)
-    told = prompt.told
-    is_optional = told is not None and told.schema and not told.asked
-    if told is not None and is_optional and room is not None and len(rendered.tokens) > room:
-        untold = replace(prompt, told=replace(told, schema=""))
-        return prepare(
-            untold,
-            content,
-            tools,
-            tokenizer,
-            format,
-            expand=expand,
-            add_special_tokens=add_special_tokens,
-        )
-    told_schema = None if told is None else bool(told.schema)
-    plan = AnswerPlan.of(rendered, content, tools, format, prompt.reasoning, told_schema)
+    shown = prompt.schema_prompt
+    optional = shown is not None and shown.schema and not shown.asked
+    if shown is not None and optional and room is not None and len(rendered.tokens) > room:
+        without = replace(prompt, schema_prompt=replace(shown, schema=""))
+        return prepare(without, content, tools, tokenizer, format, expand=expand)
+    shows_schema = None if shown is None else bool(shown.schema)
+    plan = AnswerPlan.of(rendered, content, tools, format, prompt.reasoning, shows_schema)
     return plan if prompt.begun is None else plan.begin(prompt.begun, tokenizer.encode)
 
 
@@ -92,7 +84,7 @@ class AnswerPlan:
     open_ended: bool
     """The constraint ends in free text: an answer that ``max_tokens`` ends there was cut."""
     reasoning: ReasoningUse
-    told_schema: bool | None = None
+    shows_schema: bool | None = None
     """Whether the prompt tells the content's schema; False: it was left out for its length."""
     images: PromptImages | None = None
     """What is seen in places of the prompt."""
@@ -109,7 +101,7 @@ class AnswerPlan:
         tools: ToolUse | None,
         format: ChatFormat,
         reasoning: ReasoningUse = AS_IT_IS,
-        told_schema: bool | None = None,
+        shows_schema: bool | None = None,
     ) -> AnswerPlan:
         """Raises ``InvalidRequest`` for a function whose parameters no object can satisfy."""
         format = _fitted(format, prompt.tail)
@@ -139,7 +131,7 @@ class AnswerPlan:
             whole,
             open_ended,
             reasoning,
-            told_schema,
+            shows_schema,
             prompt.images,
         )
 
@@ -236,12 +228,14 @@ class AnswerPlan:
         confidences = None
         if confidence or exact:
             confidences = ConfidenceReader(self._content_is, listed=confidence, exact=exact)
-        spans = None if texts is None else self._span_reader(texts)
+        tools, spans = () if self.tools is None else self.tools.tools, None
+        if texts is not None:
+            content = self.content.schema if isinstance(self.content, JsonSchema) else None
+            spans = SpanReader(content, {tool.name: tool.parameters for tool in tools}, texts)
         if self._is_content_alone:
             return ChoiceReader(index, None, confidence=confidences, spans=spans)
         reader = self._answer_reader()
         reader.push(self.given)
-        tools = () if self.tools is None else self.tools.tools
         custom = frozenset(tool.name for tool in tools if tool.custom)
         ids = self.format.tools.ids
         shown = self.reasoning.shown
@@ -283,11 +277,6 @@ class AnswerPlan:
         tools = () if self.tools is None else self.tools.tools
         is_input = any(tool.custom and tool.name == name for tool in tools)
         return ClosedValue(choice, name, "" if is_input else scanner.pointer)
-
-    def _span_reader(self, texts: Quotable) -> SpanReader:
-        content = self.content.schema if isinstance(self.content, JsonSchema) else None
-        tools = () if self.tools is None else self.tools.tools
-        return SpanReader(content, {tool.name: tool.parameters for tool in tools}, texts)
 
     @property
     def _content_is(self) -> ContentKind:

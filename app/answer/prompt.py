@@ -14,7 +14,7 @@ from app.answer.formats.reasoning import ReasoningFormat
 from app.answer.formats.spelled import SpelledCalls
 from app.answer.images import ImageSource, as_templates_take_it, results_first
 from app.answer.reasoning import AS_IT_IS, INSTRUCTION, ReasoningUse
-from app.answer.schema_prompt import Told, kept_schema
+from app.answer.schema_prompt import SchemaPrompt, kept_schema
 from app.answer.tools import FunctionTool
 from app.core.errors import InvalidRequest
 from app.core.text import RenderedPrompt, Tokenizer
@@ -59,7 +59,7 @@ class Conversation:
     passages: Sequence[Passage] = ()
     """The texts of the messages, as the API calls them, for values that have to stand in them."""
     reasoning: ReasoningUse = AS_IT_IS
-    told: Told | None = None
+    schema_prompt: SchemaPrompt | None = None
     """What the prompt tells of the answer's schema; None: nothing, nor should it."""
     images: Sequence[ImageSource] = ()
     """Those that marks in the messages stand for, in their order."""
@@ -156,12 +156,12 @@ def template_input(conversation: Conversation, format: ChatFormat) -> TemplateIn
     messages = results_first([_cleaned(each) for each in conversation.messages])
     for message in messages:
         _place_reasoning(message, format)
-    tools, told = conversation.tools, conversation.told
+    tools, schema_prompt = conversation.tools, conversation.schema_prompt
     if conversation.reasoning.wanted and format.reasoning is None:
         messages = _instructed(messages, INSTRUCTION, format)
     _name_results(messages)
-    if told is not None and told.schema:
-        instructions = told.instructions(may_call=bool(tools))
+    if schema_prompt is not None and schema_prompt.schema:
+        instructions = schema_prompt.instructions(may_call=bool(tools))
         messages = _instructed(messages, instructions, format, first=True)
     if not format.tools.native:
         written = _written_out(messages, PLAIN)
@@ -205,8 +205,8 @@ def text_length(prompt: Prompt, enough: int) -> int:
     if isinstance(prompt, TextPrompt):
         return len(prompt.text)
     size, waiting = 0, [*prompt.tools, *prompt.messages]
-    if prompt.told is not None:
-        waiting.append(prompt.told.schema)
+    if prompt.schema_prompt is not None:
+        waiting.append(prompt.schema_prompt.schema)
     while waiting and size < enough:
         each: Any = waiting.pop()
         size += _COST_OF_VALUE

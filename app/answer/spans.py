@@ -88,14 +88,14 @@ def _strings(schema: Any, text: str) -> Iterator[tuple[str, str, list[Source]]]:
         elif nodes and isinstance(value, dict | list):
             members = value.items() if isinstance(value, dict) else enumerate(value)
             below = [
-                (f"{pointer}/{_token(key)}", member, lookup.below(nodes, key))
+                (
+                    f"{pointer}/{str(key).replace('~', '~0').replace('/', '~1')}",
+                    member,
+                    lookup.below(nodes, key),
+                )
                 for key, member in members
             ]
             waiting.extend(reversed(below))
-
-
-def _token(key: str | int) -> str:
-    return str(key).replace("~", "~0").replace("/", "~1")
 
 
 class _Lookup:

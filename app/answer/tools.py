@@ -125,18 +125,18 @@ def custom_tool(
     name: str, description: str | None, format: Grammar | Regex | None = None
 ) -> FunctionTool:
     """A tool whose input is any text, or one of ``format``."""
-    told: dict[str, Any] = {"type": "string"}
+    plain: dict[str, Any] = {"type": "string"}
     match format:
         case Grammar(text, syntax):
-            told["description"] = f"A text of this grammar (notation: {syntax}):\n{text}"
-            asked = {**told, "x-grammar": {"syntax": syntax, "definition": text}}
+            plain["description"] = f"A text of this grammar (notation: {syntax}):\n{text}"
+            asked = {**plain, "x-grammar": {"syntax": syntax, "definition": text}}
         case Regex(pattern):
-            told["description"] = f"A text that this regular expression matches whole:\n{pattern}"
-            asked = {**told, "x-grammar": {"syntax": "regex", "definition": pattern}}
+            plain["description"] = f"A text that this regular expression matches whole:\n{pattern}"
+            asked = {**plain, "x-grammar": {"syntax": "regex", "definition": pattern}}
         case None:
-            asked = told
+            asked = plain
     return FunctionTool(
-        name, description, _parameters(asked), strict=True, custom=True, shown=_parameters(told)
+        name, description, _parameters(asked), strict=True, custom=True, shown=_parameters(plain)
     )
 
 

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from app.answer.schema_prompt import Told, told_schema
+from app.answer.schema_prompt import SchemaPrompt, schema_text
 from app.cli.specification import Constrained, UnusableInput, read_specification
 from app.constraint.program import compile_program
 from app.core.errors import UnsupportedModel, UnsupportedSchema
@@ -118,8 +118,8 @@ def _in_tokens(constrained: Constrained, tokenizer: str) -> dict[str, Any]:
 
 def _prompt(constrained: Constrained) -> str:
     """What a prompt tells of the schema; "" where there is nothing to tell."""
-    schema = told_schema(constrained.schema)
-    return Told(schema).instructions(may_call=False) if schema else ""
+    schema = schema_text(constrained.schema)
+    return SchemaPrompt(schema).instructions(may_call=False) if schema else ""
 
 
 def _count(text: str, tokenizer: str) -> int:
@@ -185,6 +185,6 @@ def _keyword_lines(uses: list[KeywordUse], paint: Paint) -> list[str]:
     lines = ["keywords"]
     for (keyword, fate, note), pointers in groups.items():
         times = f"{len(pointers)} times, first at " if len(pointers) > 1 else ""
-        told = paint(fate, _COLOURS.get(fate, ""))
-        lines.append(f"  {keyword:<22} {told}: {note} ({times}{cut(pointers[0])})")
+        shown = paint(fate, _COLOURS.get(fate, ""))
+        lines.append(f"  {keyword:<22} {shown}: {note} ({times}{cut(pointers[0])})")
     return lines

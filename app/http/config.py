@@ -66,7 +66,7 @@ class ApiConfig:
     api_keys: ApiKeys = field(default_factory=ApiKeys)
     """Those that requests need one of; none: requests need no key."""
     priority_keys: frozenset[str] = frozenset()
-    """Tenants ("key 1") that may ask for the class priority."""
+    """Tenants ("key 1") that may ask for the tier priority."""
     metrics_public: bool = False
     """Whether ``/metrics`` needs no key."""
     head_seconds: float = 1.0

@@ -16,7 +16,7 @@ from app.core.errors import InvalidRequest, QueueFull, StoreUnavailable
 from app.http.config import ApiConfig
 from app.http.errors import BodyTooLarge, NotKept, StoreOff
 from app.http.keys import owner_of
-from app.http.openapi import Json, Shape, tells
+from app.http.openapi import Deleted, Json, Page, Shape, tells
 from app.http.requests.wire import Ignored, missing, refusal
 from app.store.store import CHUNK, Store
 from app.store.tables import NewFile, fresh_id
@@ -45,20 +45,6 @@ class FileObject(Shape):
     purpose: Literal["batch", "batch_output"]
     status: Literal["processed"]
     status_details: None
-
-
-class FileList(Shape):
-    object: Literal["list"]
-    data: list[FileObject]
-    first_id: str | None
-    last_id: str | None
-    has_more: bool
-
-
-class DeletedFile(Shape):
-    id: str
-    object: Literal["file"]
-    deleted: Literal[True]
 
 
 def files_router(store: Store | None, config: ApiConfig) -> APIRouter:
@@ -92,16 +78,13 @@ def files_router(store: Store | None, config: ApiConfig) -> APIRouter:
             row = await _upload(kept(), request, config, ignored)
         return JSONResponse(shown(row), headers=ignored.headers)
 
-    operation = tells("The files that are kept", FileList, errors=[400, 404, 503])
+    operation = tells("The files that are kept", Page[FileObject], errors=[400, 404, 503])
     operation["parameters"] = parameters("limit", "after", "order", "purpose")
 
     @router.get(PATH, openapi_extra=operation)
     async def list_files(request: Request) -> dict[str, Any]:
         purpose = request.query_params.get("purpose")
-        order = request.query_params.get("order", "desc")
-        if order not in ("asc", "desc"):
-            raise InvalidRequest(f"order is {order[:64]!r}; it is asc or desc", param="order")
-        after, limit = paging(request, _MOST_LISTED, _MOST_LISTED)
+        after, limit, order = paging(request, _MOST_LISTED, _MOST_LISTED)
         found = await kept().run(
             kept().state.list_files, owner_of(request.scope), purpose, after, limit + 1, order
         )
@@ -121,7 +104,7 @@ def files_router(store: Store | None, config: ApiConfig) -> APIRouter:
     async def retrieve(file_id: str, request: Request) -> dict[str, Any]:
         return shown(await find(file_id, request))
 
-    @router.delete(_ONE, openapi_extra=tells("Delete a file", DeletedFile, errors=[400, 404, 503]))
+    @router.delete(_ONE, openapi_extra=tells("Delete a file", Deleted, errors=[400, 404, 503]))
     async def delete(file_id: str, request: Request) -> dict[str, Any]:
         await find(file_id, request)
         used = await kept().run(kept().state.delete_file, owner_of(request.scope), file_id)
@@ -276,16 +259,19 @@ def parameters(*names: str) -> list[Json]:
     return [{"name": name, "in": "query", "schema": kinds.get(name, text)} for name in names]
 
 
-def paging(request: Request, most: int, usual: int) -> tuple[str | None, int]:
-    """``after`` and ``limit`` of a list. Raises ``InvalidRequest``."""
-    after, limit = request.query_params.get("after"), request.query_params.get("limit", str(usual))
+def paging(request: Request, most: int, usual: int) -> tuple[str | None, int, str]:
+    """``after``, ``limit`` and ``order`` of a list. Raises ``InvalidRequest``."""
+    asked = request.query_params
+    limit, order = asked.get("limit", str(usual)), asked.get("order", "desc")
+    if order not in ("asc", "desc"):
+        raise InvalidRequest(f"order is {order[:64]!r}; it is asc or desc", param="order")
     if not limit.isascii() or not limit.isdecimal() or not 1 <= int(limit[:9]) <= most:
         raise InvalidRequest(f"limit has to be 1 to {most}", param="limit")
-    return after, int(limit)
+    return asked.get("after"), int(limit), order
 
 
 def page(found: list[dict[str, Any]], limit: int) -> dict[str, Any]:
-    """A list object of ``limit`` of those ``found``; one more is asked for, to see if there is."""
+    """A ``Page`` of ``limit`` of those ``found``; one more is asked for, to see if there is."""
     listed = found[:limit]
     return {
         "object": "list",

@@ -24,7 +24,7 @@ class InsideAnswer:
 async def ask(
     app: ASGIApp, path: str, body: bytes, *, tenant: str = "", batch: bool = True
 ) -> InsideAnswer:
-    """The answer to ``POST path``, read whole. ``batch``: it is of the lowest class of requests.
+    """The answer to ``POST path``, read whole. ``batch``: it is of the lowest tier.
 
     ``tenant`` is whom it counts for, as ``app.http.keys.tenant_of`` said of the request that
     created the batch. Cancelling aborts the answer. Errors are answers, as everywhere; raises what

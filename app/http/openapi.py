@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from http import HTTPStatus
-from typing import Any, Literal
+from typing import Any, Generic, Literal, TypeVar
 
 from fastapi import APIRouter, FastAPI
 from fastapi.routing import APIRoute
@@ -23,6 +23,7 @@ from app.http.requests.wire import HEADER as IGNORED
 from app.http.requests.wire import Body, Other, Wire
 
 Json = dict[str, Any]
+T = TypeVar("T")
 
 GENERATES = (400, 404, 413, 429, 503, 504)
 """Statuses of the errors that a route may answer which generates."""
@@ -39,6 +40,22 @@ class Shape(BaseModel):
     """
 
     model_config = ConfigDict(extra="forbid", protected_namespaces=())
+
+
+class Page(Shape, Generic[T]):
+    """A part of a list."""
+
+    object: Literal["list"]
+    data: list[T]
+    first_id: str | None
+    last_id: str | None
+    has_more: bool
+
+
+class Deleted(Shape):
+    id: str
+    object: Literal["file", "model", "response"]
+    deleted: Literal[True]
 
 
 class ErrorObject(Shape):

@@ -1,7 +1,7 @@
 """Renderers that several APIs share, whose answers are objects: whole, or in events.
 
-Chat completions and completions have choices (``WholeRenderer``, ``ChunkRenderer``), messages and
-responses a list of blocks or items (``ListRenderer``).
+Chat completions and completions have choices (``UnstreamedRenderer``, ``ChunkRenderer``), messages
+and responses a list of blocks or items (``ListRenderer``).
 """
 
 from __future__ import annotations
@@ -104,8 +104,10 @@ class ChunkRenderer(Renderer):
         """The stream's end; before it the chunk with the usage, if that is asked for."""
         held = b"".join(map(self._event, self._held[:-1]))
         if self._held:  # the last one has the warnings
-            told = to_json(warnings_of(self._generation))[1:-1]
-            held += b"".join((self._head, to_json(self._held[-1]), b"],", told, self._ending()[1:]))
+            warnings = to_json(warnings_of(self._generation))[1:-1]
+            held += b"".join(
+                (self._head, to_json(self._held[-1]), b"],", warnings, self._ending()[1:])
+            )
         if not self._options.include_usage:
             return held + _DONE
         usage = _usage(self._generation)
@@ -139,7 +141,7 @@ class ChunkRenderer(Renderer):
         return b'],"usage":null}\n\n' if self._options.include_usage else b"]}\n\n"
 
 
-class WholeChoice(Protocol):
+class UnstreamedChoice(Protocol):
     """One choice of a whole answer while it comes."""
 
     def add(self, delta: Delta) -> None: ...
@@ -148,11 +150,11 @@ class WholeChoice(Protocol):
         """The choice as the answer has it, as number ``index``."""
 
 
-class WholeRenderer(Renderer):
+class UnstreamedRenderer(Renderer):
     """A whole answer as one object."""
 
     def __init__(
-        self, head: Mapping[str, Any], generation: Generation, choices: Sequence[WholeChoice]
+        self, head: Mapping[str, Any], generation: Generation, choices: Sequence[UnstreamedChoice]
     ) -> None:
         """``head``: what the object begins with."""
         self._head = head

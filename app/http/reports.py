@@ -163,7 +163,7 @@ class Measured(Shape):
     spans: list[ValueSpan] = Field(default=[])
 
 
-class WholeValue(Shape):
+class CompleteValue(Shape):
     tool_call: int = 0
     """Of a call's arguments: which call, from 0."""
     pointer: str
@@ -174,10 +174,10 @@ class WholeValue(Shape):
 
 def with_fields(data: bytes, values: Sequence[FieldValue]) -> bytes:
     """``data``, a JSON object, with the member ``fields`` at its end."""
-    return b"".join((data[:-1], b',"fields":[', b",".join(map(_whole_value, values)), b"]}"))
+    return b"".join((data[:-1], b',"fields":[', b",".join(map(_complete_value, values)), b"]}"))
 
 
-def _whole_value(value: FieldValue) -> bytes:
+def _complete_value(value: FieldValue) -> bytes:
     call = b"" if value.call is None else b'"tool_call":%d,' % value.call
     entry = b'{%b"pointer":%b' % (call, to_json(value.pointer))
     if value.text is None:
@@ -217,7 +217,7 @@ def named_token(data: bytes | None, logprob: float) -> dict[str, Any]:
     }
 
 
-class TokenOfTop(Shape):
+class TopLogprob(Shape):
     token: str
     logprob: float
     bytes: list[int] | None
@@ -231,7 +231,7 @@ class TokenOrigin(Shape):
     source: Literal["sampled", "drafted", "held", "leapt"]
     logprob: float | None = None
     """Where log-probabilities were asked for; null: it was not drawn as it stands."""
-    top_logprobs: list[TokenOfTop] = Field(default=[])
+    top_logprobs: list[TopLogprob] = Field(default=[])
 
 
 class TokenOrigins(Shape):
@@ -319,7 +319,7 @@ def relaxed_headers(generation: Generation) -> dict[str, str]:
 def warnings_of(generation: Generation) -> dict[str, Any]:
     """The member ``warnings`` of an answer; nothing where there are none."""
     relaxed = () if generation.relaxed is None else generation.relaxed.warnings
-    told: list[dict[str, Any]] = [
+    warnings: list[dict[str, Any]] = [
         {
             "code": "inexact" if each.relaxation.inexact else "relaxed",
             "function": each.function,
@@ -331,7 +331,7 @@ def warnings_of(generation: Generation) -> dict[str, Any]:
         }
         for each in relaxed
     ]
-    told += [
+    warnings += [
         {
             "code": "budget_closed",
             "function": each.function,
@@ -343,4 +343,4 @@ def warnings_of(generation: Generation) -> dict[str, Any]:
         }
         for each in sorted(generation.closed, key=lambda closed: closed.choice)
     ]
-    return {"warnings": told} if told else {}
+    return {"warnings": warnings} if warnings else {}

@@ -15,11 +15,12 @@ from pydantic_core import to_json
 from app.answer.prompt import Prompt, TextPrompt
 from app.http.chat.parse import ConversationFields, read_conversation
 from app.http.completions.parse import check_token_ids
-from app.http.endpoint import Api, post_json
+from app.http.endpoint import Api, post
 from app.http.openapi import Shape, tells
 from app.http.requests.unserved import CHAT, NO_EFFECT, UNSERVED, refused
 from app.http.requests.wire import Body, Ignored, Unserved
 from app.serving.admission import Ticket
+from app.serving.timeline import Timeline
 
 TOKENIZE = "/tokenize"
 DETOKENIZE = "/detokenize"
@@ -103,9 +104,9 @@ def tokens_router(api: Api) -> APIRouter:
         bodies=[TokenizeText, TokenizeChat],
         errors=_ERRORS,
     )
-    post_json(router, api, TOKENIZE, tokens.parse_tokenize, tokens.tokenize, operation)
+    post(router, api, TOKENIZE, operation, tokens.parse_tokenize, tokens.tokenize)
     operation = tells("The text of tokens", Detokenized, bodies=[DetokenizeRequest], errors=_ERRORS)
-    post_json(router, api, DETOKENIZE, tokens.parse_detokenize, tokens.detokenize, operation)
+    post(router, api, DETOKENIZE, operation, tokens.parse_detokenize, tokens.detokenize)
     return router
 
 
@@ -128,7 +129,7 @@ class _Tokens:
         conversation, _ = read_conversation(chat, ignored, self._api.config)
         return _TokenizeCall(conversation, False, bool(chat.return_token_strs))
 
-    async def tokenize(self, call: _TokenizeCall, ticket: Ticket) -> bytes:
+    async def tokenize(self, call: _TokenizeCall, _: Timeline, ticket: Ticket) -> bytes:
         """``token_strs`` are the texts of the tokens, each by itself; null if not asked for."""
         tokens = await self._api.service.tokenize(
             call.prompt, ticket, add_special_tokens=call.add_special_tokens
@@ -142,7 +143,7 @@ class _Tokens:
         check_token_ids(wire.tokens, "tokens", self._api.vocabulary.size)
         return wire.tokens
 
-    async def detokenize(self, tokens: Sequence[int], ticket: Ticket) -> bytes:
+    async def detokenize(self, tokens: Sequence[int], _: Timeline, ticket: Ticket) -> bytes:
         decode = self._api.service.tokenizer.decode
         return await self._json(tokens, lambda: {"prompt": decode(tokens)})
 

@@ -15,7 +15,7 @@ from app.core.errors import LeapjsonError
 from app.core.events import AnswerUsage, TokenChunk
 from app.core.request import GenerationOptions
 from app.serving.admission import Ticket
-from app.serving.deadline import Deadline
+from app.serving.admission.admission import Deadline
 from app.serving.timeline import Timeline
 
 _TOGETHER = 32
@@ -46,7 +46,6 @@ class Generation:
         status_of: Callable[[LeapjsonError], int],
         release: Callable[[], None],
         relaxed: RelaxedAnswers | None = None,
-        told_schema: bool | None = None,
         max_tokens: int = 0,
     ) -> None:
         """``plans``: of each prompt, whose choices have consecutive ``request_ids``. ``release`` is
@@ -58,12 +57,13 @@ class Generation:
         """Of each choice that its budget has ended one in, the first."""
         self._cut: list[tuple[int, bytes]] = []
         """Choices whose value is not among them yet, with their text up to its end."""
-        self.told_schema = told_schema
+        self.shows_schema = plans[0].shows_schema
         """See ``AnswerPlan``."""
         self.max_tokens = max_tokens
         """Tokens that each answer may have, the least of several prompts'."""
         self.tier = ticket.tier
-        """The class that it is served in."""
+        """That it is served in."""
+        self.request_id = timeline.request_id
         self.n = len(request_ids)
         self._index = {request_id: index for index, request_id in enumerate(request_ids)}
         self._plans = plans

@@ -20,6 +20,7 @@ class Timeline:
     """
 
     endpoint: str
+    request_id: str
     observer: RequestObserver
     clock: Callable[[], float]
     owner: str = ""

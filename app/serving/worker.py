@@ -136,12 +136,18 @@ class _EngineThread:
 
     def add(self, requests: Sequence[EngineRequest], added: asyncio.Future[None]) -> None:
         """Add all or none; ``added`` is told with the next hand-over, on the event loop."""
-        error = None
+        error: LeapjsonError | None = None
         try:
             for request in requests:
                 self._engine.add(request)
+        except RequestError as caught:
+            error = caught
         except Exception as caught:
-            error = _refusal(caught)
+            logger.error("a request could not be added", exc_info=caught)
+            error = LeapjsonError(
+                "the request could not be added to the engine; a fault of the server"
+            )
+        if error is not None:
             self.abort([request.request_id for request in requests])
         self._added.append((added, error))
 
@@ -166,13 +172,6 @@ class _EngineThread:
         self._deliver(added, output, began)
 
 
-def _refusal(error: Exception) -> LeapjsonError:
-    if isinstance(error, RequestError):
-        return error
-    logger.error("a request could not be added", exc_info=error)
-    return LeapjsonError("the request could not be added to the engine; a fault of the server")
-
-
 def _tell(waiting: asyncio.Future[None], error: Exception | None) -> None:
     if waiting.done():
         return
@@ -190,7 +189,9 @@ class EngineWorker:
     ) -> None:
         self._clock = clock
         self._stall_seconds = stall_seconds
-        self._engine_thread = _EngineThread(engine, self._deliver, clock)
+        self._engine_thread = _EngineThread(
+            engine, lambda *turn: self._on_loop(functools.partial(self._receive, *turn)), clock
+        )
         self._commands = self._engine_thread.commands
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -321,9 +322,6 @@ class EngineWorker:
         if first:
             logger.critical("the engine died%s", why, exc_info=error)
             self._on_loop(self._die)
-
-    def _deliver(self, added: _Added, output: StepOutput, began: float) -> None:
-        self._on_loop(functools.partial(self._receive, added, output, began))
 
     def _on_loop(self, call: Callable[[], None]) -> None:
         assert self._loop is not None

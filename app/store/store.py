@@ -163,7 +163,7 @@ class Store:
             except Exception as error:
                 if (now := time.monotonic()) - began > _SLOW_SECONDS and threads is self._threads:
                     self._down_until = now + _SLOW_SECONDS
-                raise _told(error) from error
+                raise _explained(error) from error
 
         self._waiting += 1
         done = asyncio.wrap_future(threads.submit(work))
@@ -181,7 +181,7 @@ class Store:
             self._lock.close()
 
 
-def _told(error: Exception) -> Exception:
+def _explained(error: Exception) -> Exception:
     """``StoreUnavailable`` for what a disk, a database or a bucket reports; else ``error``."""
     module = type(error).__module__.partition(".")[0]
     if isinstance(error, FileNotFoundError) or not (

@@ -9,7 +9,13 @@ from typing import Any, cast
 
 import pytest
 
-from app.answer.confidence import ConfidenceReader, Tokens, Told, text_confidence, value_confidences
+from app.answer.confidence import (
+    ConfidenceReader,
+    Scores,
+    Tokens,
+    text_confidence,
+    value_confidences,
+)
 from app.answer.formats import HERMES, ChatFormat, ReasoningFormat
 from app.answer.pieces import (
     Alternative,
@@ -316,7 +322,7 @@ def test_a_plan_says_whether_its_answers_have_json() -> None:
     assert _plan().locator is None
     assert _plan("f", content=False).locator is not None
     assert not _plan(content=False).has_json
-    assert ConfidenceReader("json").finish() == Told([], [])
+    assert ConfidenceReader("json").finish() == Scores([], [])
 
 
 def test_content_that_is_a_choice_is_one_text() -> None:
@@ -334,4 +340,4 @@ def test_arguments_in_another_notation_are_never_exact(exact: bool) -> None:
     start = CallStart(0, "f", 0, 2, in_json=False)
     reader.read([], "f(a=1)", [start, CallArguments(0, '{"a": 1}', 2, 6)])
     expected = [TokenByToken("", "value", 0)] if exact else []
-    assert reader.finish() == Told([], expected)
+    assert reader.finish() == Scores([], expected)

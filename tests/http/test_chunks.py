@@ -45,7 +45,7 @@ def generation(n: int = 2) -> Generation:
         plans=[AnswerPlan.of(RenderedPrompt([1, 2]), None, None, PLAIN)],
         options=GenerationOptions(n=n),
         ticket=_Ticket(),  # type: ignore[arg-type]
-        timeline=Timeline("/test", observer, lambda: 0.0),
+        timeline=Timeline("/test", "id", observer, lambda: 0.0),
         abort=lambda ids: None,
         status_of=lambda error: 500,
         release=lambda: None,
@@ -68,7 +68,6 @@ def chat_chunks(options: dict[str, Any] | None) -> Renderer:
     wire = ChatCompletionRequest.read(body, Ignored())
     return chat_renderer(
         generation(),
-        request_id="id",
         model=ServedModel.base(CONFIG),
         stream=stream_options(wire),
         vocabulary=None,
@@ -82,7 +81,6 @@ def completion_chunks(options: dict[str, Any] | None) -> Renderer:
     wire = CompletionRequest.read(body, Ignored())
     return completion_renderer(
         generation(),
-        request_id="id",
         model=ServedModel.base(CONFIG),
         stream=stream_options(wire),
         vocabulary=ByteVocabulary(),

@@ -361,7 +361,7 @@ class Bench:
                 AnswerPlan.of(RenderedPrompt(request.prompt), None, None, self._config.chat_format)
             ],
             ticket=ticket,
-            timeline=Timeline("profile", self.recorder, time.perf_counter),
+            timeline=Timeline("profile", request.request_id, self.recorder, time.perf_counter),
             abort=worker.abort,
             status_of=lambda error: 500,
             release=lambda: None,
@@ -369,7 +369,6 @@ class Bench:
         served = ServedModel.base(self._config)
         renderer = chat_renderer(
             generation,
-            request_id=request.request_id,
             model=served,
             stream=stream_options(self._asked),
             vocabulary=self._vocabulary if self._asked.logprobs else None,

@@ -91,7 +91,9 @@ def render(template: str, messages: Sequence[dict[str, Any]]) -> str | None:
     environment = ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=EXTENSIONS
     )
-    environment.filters["tojson"] = _to_json
+    environment.filters["tojson"] = lambda value, ensure_ascii=False, indent=None, **_: json.dumps(
+        value, ensure_ascii=ensure_ascii, indent=indent
+    )
     environment.globals["raise_exception"] = _refuse
     environment.globals["strftime_now"] = lambda form: datetime.now().strftime(form)
     try:
@@ -99,10 +101,6 @@ def render(template: str, messages: Sequence[dict[str, Any]]) -> str | None:
         return compiled.render(messages=messages, tools=None, bos_token="", eos_token="")
     except Exception:  # whatever a template's own code raises
         return None
-
-
-def _to_json(value: Any, ensure_ascii: bool = False, indent: int | None = None, **_: Any) -> str:
-    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent)
 
 
 def _refuse(message: str) -> None:

@@ -18,7 +18,7 @@ from app.core.specs import Grammar, Regex
 from app.core.verbatim import Passage
 from app.http.chat.write import ChatCompletion, ChatCompletionChunk, chat_renderer
 from app.http.config import ApiConfig
-from app.http.endpoint import AnswerCall, Api, answer_router
+from app.http.endpoint import AnswerCall, Api, post, respond
 from app.http.openapi import GENERATES, tells
 from app.http.requests.constraints import ConstraintFields
 from app.http.requests.generation import GenerationFields, answer_call, stream_options, token_limit
@@ -42,8 +42,8 @@ from app.http.requests.prompt import (
     SchemaInPrompt,
     ThinkingSwitch,
     asked_reasoning,
+    schema_prompt,
     template_options,
-    told,
     with_thinking,
 )
 from app.http.requests.tools import (
@@ -308,10 +308,12 @@ def chat_router(api: Api) -> APIRouter:
         bodies=[ChatCompletionRequest],
         errors=GENERATES,
     )
-    return answer_router(api, PATH, chat_call, operation)
+    router, parse = APIRouter(), partial(chat_call, api=api)
+    post(router, api, PATH, operation, parse, partial(respond, api))
+    return router
 
 
-def chat_call(body: Mapping[str, Any], request_id: str, ignored: Ignored, api: Api) -> AnswerCall:
+def chat_call(body: Mapping[str, Any], ignored: Ignored, api: Api) -> AnswerCall:
     """Raises ``InvalidRequest`` (or ``UnknownModel``) with the field in ``param``."""
     wire, config = ChatCompletionRequest.read(body, ignored), api.config
     model = api.models.find(wire.model)
@@ -323,17 +325,15 @@ def chat_call(body: Mapping[str, Any], request_id: str, ignored: Ignored, api: A
     choice = _tool_choice(wire)
     limit = token_limit(wire, "max_tokens", "max_completion_tokens")
     conversation, tools = read_conversation(wire, ignored, config, show_tools=choice.mode != "none")
-    note = told(wire.schema_in_prompt, content.spec, config, wire.response_format)
+    note = schema_prompt(wire.schema_in_prompt, content.spec, config, wire.response_format)
     return answer_call(
         wire,
-        request_id,
         model,
-        [replace(conversation, told=note)],
+        [replace(conversation, schema_prompt=note)],
         content,
         limit,
         partial(
             chat_renderer,
-            request_id=request_id,
             model=model,
             stream=stream_options(wire) if wire.stream else None,
             vocabulary=api.vocabulary if wire.logprobs else None,

@@ -26,24 +26,19 @@ from app.core.events import AnswerToken, Origins
 from app.http.endpoint import Renderer
 from app.http.models import ServedModel
 from app.http.openapi import Shape
-from app.http.renderers import TEXT, ChunkRenderer, Usage, WholeRenderer, head_of
+from app.http.renderers import TEXT, ChunkRenderer, UnstreamedRenderer, Usage, head_of
 from app.http.reports import (
+    CompleteValue,
     Measured,
     TokenOrigins,
+    TopLogprob,
     Warning,
-    WholeValue,
     logprob_entries,
     measured,
     origins_entry,
 )
 from app.http.requests.generation import ServedTier, StreamOptions, served_tier
 from app.serving.generation import Generation
-
-
-class TopLogprob(Shape):
-    token: str
-    logprob: float
-    bytes: list[int] | None
 
 
 class TokenLogprob(TopLogprob):
@@ -152,7 +147,7 @@ class ChunkChoice(Measured):
     delta: Delta
     logprobs: ChatLogprobs | None
     finish_reason: Literal["stop", "length", "tool_calls"] | None
-    fields: list[WholeValue] = Field(default=[])
+    fields: list[CompleteValue] = Field(default=[])
     """Values that are whole with the chunk before, where that was asked for."""
     origins: TokenOrigins | None = None
     """Where tokens came from that are new or changed, where that was asked for."""
@@ -169,7 +164,6 @@ class ChatCompletionChunk(_Head):
 def chat_renderer(
     generation: Generation,
     *,
-    request_id: str,
     model: ServedModel,
     stream: StreamOptions | None,
     vocabulary: Vocabulary | None,
@@ -178,12 +172,12 @@ def chat_renderer(
     """``stream`` None: one object. ``vocabulary``: where log-probabilities are asked for.
     ``reasoning_names``: the fields that hold the reasoning."""
     kind = "chat.completion" if stream is None else "chat.completion.chunk"
-    head = head_of(f"chatcmpl-{request_id}", kind, model)
+    head = head_of(f"chatcmpl-{generation.request_id}", kind, model)
     head["service_tier"] = served_tier(generation)
     if stream is not None:
         return _Chunks(head, generation, stream, vocabulary, reasoning_names)
     choices = [_Choice(vocabulary, reasoning_names) for _ in range(generation.n)]
-    return WholeRenderer(head, generation, choices)
+    return UnstreamedRenderer(head, generation, choices)
 
 
 def _logprobs(

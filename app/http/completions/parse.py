@@ -12,7 +12,7 @@ from pydantic import Field, WithJsonSchema
 from app.answer.prompt import Prompt, TextPrompt, TokenPrompt
 from app.core.errors import InvalidRequest
 from app.http.completions.write import Completion, CompletionChunk, completion_renderer, token_name
-from app.http.endpoint import AnswerCall, Api, answer_router
+from app.http.endpoint import AnswerCall, Api, post, respond
 from app.http.openapi import GENERATES, tells
 from app.http.requests.constraints import ConstraintFields
 from app.http.requests.generation import GenerationFields, answer_call, stream_options, token_limit
@@ -67,12 +67,12 @@ def completions_router(api: Api) -> APIRouter:
         bodies=[CompletionRequest],
         errors=GENERATES,
     )
-    return answer_router(api, PATH, completion_call, operation)
+    router, parse = APIRouter(), partial(completion_call, api=api)
+    post(router, api, PATH, operation, parse, partial(respond, api))
+    return router
 
 
-def completion_call(
-    body: Mapping[str, Any], request_id: str, ignored: Ignored, api: Api
-) -> AnswerCall:
+def completion_call(body: Mapping[str, Any], ignored: Ignored, api: Api) -> AnswerCall:
     """Raises ``InvalidRequest`` (or ``UnknownModel``) with the field in ``param``."""
     wire, vocabulary = CompletionRequest.read(body, ignored), api.vocabulary
     model = api.models.find(wire.model)
@@ -96,14 +96,12 @@ def completion_call(
         )
     return answer_call(
         wire,
-        request_id,
         model,
         prompts,
         content,
         limit,
         partial(
             completion_renderer,
-            request_id=request_id,
             model=model,
             stream=stream_options(wire) if wire.stream else None,
             vocabulary=vocabulary,
@@ -144,10 +142,12 @@ def _prompts(prompt: Any, *, n: int, max_choices: int, vocabulary_size: int) -> 
         )
     if all(isinstance(each, str) for each in prompt):
         return [TextPrompt(text) for text in prompt]
-    return [
-        _token_prompt(tokens, param.format(number=number), vocabulary_size)
-        for number, tokens in enumerate(prompt)
-    ]
+    for number, tokens in enumerate(prompt):
+        place = param.format(number=number)
+        if not isinstance(tokens, list) or not tokens:
+            raise refusal(place, f"prompt has to be {_EXPECTED}")
+        check_token_ids(tokens, place, vocabulary_size)
+    return [TokenPrompt(tokens) for tokens in prompt]
 
 
 def check_token_ids(tokens: Sequence[Any], param: str, vocabulary_size: int) -> None:
@@ -170,10 +170,3 @@ def check_token_ids(tokens: Sequence[Any], param: str, vocabulary_size: int) -> 
             f"{vocabulary_size - 1}",
             param=where,
         )
-
-
-def _token_prompt(tokens: Any, param: str, vocabulary_size: int) -> TokenPrompt:
-    if not isinstance(tokens, list) or not tokens:
-        raise refusal(param, f"prompt has to be {_EXPECTED}")
-    check_token_ids(tokens, param, vocabulary_size)
-    return TokenPrompt(tokens)

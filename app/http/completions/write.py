@@ -27,12 +27,12 @@ from app.core.text import Tokenizer
 from app.http.endpoint import Renderer
 from app.http.models import ServedModel
 from app.http.openapi import Shape
-from app.http.renderers import TEXT, ChunkRenderer, Usage, WholeRenderer, head_of
+from app.http.renderers import TEXT, ChunkRenderer, UnstreamedRenderer, Usage, head_of
 from app.http.reports import (
+    CompleteValue,
     Measured,
     TokenOrigins,
     Warning,
-    WholeValue,
     finite,
     measured,
     origins_entry,
@@ -55,7 +55,7 @@ class _Choice(Measured):
     text: str
     logprobs: CompletionLogprobs | None
     finish_reason: Literal["stop", "length"] | None
-    fields: list[WholeValue] = Field(default=[])
+    fields: list[CompleteValue] = Field(default=[])
     """Values that are whole with this chunk of a stream, where that was asked for."""
 
 
@@ -182,7 +182,6 @@ class ChoiceLogprobs:
 def completion_renderer(
     generation: Generation,
     *,
-    request_id: str,
     model: ServedModel,
     stream: StreamOptions | None,
     vocabulary: Vocabulary,
@@ -191,7 +190,7 @@ def completion_renderer(
     echoed: Sequence[Prompt],
 ) -> Renderer:
     """``stream`` None: one object. ``echoed``: the prompts, where texts begin with them."""
-    head = head_of(f"cmpl-{request_id}", "text_completion", model)
+    head = head_of(f"cmpl-{generation.request_id}", "text_completion", model)
     before = [""] * generation.n
     if echoed:
         texts = [_text_of(each, vocabulary, token_name) for each in echoed]
@@ -200,7 +199,7 @@ def completion_renderer(
     if stream is not None:
         return _Chunks(head, generation, stream, vocabulary, name, before)
     choices = [_Text([text], name and ChoiceLogprobs(name)) for text in before]
-    return WholeRenderer(head, generation, choices)
+    return UnstreamedRenderer(head, generation, choices)
 
 
 def _text_of(prompt: Prompt, vocabulary: Vocabulary, token_name: TokenName) -> str:
@@ -291,16 +290,16 @@ class _Chunks(ChunkRenderer):
             choice.prompt or any(token.data for token in choice.tokens)
         ):
             choice.logprobs = self._logprobs[delta.index]
-        told = b""
+        event = b""
         if choice.origins is not None:  # in a chunk of their own
             entry = origins_entry(choice.origins, self._vocabulary)
-            told = self._event(_Text().wire(delta.index) | {"origins": entry})
+            event = self._event(_Text().wire(delta.index) | {"origins": entry})
         if not any(choice.texts) and choice.logprobs is None and choice.finish_reason is None:
-            return told
+            return event
         if choice.finish_reason is None:
-            return self._event(choice.wire(delta.index), choice.whole) + told
+            return self._event(choice.wire(delta.index), choice.whole) + event
         if choice.whole:  # beside their text, in a chunk before the last
             first = _Text(choice.texts, choice.logprobs, choice.tokens, choice.prompt)
-            told += self._event(first.wire(delta.index), choice.whole)
+            event += self._event(first.wire(delta.index), choice.whole)
             choice.texts, choice.logprobs = [], None
-        return told + self._last(choice.wire(delta.index))
+        return event + self._last(choice.wire(delta.index))

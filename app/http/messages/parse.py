@@ -17,7 +17,7 @@ from app.core.errors import InvalidRequest
 from app.core.specs import JsonSchema
 from app.core.verbatim import Passage
 from app.http.config import ApiConfig
-from app.http.endpoint import AnswerCall, Api, answer_router, post_json
+from app.http.endpoint import AnswerCall, Api, post, respond
 from app.http.errors import ANTHROPIC
 from app.http.messages.write import AnsweredMessage, CountedTokens, MessageEvent, messages_renderer
 from app.http.openapi import GENERATES, MessagesError, tells
@@ -38,8 +38,8 @@ from app.http.requests.prompt import (
     ReasoningFields,
     SchemaInPrompt,
     asked_reasoning,
+    schema_prompt,
     template_words,
-    told,
 )
 from app.http.requests.tools import (
     Definition,
@@ -61,6 +61,7 @@ from app.http.requests.wire import (
     type_among,
 )
 from app.serving.admission import Ticket
+from app.serving.timeline import Timeline
 
 CacheControl = dict[str, Any] | None
 
@@ -349,14 +350,15 @@ def messages_router(api: Api) -> APIRouter:
         errors=GENERATES,
         envelope=MessagesError,
     )
-    router = answer_router(api, PATH, messages_call, operation)
+    router, parse = APIRouter(), partial(messages_call, api=api)
+    post(router, api, PATH, operation, parse, partial(respond, api))
 
     def parse_count(body: Mapping[str, Any], ignored: Ignored) -> Conversation:
         wire = CountTokensRequest.read(body, ignored)
         api.models.find(wire.model)
         return read_conversation(wire, ignored, api.config)[0]
 
-    async def count(prompt: Conversation, ticket: Ticket) -> dict[str, Any]:
+    async def count(prompt: Conversation, _: Timeline, ticket: Ticket) -> dict[str, Any]:
         return {"input_tokens": len(await api.service.tokenize(prompt, ticket))}
 
     operation = tells(
@@ -366,13 +368,11 @@ def messages_router(api: Api) -> APIRouter:
         errors=(400, 404, 413, 429, 504),
         envelope=MessagesError,
     )
-    post_json(router, api, COUNT, parse_count, count, operation)
+    post(router, api, COUNT, operation, parse_count, count)
     return router
 
 
-def messages_call(
-    body: Mapping[str, Any], request_id: str, ignored: Ignored, api: Api
-) -> AnswerCall:
+def messages_call(body: Mapping[str, Any], ignored: Ignored, api: Api) -> AnswerCall:
     """Raises ``InvalidRequest`` (or ``UnknownModel``) with the field in ``param``."""
     wire = MessagesRequest.read(body, ignored)
     model = api.models.find(wire.model)
@@ -381,14 +381,12 @@ def messages_call(
     choice = _tool_choice(wire)
     return answer_call(
         wire,
-        request_id,
         model,
         [conversation],
         content,
         token_limit(wire, "max_tokens"),
         partial(
             messages_renderer,
-            request_id=request_id,
             model=model,
             stream=bool(wire.stream),
             omits_thinking=getattr(wire.thinking, "display", None) == "omitted",
@@ -417,7 +415,7 @@ def read_conversation(
         begun = begun_answer(messages, f"messages[{len(wire.messages) - 1}]")
         passages = passages[:-1]
     reasoning = _reasoning(wire, config)
-    note = told(wire.schema_in_prompt, _content(wire, config).spec, config, by_format=True)
+    note = schema_prompt(wire.schema_in_prompt, _content(wire, config).spec, config, by_format=True)
     conversation = Conversation(
         messages, shown, reasoning.options, passages, reasoning.use, note, images.sources, begun
     )

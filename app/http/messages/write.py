@@ -100,13 +100,12 @@ _STOP_REASONS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool
 def messages_renderer(
     generation: Generation,
     *,
-    request_id: str,
     model: ServedModel,
     stream: bool,
     omits_thinking: bool,
 ) -> Renderer:
     head: dict[str, Any] = {
-        "id": f"msg_{request_id}",
+        "id": f"msg_{generation.request_id}",
         "type": "message",
         "role": "assistant",
         "model": model.id,
@@ -114,10 +113,10 @@ def messages_renderer(
         "stop_reason": None,
         "stop_sequence": None,
     }
-    return (_Events if stream else _Whole)(head, generation, omits_thinking=omits_thinking)
+    return (_Events if stream else _Unstreamed)(head, generation, omits_thinking=omits_thinking)
 
 
-class _Whole(ListRenderer):
+class _Unstreamed(ListRenderer):
     """A whole message as one object."""
 
     def __init__(
@@ -187,7 +186,7 @@ class _Whole(ListRenderer):
         }
 
 
-class _Events(_Whole):
+class _Events(_Unstreamed):
     """The same as server-sent events."""
 
     ping = b'event: ping\ndata: {"type": "ping"}\n\n'
@@ -201,18 +200,18 @@ class _Events(_Whole):
             begun, text = self._take(piece)
             number = len(self._blocks) - 1
             if isinstance(piece, Fields):
-                events += self._whole(number, piece.values)
+                events += self._complete(number, piece.values)
             if begun is not None:
                 events += _stop(number - 1)
                 events += _event("content_block_start", index=number, content_block=begun)
             if text:
                 events += _event(_DELTA, index=number, delta=_delta(piece, text))
         if events and self._origins is not None:  # with the last event
-            told = to_json(self._take_origins())
-            events = events.removesuffix(b"}\n\n") + b"," + told[1:] + b"\n\n"
+            reports = to_json(self._take_origins())
+            events = events.removesuffix(b"}\n\n") + b"," + reports[1:] + b"\n\n"
         return events
 
-    def _whole(self, number: int, values: Sequence[FieldValue]) -> bytes:
+    def _complete(self, number: int, values: Sequence[FieldValue]) -> bytes:
         """Values that are whole with the event before: a delta of nothing else."""
         kind = CallArguments(0, "") if self._blocks[-1][0]["type"] == "tool_use" else Content("")
         delta = {"type": _DELTA, "index": number, "delta": _delta(kind, "")}
@@ -221,10 +220,10 @@ class _Events(_Whole):
     def end(self) -> bytes:
         usage = self._usage()
         del usage["service_tier"]
-        told = self._reports() | self._take_origins()
+        reports = self._reports() | self._take_origins()
         return (
             _stop(len(self._blocks) - 1)
-            + _event("message_delta", delta=self._stopped(), usage=usage, **told)
+            + _event("message_delta", delta=self._stopped(), usage=usage, **reports)
             + _event("message_stop")
         )
 

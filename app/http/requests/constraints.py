@@ -18,7 +18,7 @@ from app.core.constraint import ConstraintSpec
 from app.core.errors import InvalidRequest, InvalidSchema, UnknownSchema
 from app.core.specs import Choice, Grammar, JsonObject, JsonSchema, Regex
 from app.http.config import Whitespace
-from app.http.requests.fields import parsed
+from app.http.requests.body import parsed
 from app.http.requests.structural_tag import structure
 from app.http.requests.wire import Ignored, Name, Wire, refusal
 

@@ -11,7 +11,6 @@ from pydantic import Field
 from app.answer.prompt import Prompt
 from app.answer.tools import ToolUse
 from app.core.composite import with_schemas
-from app.core.constraint import ConstraintSpec
 from app.core.errors import InvalidRequest, Role
 from app.core.request import GenerationOptions, SamplingParams, ServiceTier
 from app.core.specs import OnUnsupported
@@ -117,14 +116,13 @@ class GenerationFields(Body):
     service_tier: (
         Literal["auto", "default", "standard_only", "scale", "flex", "priority"] | None
     ) = None
-    """The class of the request: flex yields to others, priority is for keys that have the right."""
+    """The tier of the request: flex yields to others, priority is for keys that have the right."""
     choices: Literal["tokens", "exact"] | None = None
     """Extension: draw values of a finite set token by token, or as wholes by their probability."""
 
 
 def answer_call(
     fields: GenerationFields,
-    request_id: str,
     model: ServedModel,
     prompts: Sequence[Prompt],
     content: NamedConstraint,
@@ -169,12 +167,14 @@ def answer_call(
         tier=_TIERS.get(fields.service_tier or "auto", ServiceTier.DEFAULT),
         prediction=b"" if fields.prediction is None else fields.prediction.text.encode(),
     )
+    spec, asked = content.spec, fields.on_unsupported
+    if asked is not None and spec is not None:
+        spec = with_schemas(spec, lambda schema: replace(schema, relax=asked == "relax"))
     request = GenerationRequest(
-        request_id=request_id,
         prompts=prompts,
         options=options,
         adapter=model.adapter,
-        content=_relaxing(content.spec, fields.on_unsupported),
+        content=spec,
         tools=tools and replace(tools, on_unsupported=fields.on_unsupported),
     )
     names: dict[Role, str] = {
@@ -189,21 +189,13 @@ ServedTier = Literal["default", "flex", "priority"]
 
 
 def served_tier(generation: Generation) -> ServedTier:
-    """The class of an answer in OpenAI's words, which call a line of a batch default."""
+    """The tier of an answer in OpenAI's words, which call a line of a batch default."""
     match generation.tier:
         case ServiceTier.FLEX:
             return "flex"
         case ServiceTier.PRIORITY:
             return "priority"
     return "default"
-
-
-def _relaxing(content: ConstraintSpec | None, asked: OnUnsupported | None) -> ConstraintSpec | None:
-    """``content`` as the request asks; where it does not, as it stands."""
-    if asked is None or content is None:
-        return content
-    found: ConstraintSpec = with_schemas(content, lambda s: replace(s, relax=asked == "relax"))
-    return found
 
 
 def stream_options(fields: GenerationFields) -> StreamOptions:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from app.answer.images import IMAGE_MARK, ImageSource, appended
 from app.answer.prompt import Begun
 from app.core.errors import InvalidRequest
-from app.http.requests.fields import parsed
+from app.http.requests.body import parsed
 from app.http.requests.wire import Other, Wire, refusal
 from app.serving.images.fetching import allowed_url
 

@@ -10,7 +10,7 @@ from pydantic import Field
 from pydantic_core import to_json
 
 from app.answer.reasoning import ReasoningUse, share_of
-from app.answer.schema_prompt import MOST_CHARACTERS, Told, told_schema
+from app.answer.schema_prompt import MOST_CHARACTERS, SchemaPrompt, schema_text
 from app.core.constraint import ConstraintSpec
 from app.core.errors import InvalidRequest
 from app.core.specs import JsonSchema
@@ -56,14 +56,14 @@ def template_options(
     return options
 
 
-def told(
+def schema_prompt(
     asked: SchemaInPrompt | None,
     content: ConstraintSpec | None,
     config: ApiConfig,
     format: ResponseFormat | None = None,
     *,
     by_format: bool = False,
-) -> Told | None:
+) -> SchemaPrompt | None:
     """What the prompt tells of ``content``; None: nothing.
 
     ``format``, or ``by_format``: it was asked for as OpenAI's and Anthropic's APIs have it, whose
@@ -86,13 +86,13 @@ def told(
     if mode is False or (mode == "auto" and not by_format):
         return None
     named = format.inner if isinstance(format, JsonSchemaResponse) else None
-    schema = told_schema(
+    schema = schema_text(
         content.schema, named.name if named else None, named.description if named else None
     )
     if not schema:
         return None
     too_long = asked is not True and len(schema) > MOST_CHARACTERS
-    return Told("" if too_long else schema, asked=asked is True)
+    return SchemaPrompt("" if too_long else schema, asked=asked is True)
 
 
 _SWITCHES = ("enable_thinking", "thinking")
@@ -172,15 +172,15 @@ def asked_reasoning(
                 param=param,
             )
         wanted = wanted if said is None else said
-    told = template_words(wanted, effort, fields.max_tokens, config)
-    is_told = effort is not None and not config.chat_format.efforts.keys().isdisjoint(_GRADED)
+    words_of_template = template_words(wanted, effort, fields.max_tokens, config)
+    is_graded = effort is not None and not config.chat_format.efforts.keys().isdisjoint(_GRADED)
     use = ReasoningUse(
         wanted=wanted,
         max_tokens=fields.max_tokens if wanted else None,
-        share=None if effort is None or is_told else share_of(effort),
+        share=None if effort is None or is_graded else share_of(effort),
         shown=not fields.exclude,
     )
-    return Asked(use, told)
+    return Asked(use, words_of_template)
 
 
 def template_words(
@@ -188,14 +188,14 @@ def template_words(
 ) -> dict[str, Any]:
     """The same in the template's own words, as far as it has any."""
     known = config.chat_format.variables
-    told: dict[str, Any] = {}
+    words_of_template: dict[str, Any] = {}
     if wanted is not None:
-        told |= {name: wanted for name in _SWITCHES if name in known}
+        words_of_template |= {name: wanted for name in _SWITCHES if name in known}
     for name, words in config.chat_format.efforts.items():
         if effort is not None or wanted is False:
-            told[name] = words[effort or "none"]
+            words_of_template[name] = words[effort or "none"]
         elif wanted and words["none"] not in ("minimal", "low"):
-            told[name] = words["medium"]  # its default may be none
+            words_of_template[name] = words["medium"]  # its default may be none
     if "thinking_budget" in known and (max_tokens is not None or wanted is False):
-        told["thinking_budget"] = max_tokens if wanted else 0
-    return told
+        words_of_template["thinking_budget"] = max_tokens if wanted else 0
+    return words_of_template

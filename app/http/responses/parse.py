@@ -19,11 +19,12 @@ from app.core.errors import InvalidRequest
 from app.core.specs import Grammar, Regex
 from app.core.verbatim import Passage
 from app.http.config import ApiConfig
-from app.http.endpoint import AnswerCall, Api, answer_router, post_json
+from app.http.endpoint import AnswerCall, Api, post, respond
 from app.http.errors import NotKept
+from app.http.files import page, paging
 from app.http.keys import owner_of
 from app.http.models import ServedModel
-from app.http.openapi import GENERATES, tells
+from app.http.openapi import GENERATES, Deleted, Page, tells
 from app.http.requests.constraints import ExtensionFields, JsonSchemaResponse, ResponseFormat
 from app.http.requests.generation import GenerationFields, answer_call, token_limit
 from app.http.requests.messages import (
@@ -45,8 +46,8 @@ from app.http.requests.prompt import (
     SchemaInPrompt,
     ThinkingSwitch,
     asked_reasoning,
+    schema_prompt,
     template_options,
-    told,
     with_thinking,
 )
 from app.http.requests.tools import (
@@ -77,8 +78,7 @@ from app.http.requests.wire import (
 from app.http.responses.kept import Conversations, Resumed, not_kept
 from app.http.responses.write import (
     CountedInput,
-    DeletedResponse,
-    InputItems,
+    InputItem,
     Namespaces,
     ResponseEvent,
     ResponseObject,
@@ -86,6 +86,7 @@ from app.http.responses.write import (
 )
 from app.serving.admission import Ticket
 from app.serving.kept_responses import KeptResponse, ResponseStore
+from app.serving.timeline import Timeline
 
 
 class InputText(TextPart):
@@ -382,9 +383,7 @@ _OF_OTHERS = frozenset(
 """Items of histories that another server wrote, of tools that it ran itself."""
 
 
-def responses_call(
-    body: Mapping[str, Any], request_id: str, ignored: Ignored, api: Api
-) -> AnswerCall:
+def responses_call(body: Mapping[str, Any], ignored: Ignored, api: Api) -> AnswerCall:
     """Raises ``InvalidRequest`` (or ``UnknownModel``) with the field in ``param``."""
     wire, config = ResponsesRequest.read(body, ignored), api.config
     model = api.models.find(wire.model)
@@ -394,7 +393,7 @@ def responses_call(
             ignored.leave_out(f"include[{number}]", reason, name=f"include[]={value}")
     keep = None
     if isinstance(body, Resumed) and wire.store is not False:
-        keep = partial(body.keep, request_id)
+        keep = body.keep
     elif wire.store:
         ignored.leave_out("store", "store: this server keeps no responses; leave it out")
     content = api.constraints.read(wire, read_format(wire), ignored, "text.format")
@@ -403,14 +402,12 @@ def responses_call(
     logprobs = LOGPROBS in (wire.include or ()) or bool(wire.top_logprobs)
     return answer_call(
         wire,
-        request_id,
         model,
         [conversation],
         content,
         token_limit(wire, "max_output_tokens"),
         partial(
             responses_renderer,
-            request_id=request_id,
             settings=_settings(wire, model, store=keep is not None),
             stream=bool(wire.stream),
             vocabulary=api.vocabulary if logprobs else None,
@@ -519,7 +516,7 @@ def read_conversation(
     images = ImageReader(config.images, "input_text", "input_image")
     messages, passages = _template_messages(wire, body, images, ignored)
     format = wire.text.format if wire.text else None
-    note = told(wire.schema_in_prompt, content, config, format)
+    note = schema_prompt(wire.schema_in_prompt, content, config, format)
     conversation = Conversation(
         messages,
         () if wire.tool_choice == "none" else tools,
@@ -728,7 +725,8 @@ def responses_router(api: Api, store: ResponseStore | None) -> APIRouter:
         bodies=[ResponsesRequest],
         errors=GENERATES,
     )
-    router = answer_router(api, PATH, responses_call, operation, resume=resume)
+    router, parse = APIRouter(), partial(responses_call, api=api)
+    post(router, api, PATH, operation, parse, partial(respond, api), resume=resume)
 
     def parse_count(body: Mapping[str, Any], ignored: Ignored) -> Conversation:
         wire = ConversationFields.read(body, ignored)
@@ -736,7 +734,7 @@ def responses_router(api: Api, store: ResponseStore | None) -> APIRouter:
         content = api.constraints.response_format(read_format(wire), ignored, "text.format")
         return read_conversation(wire, body, ignored, api.config, content)[0]
 
-    async def count(prompt: Conversation, ticket: Ticket) -> dict[str, Any]:
+    async def count(prompt: Conversation, _: Timeline, ticket: Ticket) -> dict[str, Any]:
         tokens = await api.service.tokenize(prompt, ticket)
         return {"object": "response.input_tokens", "input_tokens": len(tokens)}
 
@@ -746,7 +744,7 @@ def responses_router(api: Api, store: ResponseStore | None) -> APIRouter:
         bodies=[ConversationFields],
         errors=(400, 404, 413, 429, 504),
     )
-    post_json(router, api, COUNT, parse_count, count, operation, resume=resume)
+    post(router, api, COUNT, operation, parse_count, count, resume=resume)
 
     async def kept(response_id: str, request: Request) -> KeptResponse:
         found = None if store is None else await store.find(owner_of(request.scope), response_id)
@@ -763,7 +761,7 @@ def responses_router(api: Api, store: ResponseStore | None) -> APIRouter:
         found = await kept(response_id, request)
         return Response(found.response, media_type="application/json")
 
-    @router.delete(_ONE, openapi_extra=tells("Delete a kept one", DeletedResponse, errors=[404]))
+    @router.delete(_ONE, openapi_extra=tells("Delete a kept one", Deleted, errors=[404]))
     async def delete(response_id: str, request: Request) -> Response:
         await kept(response_id, request)
         assert store is not None
@@ -777,36 +775,20 @@ def responses_router(api: Api, store: ResponseStore | None) -> APIRouter:
 
     @router.get(
         f"{_ONE}/input_items",
-        openapi_extra=tells("The items it was made from", InputItems, errors=[400, 404, 413]),
+        openapi_extra=tells("The items it was made from", Page[InputItem], errors=[400, 404, 413]),
     )
     async def input_items(response_id: str, request: Request) -> Response:
         """``order`` (desc, asc), ``limit`` and ``after``, an item's id, as OpenAI has them."""
         found = await kept(response_id, request)
         items = await conversations(request).input_of(found)
-        return Response(to_json(_page(items, request.query_params)), media_type="application/json")
+        after, limit, order = paging(request, _MOST_LISTED, 20)
+        if order == "desc":
+            items = items[::-1]
+        if after is not None:
+            names = [each["id"] for each in items]
+            if after not in names:
+                raise InvalidRequest(f"after: there is no item {after[:64]!r}", param="after")
+            items = items[names.index(after) + 1 :]
+        return Response(to_json(page(items, limit)), media_type="application/json")
 
     return router
-
-
-def _page(items: list[dict[str, Any]], asked: Mapping[str, str]) -> dict[str, Any]:
-    """A part of ``items`` as a list object. Raises ``InvalidRequest``."""
-    order, limit, after = asked.get("order", "desc"), asked.get("limit", "20"), asked.get("after")
-    if order not in ("asc", "desc"):
-        raise InvalidRequest(f"order is {order[:64]!r}; it is asc or desc", param="order")
-    if not limit.isascii() or not limit.isdecimal() or not 1 <= int(limit) <= _MOST_LISTED:
-        raise InvalidRequest(f"limit has to be 1 to {_MOST_LISTED}", param="limit")
-    if order == "desc":
-        items = items[::-1]
-    if after is not None:
-        names = [each["id"] for each in items]
-        if after not in names:
-            raise InvalidRequest(f"after: there is no item {after[:64]!r}", param="after")
-        items = items[names.index(after) + 1 :]
-    shown = items[: int(limit)]
-    return {
-        "object": "list",
-        "data": shown,
-        "first_id": shown[0]["id"] if shown else None,
-        "last_id": shown[-1]["id"] if shown else None,
-        "has_more": len(items) > len(shown),
-    }

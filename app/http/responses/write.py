@@ -43,7 +43,7 @@ from app.serving.generation import Generation
 Event = dict[str, Any]
 """An event without its ``sequence_number``."""
 
-WHOLE = "fields"
+COMPLETE = "fields"
 """The field of an event that has values which are whole; they are written by themselves."""
 
 Ended = Literal["completed", "incomplete"]
@@ -76,7 +76,8 @@ class OutputBuilder:
                     self._waiting += _entries(tokens, self._vocabulary)
                 if not text and not (self._waiting and self._kind is _MESSAGE):
                     return []
-                return self._text(_MESSAGE, text, self._take_logprobs())
+                logprobs, self._waiting = self._waiting, []
+                return self._text(_MESSAGE, text, logprobs)
             case Reasoning(text=text):
                 return self._text(_REASONING, text)
             case CallStart(name=name, id=id, custom=custom):
@@ -92,7 +93,7 @@ class OutputBuilder:
     def whole(self, values: Sequence[FieldValue]) -> Event:
         """Values that are whole with the event before: a delta of nothing else."""
         assert self._open is not None
-        return {**self._open.add(""), WHOLE: values}
+        return {**self._open.add(""), COMPLETE: values}
 
     def end(self, status: Ended) -> list[Event]:
         """The answer is over. One that says nothing at all has a message that is empty."""
@@ -123,10 +124,6 @@ class OutputBuilder:
         self.items.append(self._open.wire(status))
         self._open = None
         return events
-
-    def _take_logprobs(self) -> list[dict[str, Any]]:
-        logprobs, self._waiting = self._waiting, []
-        return logprobs
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,12 +190,12 @@ class _Item:
         return {**self._delta, "delta": text, "logprobs": logprobs}
 
     def end(self, status: Ended) -> list[Event]:
-        told: dict[str, Any] = {"text" if self.kind.in_part else self.kind.text: self.text}
+        fields: dict[str, Any] = {"text" if self.kind.in_part else self.kind.text: self.text}
         if self._logs:
-            told["logprobs"] = self._logprobs
+            fields["logprobs"] = self._logprobs
         if self.kind is _CALL:  # older versions of the SDK need the name
-            told["name"] = self._fields["name"]
-        done = self._event("done", **told)
+            fields["name"] = self._fields["name"]
+        done = self._event("done", **fields)
         return [done, *self._of_part("done"), self._of_item("done", status)]
 
     @property
@@ -289,26 +286,12 @@ class ResponseObject(Measured):
     """Where answers were not held to all of a schema."""
 
 
-class DeletedResponse(Shape):
-    id: str
-    object: Literal["response"]
-    deleted: Literal[True]
-
-
 class InputItem(BaseModel):
     """Its other fields depend on its type."""
 
     model_config = ConfigDict(extra="allow")
     id: str
     type: str
-
-
-class InputItems(Shape):
-    object: Literal["list"]
-    data: list[InputItem]
-    first_id: str | None
-    last_id: str | None
-    has_more: bool
 
 
 class CountedInput(Shape):
@@ -327,7 +310,6 @@ class ResponseEvent(BaseModel):
 def responses_renderer(
     generation: Generation,
     *,
-    request_id: str,
     settings: Mapping[str, Any],
     stream: bool,
     vocabulary: Vocabulary | None,
@@ -336,7 +318,7 @@ def responses_renderer(
     """``settings``: what a response repeats of its request; ``vocabulary``: where log-probabilities
     are asked for."""
     head = {
-        "id": f"resp_{request_id}",
+        "id": f"resp_{generation.request_id}",
         "object": "response",
         "created_at": int(time.time()),
         "completed_at": None,
@@ -346,11 +328,11 @@ def responses_renderer(
         **settings,
         "service_tier": served_tier(generation),
     }
-    output = OutputBuilder(request_id, vocabulary, namespaces)
-    return (_Events if stream else _Whole)(head, generation, output, vocabulary)
+    output = OutputBuilder(generation.request_id, vocabulary, namespaces)
+    return (_Events if stream else _Unstreamed)(head, generation, output, vocabulary)
 
 
-class _Whole(ListRenderer):
+class _Unstreamed(ListRenderer):
     """A whole response as one object."""
 
     def __init__(
@@ -402,7 +384,7 @@ class _Whole(ListRenderer):
         }
 
 
-class _Events(_Whole):
+class _Events(_Unstreamed):
     """The same as server-sent events, which are numbered."""
 
     _number = 0
@@ -426,11 +408,11 @@ class _Events(_Whole):
         return events
 
     def fail(self, error: Exception) -> bytes:
-        told = envelope(error)["error"]
+        fields = envelope(error)["error"]
         # The API's reference has the error's fields beside the type, OpenAI's own server has
         # them under ``error``, and clients look in either place.
-        event = {"type": "error", **{key: told[key] for key in ("code", "message", "param")}}
-        failure = {"code": _failure_code(error), "message": told["message"]}
+        event = {"type": "error", **{key: fields[key] for key in ("code", "message", "param")}}
+        failure = {"code": _failure_code(error), "message": fields["message"]}
         open_items = self._output.end("incomplete")
         response = {
             **self._head, "status": "failed", "output": self._output.items, "error": failure
@@ -438,7 +420,7 @@ class _Events(_Whole):
         return (b"" if self._number else self.begin()) + self._write(
             [
                 *open_items,
-                {**event, "error": told},
+                {**event, "error": fields},
                 {"type": "response.failed", "response": response},
             ]
         )
@@ -449,7 +431,7 @@ class _Events(_Whole):
     def _one(self, event: Event) -> bytes:
         event["sequence_number"] = self._number
         self._number += 1
-        whole: Sequence[FieldValue] = event.pop(WHOLE, ())
+        whole: Sequence[FieldValue] = event.pop(COMPLETE, ())
         data = to_json(event)
         if whole:
             data = with_fields(data, whole)

@@ -11,7 +11,7 @@ from typing import Protocol, cast
 
 from app.answer.images import ImageSource
 from app.core.errors import InvalidImage, ReaderStuck, RequestError, Unavailable
-from app.core.images import ImageDetail, PreparedImage
+from app.core.images import ImageDetail, PreparedImage, VisionSpec
 from app.core.lru import Lru
 from app.serving.admission import Ticket
 from app.serving.images.fetching import Fetcher
@@ -77,6 +77,7 @@ class ImageIntake:
         self,
         pool: WorkerPool,
         observer: ImageObserver,
+        vision: VisionSpec,
         *,
         max_tokens: int,
         max_kept_bytes: int,
@@ -86,6 +87,7 @@ class ImageIntake:
         count for; ``max_kept_bytes``: of images that are kept; ``fetcher``: None where no URL is
         taken."""
         self._kept = kept_images(max_kept_bytes)
+        self.vision = vision
         self._pool = pool
         self._observer = observer
         self._max_tokens = max_tokens
@@ -152,7 +154,11 @@ class ImageIntake:
             data = await self._fetcher.fetch(source.url)
         ticket.hold_images(len(data))
         detail: ImageDetail = "low" if source.low else "auto"
-        name = await _named(data, detail, scope)
+        name = (
+            name_of(data, detail, scope)
+            if len(data) < _LONG
+            else await asyncio.to_thread(name_of, data, detail, scope)
+        )
         prepared = self._kept.get(name)
         is_kept = prepared is not None
         if prepared is None:
@@ -161,9 +167,3 @@ class ImageIntake:
             self._kept.keep(name, prepared)
         ticket.hold_images(prepared.nbytes)
         return prepared, is_kept
-
-
-async def _named(data: str | bytes, detail: ImageDetail, scope: str) -> ImageName:
-    if len(data) < _LONG:
-        return name_of(data, detail, scope)
-    return await asyncio.to_thread(name_of, data, detail, scope)

@@ -26,6 +26,7 @@ from app.core.errors import (
     RequestError,
     Unavailable,
 )
+from app.serving.tasks import Tasks
 from app.serving.workers.fair_pool import FairPool
 from app.serving.workers.unpickling import load_paced
 from app.serving.workers.worker_process import LENGTH, OUT_OF_MEMORY, OUT_OF_TIME, PATIENCE, Job
@@ -202,7 +203,7 @@ class WorkerPool:
         self._trouble = trouble
         self._kills_for_nobody = kills_for_nobody
         self._load = read
-        self._asking: set[asyncio.Task[bytes]] = set()
+        self._asking = Tasks()
         self._warm_up = None
         if warm_up is not None:
             # The first job imports what the target has put off.
@@ -210,7 +211,7 @@ class WorkerPool:
         self._idle: FairPool[_Worker | None] = FairPool()
         """None stands for a worker that could not be started: whoever acquires it tries again."""
         self._workers: set[_Worker] = set()
-        self._replacing: set[asyncio.Task[None]] = set()
+        self._replacing = Tasks()
         self.restarts = 0
         """Workers that were killed or crashed, and had to be replaced."""
         # One thread, so that any number of big programs slow the engine no more than one does.
@@ -227,12 +228,8 @@ class WorkerPool:
 
     async def close(self) -> None:
         """Kill the workers; jobs that still run fail."""
-        for asking in self._asking:
-            asking.cancel()
-        await asyncio.gather(*self._asking, return_exceptions=True)
-        for task in self._replacing:
-            task.cancel()
-        await asyncio.gather(*self._replacing, return_exceptions=True)
+        await self._asking.close()
+        await self._replacing.close()
         workers, self._workers = self._workers, set()
         await asyncio.gather(*(worker.kill() for worker in workers))
         self._reader.shutdown(wait=False, cancel_futures=True)
@@ -263,15 +260,7 @@ class WorkerPool:
         worker = await self._acquire(tenant)
         if self._kills_for_nobody:
             return await self._ask_worker(worker, job, tenant)
-        task = asyncio.create_task(self._ask_worker(worker, job, tenant))
-        self._asking.add(task)
-        task.add_done_callback(self._asked)
-        return await asyncio.shield(task)
-
-    def _asked(self, task: asyncio.Task[bytes]) -> None:
-        self._asking.discard(task)
-        if not task.cancelled():
-            task.exception()  # retrieved, also where nobody waits for it any more
+        return await asyncio.shield(self._asking.start(self._ask_worker(worker, job, tenant)))
 
     async def _ask_worker(self, worker: _Worker, job: Job, tenant: str) -> bytes:
         clock = asyncio.get_running_loop().time
@@ -343,9 +332,7 @@ class WorkerPool:
 
     def _replace(self, worker: _Worker) -> None:
         self.restarts += 1
-        task = asyncio.create_task(self._kill_and_restart(worker))
-        self._replacing.add(task)
-        task.add_done_callback(self._replacing.discard)
+        self._replacing.start(self._kill_and_restart(worker))
 
     async def _kill_and_restart(self, worker: _Worker) -> None:
         await worker.kill()
