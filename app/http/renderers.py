@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from pydantic_core import to_json
 
-from app.answer.pieces import Confidences, Delta, FieldValue, Inexact, Piece, Spans
+from app.answer.pieces import Delta, FieldValue, Measurements, Piece
 from app.core.constraint import Vocabulary
 from app.core.events import Origins
 from app.http.endpoint import Renderer, error_event
@@ -190,7 +190,7 @@ class ListRenderer(Renderer):
         match piece:
             case Origins():
                 self._origins = merged(self._origins, piece)
-            case Confidences() | Inexact() | Spans():
+            case Measurements():
                 self._measured |= measured(piece)
 
     def _reports(self) -> dict[str, Any]:

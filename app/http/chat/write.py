@@ -11,14 +11,12 @@ from pydantic import Field
 from app.answer.pieces import (
     CallArguments,
     CallStart,
-    Confidences,
     Content,
     End,
     Fields,
-    Inexact,
+    Measurements,
     Piece,
     Reasoning,
-    Spans,
 )
 from app.answer.pieces import Delta as Pieces
 from app.core.constraint import Vocabulary
@@ -215,7 +213,7 @@ class _Choice:
                     self.calls.append((piece, []))
                 case CallArguments(text=text):
                     self.calls[-1][1].append(text)
-                case Confidences() | Inexact() | Spans():
+                case Measurements():
                     self.measured |= measured(piece)
                 case End(reason=reason):
                     self.finish_reason = reason
@@ -300,7 +298,7 @@ class _Chunks(ChunkRenderer):
                 return self._event(
                     _wire(index, {}) | {"origins": origins_entry(piece, self._vocabulary)}
                 )
-            case Confidences() | Inexact() | Spans():
+            case Measurements():
                 self._measured.setdefault(index, {}).update(measured(piece))
             case End(reason=reason):
                 last = _wire(index, {}, finish_reason=reason)

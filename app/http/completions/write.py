@@ -10,15 +10,13 @@ from typing import Any, Literal
 from pydantic import Field
 
 from app.answer.pieces import (
-    Confidences,
     Content,
     Delta,
     End,
     Fields,
     FieldValue,
-    Inexact,
+    Measurements,
     PromptTokens,
-    Spans,
 )
 from app.answer.prompt import Prompt, TextPrompt, TokenPrompt
 from app.core.constraint import Vocabulary
@@ -234,7 +232,7 @@ class _Text:
                 case Content(text=text, tokens=tokens):
                     self.texts.append(text)
                     self.tokens += tokens
-                case Confidences() | Inexact() | Spans():
+                case Measurements():
                     self.measured |= measured(piece)
                 case Fields(values=whole):
                     self.whole += whole
