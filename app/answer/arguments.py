@@ -1,6 +1,6 @@
 """The text of arguments that a model does not write as JSON -> their JSON, as it comes.
 
-See ``app.core.arguments`` for how such texts are written and what they mean.
+See ``app.core.arguments`` and ``app.core.literals`` for how such texts are written.
 """
 
 from __future__ import annotations

@@ -4,6 +4,9 @@ Tokens are told apart by the piece in which their first byte lies::
 
     text       | reasoning | mark | content     | held back |
     tokens     |   |    |   |    |   |    |   |   |
+
+Where tokens came from is reported as far as the text has been. The engine says of each token all
+that it spells: what the text leaves out at its end, the stop string, is no part of it either.
 """
 
 from __future__ import annotations

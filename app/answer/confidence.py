@@ -1,6 +1,7 @@
 """How sure the model was of each value of an answer: from its text, tokens and scored choices.
 
-See ``docs/confidence.md`` for what the numbers mean.
+A scored choice is told as shares of all its ways; ``ConfidenceReader`` collects while an answer
+comes. See ``docs/confidence.md`` for what the numbers mean.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``POST /v1/chat/completions``: from its JSON to what is generated, and how that is written."""
+"""``POST /v1/chat/completions``: OpenAI's JSON, and extensions -> what is generated."""
 
 from __future__ import annotations
 

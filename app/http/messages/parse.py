@@ -1,4 +1,8 @@
-"""``POST /v1/messages`` and ``/v1/messages/count_tokens``: from JSON to what is generated."""
+"""``POST /v1/messages`` and ``/v1/messages/count_tokens``: from JSON to what is generated.
+
+The models have what Anthropic's API reference has, and extensions. ``cache_control`` may stand
+wherever Anthropic takes it: prefixes are shared without being told.
+"""
 
 from __future__ import annotations
 
@@ -83,14 +87,10 @@ class PlainText(Wire):
     media_type: Literal["text/plain"] = "text/plain"
 
 
-class OtherSource(Other):
-    """A PDF, a URL, a file."""
-
-
 class DocumentBlock(Block):
     type: Literal["document"]
     source: Annotated[
-        Annotated[PlainText, Tag("text")] | Annotated[OtherSource, Tag("other")],
+        Annotated[PlainText, Tag("text")] | Annotated[Other, Tag("other")],
         Discriminator(type_among("text")),
     ]
     title: str | None = None
@@ -134,7 +134,7 @@ class ImageBlock(ImagePart):
     source: Annotated[
         Annotated[Base64Image, Tag("base64")]
         | Annotated[UrlImage, Tag("url")]
-        | Annotated[OtherSource, Tag("other")],
+        | Annotated[Other, Tag("other")],
         Discriminator(type_among("base64", "url")),
     ]
 
@@ -148,10 +148,6 @@ class ImageBlock(ImagePart):
         raise file_not_kept(field)
 
 
-class OtherBlock(Other):
-    """What a tool of Anthropic's own server left, or thinking that nobody can read."""
-
-
 _CONTENTS = ("text", "document", "search_result", "image")
 
 ContentBlock = Annotated[
@@ -159,7 +155,7 @@ ContentBlock = Annotated[
     | Annotated[DocumentBlock, Tag("document")]
     | Annotated[SearchResultBlock, Tag("search_result")]
     | Annotated[ImageBlock, Tag("image")]
-    | Annotated[OtherBlock, Tag("other")],
+    | Annotated[Other, Tag("other")],
     Discriminator(type_among(*_CONTENTS)),
 ]
 
@@ -179,7 +175,7 @@ AnyBlock = Annotated[
     | Annotated[ThinkingBlock, Tag("thinking")]
     | Annotated[ToolUseBlock, Tag("tool_use")]
     | Annotated[ToolResultBlock, Tag("tool_result")]
-    | Annotated[OtherBlock, Tag("other")],
+    | Annotated[Other, Tag("other")],
     Discriminator(type_among(*_CONTENTS, "thinking", "tool_use", "tool_result")),
 ]
 
@@ -209,12 +205,8 @@ class MessagesTool(Definition):
         return FunctionTool(self.name, self.description, self.input_schema, bool(self.strict))
 
 
-class OtherTool(Other):
-    """One that Anthropic's server runs, or whose schema only its models know."""
-
-
 Tool = Annotated[
-    Annotated[MessagesTool, Tag("custom")] | Annotated[OtherTool, Tag("other")],
+    Annotated[MessagesTool, Tag("custom")] | Annotated[Other, Tag("other")],
     Discriminator(type_among("custom", default="custom")),
 ]
 
@@ -404,7 +396,7 @@ def read_conversation(
     tools = function_tools(
         (f"tools[{number}]", tool)
         for number, tool in enumerate(wire.tools or ())
-        if not isinstance(tool, OtherTool)
+        if not isinstance(tool, Other)
     )
     shown = () if isinstance(wire.tool_choice, NoTool) else tools
     images = ImageReader(config.images, TEXTS, "image", kind="blocks")
@@ -568,7 +560,7 @@ class _Conversation:
                 self._open(role).setdefault("tool_calls", []).append(call)
             case ToolResultBlock():
                 self._add_result(block, param)
-            case OtherBlock(type=type) if role == "assistant" and type in _OMITTED:
+            case Other(type=type) if role == "assistant" and type in _OMITTED:
                 self._open(role)
                 if type != "redacted_thinking":
                     reason = f"{param}: blocks of the type {type!r} are not supported"

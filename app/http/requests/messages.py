@@ -1,4 +1,4 @@
-"""Messages that clients send, as the chat template takes them: what every API has in them."""
+"""Messages that clients send, and their images, as the chat template takes them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""What requests tell the prompt beside their messages: the answer's schema, template variables."""
+"""What requests tell the prompt beside their messages: the schema, template variables, reasoning.
+
+``reasoning_effort`` is OpenAI's field; ``reasoning`` is OpenRouter's, and that of Responses, which
+has ``effort`` alone: https://openrouter.ai/docs/use-cases/reasoning-tokens.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""``/v1/responses``: from JSON to what is generated and how that is written; kept responses."""
+"""``/v1/responses``: from JSON (OpenAI API reference, and extensions) to what is generated and how
+that is written; kept responses.
+"""
 
 from __future__ import annotations
 

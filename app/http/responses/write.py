@@ -1,4 +1,9 @@
-"""Responses in the words of their API: whole, or as the events of a stream."""
+"""Responses in the words of their API: whole, or as the events of a stream.
+
+An item at a time::
+
+    output_item.added  [content_part.added]  delta delta ... done  [content_part.done]  item.done
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """Images from allowed hosts, over https.
 
-Nothing of the environment is heeded (proxies, ``.netrc``), no cookie is kept and no body is
-decompressed. The address that was checked is the one that is connected to, while TLS checks the
-name: what a name server says a second time is never asked for.
+A URL is read once, by one strict expression, and only what it found is ever used: two readers that
+disagree on the host are how requests are forged. Nothing of the environment is heeded (proxies,
+``.netrc``), no cookie is kept and no body is decompressed. The address that was checked is the one
+that is connected to, while TLS checks the name: a name server is never asked a second time.
 """
 
 from __future__ import annotations
