@@ -35,7 +35,7 @@ class TokenizeText(Body):
     unserved: ClassVar[Mapping[str, Unserved]] = {
         "add_generation_prompt": UNSERVED["add_generation_prompt"]
     }
-    no_effect: ClassVar[frozenset[str]] = NO_EFFECT
+    no_effect = NO_EFFECT
 
     model: str | None = None
     prompt: str
@@ -57,7 +57,7 @@ class TokenizeChat(ConversationFields):
             "prompt",
         )
     }
-    no_effect: ClassVar[frozenset[str]] = NO_EFFECT
+    no_effect = NO_EFFECT
 
     return_token_strs: bool | None = None
 
@@ -66,7 +66,7 @@ class DetokenizeRequest(Body):
     unserved: ClassVar[Mapping[str, Unserved]] = {
         "skip_special_tokens": refused("all tokens are shown; leave it out", False)
     }
-    no_effect: ClassVar[frozenset[str]] = NO_EFFECT
+    no_effect = NO_EFFECT
 
     model: str | None = None
     # Checked by ``check_token_ids``, which is quicker where there are a million.

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter
-from pydantic import Discriminator, Field, Tag
+from pydantic import Field
 
 from app.answer.images import ImageSource, without_images
 from app.answer.prompt import Begun, Conversation
@@ -59,21 +59,15 @@ from app.http.requests.tools import (
 from app.http.requests.unserved import CHAT, NO_EFFECT
 from app.http.requests.wire import (
     Body,
+    ByType,
     Count,
     Effort,
     Ignored,
     Other,
     TokenLimit,
-    Unserved,
     Wire,
     missing,
-    type_among,
 )
-
-
-def _kind(value: Any) -> str:
-    """Of a name of a tool, or a call: without a type it is a function's."""
-    return "custom" if isinstance(value, dict) and value.get("type") == "custom" else "function"
 
 
 class ChatText(TextPart):
@@ -107,13 +101,7 @@ class ChatImage(ImagePart):
                 return source_of_url(url, self.detail, param, f"{param}.image_url", rules)
 
 
-Part = Annotated[
-    Annotated[ChatText, Tag("text")]
-    | Annotated[ChatImage, Tag("image_url")]
-    | Annotated[ChatRefusal, Tag("refusal")]
-    | Annotated[Other, Tag("other")],
-    Discriminator(type_among("text", "image_url", "refusal")),
-]
+Part = Annotated[ChatText | ChatImage | ChatRefusal | Other, ByType()]
 
 
 class CalledFunction(Wire):
@@ -146,10 +134,7 @@ class ChatCustomCall(Wire):
     custom: CalledCustom
 
 
-AnyToolCall = Annotated[
-    Annotated[ToolCall, Tag("function")] | Annotated[ChatCustomCall, Tag("custom")],
-    Discriminator(_kind),
-]
+AnyToolCall = Annotated[ToolCall | ChatCustomCall, ByType("function")]
 
 
 class ChatMessage(Wire):
@@ -206,12 +191,7 @@ class ChatCustomToolParam(Wire):
         return self.custom
 
 
-Tool = Annotated[
-    Annotated[ChatFunctionTool, Tag("function")]
-    | Annotated[ChatCustomToolParam, Tag("custom")]
-    | Annotated[Other, Tag("other")],
-    Discriminator(type_among("function", "custom", default="function")),
-]
+Tool = Annotated[ChatFunctionTool | ChatCustomToolParam | Other, ByType("function")]
 
 
 class ToolName(Wire):
@@ -236,10 +216,7 @@ class NamedCustomTool(Wire):
         return self.custom.name
 
 
-NamedTool = Annotated[
-    Annotated[NamedFunction, Tag("function")] | Annotated[NamedCustomTool, Tag("custom")],
-    Discriminator(_kind),
-]
+NamedTool = Annotated[NamedFunction | NamedCustomTool, ByType("function")]
 
 
 class ChatAllowedTools(Wire):
@@ -281,8 +258,8 @@ class ConversationFields(Body):
 class ChatCompletionRequest(ConversationFields, GenerationFields, ConstraintFields):
     """The fields this server acts on; None means the default, as OpenAI takes null."""
 
-    unserved: ClassVar[Mapping[str, Unserved]] = CHAT
-    no_effect: ClassVar[frozenset[str]] = NO_EFFECT
+    unserved = CHAT
+    no_effect = NO_EFFECT
 
     model: str
     schema_in_prompt: SchemaInPrompt | None = None

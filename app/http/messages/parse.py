@@ -11,7 +11,7 @@ from functools import partial
 from typing import Annotated, Any, ClassVar, Literal
 
 from fastapi import APIRouter
-from pydantic import Discriminator, Field, Tag
+from pydantic import Field
 
 from app.answer.images import ImageSource, appended, without_images
 from app.answer.prompt import Conversation
@@ -55,6 +55,7 @@ from app.http.requests.tools import (
 from app.http.requests.unserved import MESSAGES, NO_EFFECT, left_out
 from app.http.requests.wire import (
     Body,
+    ByType,
     Count,
     Ignored,
     Other,
@@ -62,7 +63,6 @@ from app.http.requests.wire import (
     Unserved,
     Wire,
     refusal,
-    type_among,
 )
 from app.serving.admission import Ticket
 from app.serving.timeline import Timeline
@@ -89,10 +89,7 @@ class PlainText(Wire):
 
 class DocumentBlock(Block):
     type: Literal["document"]
-    source: Annotated[
-        Annotated[PlainText, Tag("text")] | Annotated[Other, Tag("other")],
-        Discriminator(type_among("text")),
-    ]
+    source: Annotated[PlainText | Other, ByType()]
     title: str | None = None
     context: str | None = None
 
@@ -131,12 +128,7 @@ class UrlImage(Wire):
 
 class ImageBlock(ImagePart):
     type: Literal["image"]
-    source: Annotated[
-        Annotated[Base64Image, Tag("base64")]
-        | Annotated[UrlImage, Tag("url")]
-        | Annotated[Other, Tag("other")],
-        Discriminator(type_among("base64", "url")),
-    ]
+    source: Annotated[Base64Image | UrlImage | Other, ByType()]
 
     def located(self, param: str, rules: ImageRules) -> ImageSource:
         field = f"{param}.source"
@@ -148,15 +140,8 @@ class ImageBlock(ImagePart):
         raise file_not_kept(field)
 
 
-_CONTENTS = ("text", "document", "search_result", "image")
-
 ContentBlock = Annotated[
-    Annotated[TextBlock, Tag("text")]
-    | Annotated[DocumentBlock, Tag("document")]
-    | Annotated[SearchResultBlock, Tag("search_result")]
-    | Annotated[ImageBlock, Tag("image")]
-    | Annotated[Other, Tag("other")],
-    Discriminator(type_among(*_CONTENTS)),
+    TextBlock | DocumentBlock | SearchResultBlock | ImageBlock | Other, ByType()
 ]
 
 
@@ -168,15 +153,15 @@ class ToolResultBlock(Block):
 
 
 AnyBlock = Annotated[
-    Annotated[TextBlock, Tag("text")]
-    | Annotated[DocumentBlock, Tag("document")]
-    | Annotated[SearchResultBlock, Tag("search_result")]
-    | Annotated[ImageBlock, Tag("image")]
-    | Annotated[ThinkingBlock, Tag("thinking")]
-    | Annotated[ToolUseBlock, Tag("tool_use")]
-    | Annotated[ToolResultBlock, Tag("tool_result")]
-    | Annotated[Other, Tag("other")],
-    Discriminator(type_among(*_CONTENTS, "thinking", "tool_use", "tool_result")),
+    TextBlock
+    | DocumentBlock
+    | SearchResultBlock
+    | ImageBlock
+    | ThinkingBlock
+    | ToolUseBlock
+    | ToolResultBlock
+    | Other,
+    ByType(),
 ]
 
 
@@ -205,10 +190,7 @@ class MessagesTool(Definition):
         return FunctionTool(self.name, self.description, self.input_schema, bool(self.strict))
 
 
-Tool = Annotated[
-    Annotated[MessagesTool, Tag("custom")] | Annotated[Other, Tag("other")],
-    Discriminator(type_among("custom", default="custom")),
-]
+Tool = Annotated[MessagesTool | Other, ByType("custom")]
 
 
 class _Choice(Wire):
@@ -284,13 +266,7 @@ class ClearThinking(Wire):
 class ContextManagement(Wire):
     """Edits of other types begin where a prompt is long, and are left out."""
 
-    edits: list[
-        Annotated[
-            Annotated[ClearThinking, Tag("clear_thinking_20251015")]
-            | Annotated[Other, Tag("other")],
-            Discriminator(type_among("clear_thinking_20251015")),
-        ]
-    ] = Field(default=[])
+    edits: list[Annotated[ClearThinking | Other, ByType()]] = Field(default=[])
 
 
 class ConversationFields(Body):
@@ -312,15 +288,15 @@ class ConversationFields(Body):
 
 
 class CountTokensRequest(ConversationFields):
-    unserved: ClassVar[Mapping[str, Unserved]] = MESSAGES
-    no_effect: ClassVar[frozenset[str]] = NO_EFFECT
+    unserved = MESSAGES
+    no_effect = NO_EFFECT
 
 
 class MessagesRequest(ConversationFields, GenerationFields):
     """The fields this server acts on; None means the default."""
 
-    unserved: ClassVar[Mapping[str, Unserved]] = MESSAGES
-    no_effect: ClassVar[frozenset[str]] = NO_EFFECT
+    unserved = MESSAGES
+    no_effect = NO_EFFECT
 
     max_tokens: TokenLimit
     stop: Annotated[list[str], Field(max_length=16)] | None = Field(
