@@ -42,66 +42,38 @@ def write_score(entry: Confidence, choice: ScoredChoice, text: bytes, named: Nam
     The way that it went; None, and nothing is written, where the text ends before that is told, or
     where the model gives nothing to any way, or none was scored.
     """
-    chosen, shares = _chosen(choice, text), _Shares.of(choice)
-    if chosen is None or shares is None:
+    chosen = next(
+        (
+            each
+            for each in choice.ways
+            if text.startswith(each.way.texts) or (each.way.ends_answer and text == each.way.text)
+        ),
+        None,
+    )
+    highest = max([way.logprob for way in choice.ways], default=-math.inf)
+    if chosen is None or highest == -math.inf:
         return None
-    entry.logprob = shares.logprob(chosen)
-    entry.mass = shares.mass
-    entry.alternatives = _alternatives(choice, chosen, shares, named)
-    return chosen.way
+    total = math.fsum([math.exp(way.logprob - highest) for way in choice.ways])
+    log_sum = highest + math.log(total)
 
+    def logprob(way: ScoredWay) -> float:
+        """Of all ways together."""
+        return min(0.0, way.logprob - log_sum)
 
-@dataclass(frozen=True, slots=True)
-class _Shares:
-    """The ways of a choice, each as a share of all."""
-
-    mass: float | None
-    _log_sum: float
-
-    @staticmethod
-    def of(choice: ScoredChoice) -> _Shares | None:
-        """None where the model gives nothing to any way, or there are none."""
-        highest = max([way.logprob for way in choice.ways], default=-math.inf)
-        if highest == -math.inf:
-            return None
-        total = math.fsum([math.exp(way.logprob - highest) for way in choice.ways])
-        log_sum = highest + math.log(total)
-        return _Shares(None if choice.is_open else min(1.0, math.exp(log_sum)), log_sum)
-
-    def logprob(self, way: ScoredWay) -> float:
-        return min(0.0, way.logprob - self._log_sum)
-
-    def share(self, way: ScoredWay) -> float:
-        return math.exp(self.logprob(way))
-
-
-def _chosen(choice: ScoredChoice, text: bytes) -> ScoredWay | None:
-    """The way that the text went; None where it ends before that is told."""
-    for each in choice.ways:
-        if text.startswith(each.way.texts):
-            return each
-        if each.way.ends_answer and text == each.way.text:
-            return each
-    return None
-
-
-def _alternatives(
-    choice: ScoredChoice, chosen: ScoredWay, shares: _Shares, named: Named
-) -> list[Alternative]:
-    """The other ways, the likeliest first."""
+    entry.logprob = logprob(chosen)
+    entry.mass = None if choice.is_open else min(1.0, math.exp(log_sum))
+    entry.alternatives = found = list[Alternative]()
     others = sorted([way for way in choice.ways if way is not chosen], key=lambda way: -way.logprob)
-    found: list[Alternative] = []
-    size, left = 0, len(others)
+    size = 0
     for each in others:
         size += len(each.way.text)
         if len(found) == MOST_ALTERNATIVES or size > MOST_ALTERNATIVE_BYTES:
             break
-        found.append(Alternative(shares.share(each), *named(each.way)))
-        left -= 1
-    if left:
-        rest = math.fsum([shares.share(each) for each in others[len(found) :]])
-        found.append(Alternative(rest, "other", left))
-    return found
+        found.append(Alternative(math.exp(logprob(each)), *named(each.way)))
+    if rest := others[len(found) :]:
+        share = math.fsum([math.exp(logprob(each)) for each in rest])
+        found.append(Alternative(share, "other", len(rest)))
+    return chosen.way
 
 
 _OPENING, _CLOSING = b"{[", b"}]"

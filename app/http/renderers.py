@@ -7,7 +7,7 @@ and responses a list of blocks or items (``ListRenderer``).
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from pydantic_core import to_json
@@ -31,9 +31,6 @@ from app.http.requests.generation import StreamOptions
 from app.serving.generation import Generation
 
 _DONE = b"data: [DONE]\n\n"
-
-TEXT = "\0text"
-"""Where the text of a chunk will stand."""
 
 
 class PromptTokensDetails(Shape):
@@ -127,12 +124,6 @@ class ChunkRenderer(Renderer):
         """One chunk, and the values that are ``whole`` with it."""
         data = to_json(choice)
         return b"".join((self._head, with_fields(data, whole) if whole else data, self._ending()))
-
-    def _frame(self, choice: Mapping[str, Any]) -> Callable[[str], bytes]:
-        """From a text to the chunk with ``choice``, in which ``TEXT`` stands for it."""
-        before, after = to_json(choice).split(to_json(TEXT))
-        before = self._head + before
-        return lambda text: b"".join((before, to_json(text), after, self._ending()))
 
     def _ending(self) -> bytes:
         """Of a chunk. If any has usage, all have: null, or the counts so far."""
