@@ -16,12 +16,17 @@ from app.answer.choice import ChoiceReader, OriginReader
 from app.answer.confidence import ConfidenceReader, ContentKind
 from app.answer.fields import ClosedValue, FieldReader, ValueScanner
 from app.answer.formats.chat import ChatFormat
-from app.answer.formats.reasoning import BARE, NEWLINES_BEFORE_ANSWER
+from app.answer.formats.reasoning import (
+    AS_IT_IS,
+    BARE,
+    NEWLINES_BEFORE_ANSWER,
+    UNTAUGHT,
+    ReasoningUse,
+)
 from app.answer.language import answer, free_content, is_open_ended, with_reasoning
 from app.answer.pieces import CallArguments, CallStart, Content, Delta
 from app.answer.prompt import Begun, Conversation, Opening, Prompt, opening, render
 from app.answer.reader import AnswerLocator, AnswerReader
-from app.answer.reasoning import AS_IT_IS, UNTAUGHT, ReasoningUse
 from app.answer.spans import Quotable, SpanReader
 from app.answer.tools import ToolUse
 from app.core.composite import Composite

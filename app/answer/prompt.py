@@ -11,10 +11,9 @@ from typing import Any, Literal
 from app.answer.formats.calls import CallIds
 from app.answer.formats.chat import ChatFormat
 from app.answer.formats.families import PLAIN
-from app.answer.formats.reasoning import ReasoningFormat
+from app.answer.formats.reasoning import AS_IT_IS, INSTRUCTION, ReasoningFormat, ReasoningUse
 from app.answer.formats.spelled import SpelledCalls
 from app.answer.images import ImageSource, as_templates_take_it, results_first
-from app.answer.reasoning import AS_IT_IS, INSTRUCTION, ReasoningUse
 from app.answer.schema_prompt import SchemaPrompt, kept_schema
 from app.answer.tools import FunctionTool
 from app.core.errors import InvalidRequest

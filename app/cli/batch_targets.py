@@ -14,7 +14,7 @@ from typing import Any
 from pydantic_core import to_json
 
 from app.cli.specification import UnusableInput
-from app.http.inside import InsideAnswer, ask
+from app.http.edge import InsideAnswer, ask
 from app.server.settings import Settings
 from app.terminal.screen import Screen
 

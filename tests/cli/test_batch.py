@@ -30,7 +30,7 @@ from app.__main__ import main
 from app.cli.batch_files import Input, Journal
 from app.cli.batch_targets import InProcess, is_retried, seconds_until_retry
 from app.cli.specification import UnusableInput
-from app.http.inside import InsideAnswer
+from app.http.edge import InsideAnswer
 from app.server.settings import Settings
 
 SCHEMA = {

@@ -340,7 +340,7 @@ def read_conversation(
         if not isinstance(tool, Other)
     )
     options = template_options(wire.chat_template_kwargs, config, ignored)
-    asked = asked_reasoning(_reasoning(wire), config, effort=wire.reasoning_effort)
+    use, variables = asked_reasoning(_reasoning(wire), config, effort=wire.reasoning_effort)
     passages = [
         Passage(
             f"messages[{number}]",
@@ -352,9 +352,9 @@ def read_conversation(
     conversation = Conversation(
         messages,
         tools if show_tools else (),
-        options | asked.options,
+        options | variables,
         passages,
-        asked.use,
+        use,
         images=images.sources,
         begun=begun,
         opens=wire.add_generation_prompt is not False or begun is not None,

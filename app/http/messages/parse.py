@@ -13,9 +13,9 @@ from typing import Annotated, Any, ClassVar, Literal
 from fastapi import APIRouter
 from pydantic import Field
 
+from app.answer.formats.reasoning import AS_IT_IS, ReasoningUse
 from app.answer.images import ImageSource, appended, without_images
 from app.answer.prompt import Conversation
-from app.answer.reasoning import AS_IT_IS
 from app.answer.tools import FunctionTool
 from app.core.errors import InvalidRequest
 from app.core.specs import JsonSchema
@@ -38,7 +38,6 @@ from app.http.requests.messages import (
     source_of_url,
 )
 from app.http.requests.prompt import (
-    Asked,
     ReasoningFields,
     SchemaInPrompt,
     asked_reasoning,
@@ -382,10 +381,10 @@ def read_conversation(
     if wire.messages[-1].role == "assistant":
         begun = begun_answer(messages, f"messages[{len(wire.messages) - 1}]")
         passages = passages[:-1]
-    reasoning = _reasoning(wire, config)
+    use, variables = _reasoning(wire, config)
     note = schema_prompt(wire.schema_in_prompt, _content(wire, config).spec, config, by_format=True)
     conversation = Conversation(
-        messages, shown, reasoning.options, passages, reasoning.use, note, images.sources, begun
+        messages, shown, variables, passages, use, note, images.sources, begun
     )
     return conversation, tools
 
@@ -417,7 +416,7 @@ def _tool_choice(wire: ConversationFields) -> ToolChoice:
     return ToolChoice()
 
 
-def _reasoning(wire: ConversationFields, config: ApiConfig) -> Asked:
+def _reasoning(wire: ConversationFields, config: ApiConfig) -> tuple[ReasoningUse, dict[str, Any]]:
     """``effort`` is about the whole answer: it alone does not ask for reasoning."""
     effort = wire.output_config.effort if wire.output_config else None
     match wire.thinking:
@@ -427,7 +426,7 @@ def _reasoning(wire: ConversationFields, config: ApiConfig) -> Asked:
             fields = ReasoningFields(effort=effort, max_tokens=budget)
             return asked_reasoning(fields, config, param="thinking")
     adaptive = True if wire.thinking else None
-    return Asked(AS_IT_IS, template_words(adaptive, effort, None, config))
+    return AS_IT_IS, template_words(adaptive, effort, None, config)
 
 
 def _content(wire: ConversationFields, config: ApiConfig) -> NamedConstraint:

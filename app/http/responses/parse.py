@@ -480,7 +480,7 @@ def read_conversation(
         elif not isinstance(tool, Other):
             definitions.append((param, tool))
     tools = function_tools(definitions)
-    reasoning = asked_reasoning(with_thinking(wire.reasoning, wire.thinking), config)
+    use, variables = asked_reasoning(with_thinking(wire.reasoning, wire.thinking), config)
     images = ImageReader(config.images, "input_text", "input_image")
     messages, passages = _template_messages(wire, body, images, ignored)
     format = wire.text.format if wire.text else None
@@ -488,9 +488,9 @@ def read_conversation(
     conversation = Conversation(
         messages,
         () if wire.tool_choice == "none" else tools,
-        template_options(wire.chat_template_kwargs, config, ignored) | reasoning.options,
+        template_options(wire.chat_template_kwargs, config, ignored) | variables,
         passages,
-        reasoning.use,
+        use,
         note,
         images.sources,
     )
