@@ -63,6 +63,7 @@ from app.http.requests.wire import (
     Count,
     Effort,
     Ignored,
+    Noted,
     Other,
     TokenLimit,
     Wire,
@@ -80,9 +81,7 @@ class ChatRefusal(RefusalPart):
     has_notes = True
 
 
-class ChatImageUrl(Wire):
-    has_notes = True
-
+class ChatImageUrl(Noted):
     url: str
     detail: Detail | None = None
 
@@ -104,31 +103,23 @@ class ChatImage(ImagePart):
 Part = Annotated[ChatText | ChatImage | ChatRefusal | Other, ByType()]
 
 
-class CalledFunction(Wire):
-    has_notes = True
-
+class CalledFunction(Noted):
     name: str
     arguments: str
 
 
-class ToolCall(Wire):
-    has_notes = True
-
+class ToolCall(Noted):
     id: str
     type: Literal["function"] = "function"
     function: CalledFunction
 
 
-class CalledCustom(Wire):
-    has_notes = True
-
+class CalledCustom(Noted):
     name: str
     input: str
 
 
-class ChatCustomCall(Wire):
-    has_notes = True
-
+class ChatCustomCall(Noted):
     id: str
     type: Literal["custom"]
     custom: CalledCustom
@@ -137,14 +128,12 @@ class ChatCustomCall(Wire):
 AnyToolCall = Annotated[ToolCall | ChatCustomCall, ByType("function")]
 
 
-class ChatMessage(Wire):
+class ChatMessage(Noted):
     """A message of the conversation.
 
     Clients leave notes of their own in messages that they send back
     (``provider_specific_fields``, ``cache_control``), as OpenAI lets them.
     """
-
-    has_notes = True
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: str | Annotated[list[Part], Field(fail_fast=True)] | None = None

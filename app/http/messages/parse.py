@@ -57,6 +57,7 @@ from app.http.requests.wire import (
     ByType,
     Count,
     Ignored,
+    Noted,
     Other,
     TokenLimit,
     Unserved,
@@ -69,13 +70,7 @@ from app.serving.timeline import Timeline
 CacheControl = dict[str, Any] | None
 
 
-class Block(Wire):
-    """A part of a message. Clients send blocks back as they came, with notes of their own."""
-
-    has_notes = True
-
-
-class TextBlock(Block):
+class TextBlock(Noted):
     type: Literal["text"]
     text: str
 
@@ -86,28 +81,28 @@ class PlainText(Wire):
     media_type: Literal["text/plain"] = "text/plain"
 
 
-class DocumentBlock(Block):
+class DocumentBlock(Noted):
     type: Literal["document"]
     source: Annotated[PlainText | Other, ByType()]
     title: str | None = None
     context: str | None = None
 
 
-class SearchResultBlock(Block):
+class SearchResultBlock(Noted):
     type: Literal["search_result"]
     source: str
     title: str
     content: list[TextBlock]
 
 
-class ThinkingBlock(Block):
+class ThinkingBlock(Noted):
     type: Literal["thinking"]
     thinking: str
     signature: str | None = None
     """Another server's; here it is empty."""
 
 
-class ToolUseBlock(Block):
+class ToolUseBlock(Noted):
     type: Literal["tool_use"]
     id: str
     name: str
@@ -144,7 +139,7 @@ ContentBlock = Annotated[
 ]
 
 
-class ToolResultBlock(Block):
+class ToolResultBlock(Noted):
     type: Literal["tool_result"]
     tool_use_id: str
     content: str | Annotated[list[ContentBlock], Field(fail_fast=True)] | None = None

@@ -12,7 +12,7 @@ from app.answer.images import IMAGE_MARK, ImageSource, appended
 from app.answer.prompt import Begun
 from app.core.errors import InvalidRequest
 from app.http.requests.body import parsed
-from app.http.requests.wire import Other, Wire, refusal
+from app.http.requests.wire import Noted, Other, Wire, refusal
 from app.serving.images.fetching import allowed_url
 
 Detail = Literal["auto", "low", "high", "original"]
@@ -33,10 +33,8 @@ class ImageRules:
     """Of one file."""
 
 
-class ImagePart(Wire):
+class ImagePart(Noted):
     """Part of a message's content; each API has a type of its own for it."""
-
-    has_notes = True
 
     type: str
 

@@ -125,6 +125,12 @@ class Wire(BaseModel):
         return described
 
 
+class Noted(Wire):
+    """A part that clients send back as it came, with notes of their own."""
+
+    has_notes = True
+
+
 class Other(Wire):
     """An item, a part or a tool whose type is not served: known to be one, and no more."""
 
