@@ -218,7 +218,12 @@ def open_store(data: str, url: str | None, *, clock: Callable[[], float] = time.
                 lock.close()
                 raise
             return Store(state, files, lock)
-        return Store(State(_with_driver(url), clock), files)
+        scheme, mark, rest = url.partition("://")
+        if not mark or scheme not in ("postgres", "postgresql"):
+            raise LeapjsonError(
+                "LEAPJSON_STORE is not a URL like postgresql://user:password@host/name"
+            )
+        return Store(State(f"postgresql+psycopg://{rest}", clock), files)
     except ImportError as error:
         raise LeapjsonError(f"{error.name} is missing: pip install 'leapjson[store]'") from None
     except OSError as error:
@@ -245,10 +250,3 @@ def _locked(path: Path) -> Any:
             "its own, or share a PostgreSQL database with LEAPJSON_STORE"
         ) from None
     return file
-
-
-def _with_driver(url: str) -> str:
-    scheme, mark, rest = url.partition("://")
-    if not mark or scheme not in ("postgres", "postgresql"):
-        raise LeapjsonError("LEAPJSON_STORE is not a URL like postgresql://user:password@host/name")
-    return f"postgresql+psycopg://{rest}"

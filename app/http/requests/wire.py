@@ -66,14 +66,14 @@ class Ignored:
 
         Names are separated by commas; what else may not stand in a header is percent-encoded.
         """
-        names = [_clipped(quote(name, safe="[].=:/$@")) for name in self._names]
+        quoted = [quote(name, safe="[].=:/$@") for name in self._names]
+        names = [
+            name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 3]}..."
+            for name in quoted
+        ]
         if self._more:
             names.append("...")
         return {HEADER: ", ".join(names)} if names else {}
-
-
-def _clipped(name: str) -> str:
-    return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 3]}..."
 
 
 _NOT_SUPPORTED = "Not supported here: only values that ask for nothing are taken."
