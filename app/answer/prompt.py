@@ -113,22 +113,14 @@ def render(
                 given.messages, given.tools, given.options, opens=prompt.opens
             )
         except InvalidRequest:
-            if format.arguments_as_text or not _wrap_texts(given.messages):
+            calls = [call for each in given.messages for call in each.get("tool_calls", ())]
+            texts = [call for call in calls if isinstance(call["function"]["arguments"], str)]
+            if format.arguments_as_text or not texts:
                 raise
+            for call in texts:  # as objects, for a template that goes through their members
+                function = call["function"]
+                call["function"] = {**function, "arguments": {"arguments": function["arguments"]}}
     raise AssertionError("nothing is left to be wrapped")
-
-
-def _wrap_texts(messages: Sequence[Mapping[str, Any]]) -> bool:
-    """Make objects of arguments that are a text, for a template that goes through their members.
-
-    Whether there were any.
-    """
-    calls = [call for each in messages for call in each.get("tool_calls", ())]
-    found = [call for call in calls if isinstance(call["function"]["arguments"], str)]
-    for call in found:
-        text = call["function"]["arguments"]
-        call["function"] = {**call["function"], "arguments": {"arguments": text}}
-    return bool(found)
 
 
 def passages(prompt: Prompt) -> Sequence[Passage]:

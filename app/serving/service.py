@@ -354,15 +354,23 @@ class GenerationService:
             scope = "" if config.tenants_share else ticket.tenant
             images = await self._images.prepare(prompt.images, ticket, scope)
             expand = functools.partial(self._images.vision.expand, images=images)
+        content, tools, room = None, None, None
+        if request is not None:
+            content, tools, asked = request.content, request.tools, request.options.max_tokens
+            # What is left of the context beside an answer of usual length.
+            usual = min(UNSAID_TOKENS, config.max_sequence_tokens // 2)
+            if asked is not None:
+                usual = min(asked, usual) if config.clip_max_tokens else asked
+            room = config.max_sequence_tokens - usual
         work = functools.partial(
             prepare,
             prompt,
-            None if request is None else request.content,
-            None if request is None else request.tools,
+            content,
+            tools,
             self.tokenizer,
             config.chat_format,
             expand=expand,
-            room=None if request is None else self._room_beside_answer(request.options),
+            room=room,
             add_special_tokens=add_special_tokens,
         )
         length = text_length(prompt, HUGE_PROMPT)
@@ -372,14 +380,6 @@ class GenerationService:
             return await asyncio.to_thread(work)
         async with self._huge_prompts:
             return await asyncio.to_thread(work)
-
-    def _room_beside_answer(self, options: GenerationOptions) -> int:
-        """The most tokens of a prompt that leave an answer of usual length its room."""
-        asked, room = options.max_tokens, self._config.max_sequence_tokens
-        usual = min(UNSAID_TOKENS, room // 2)
-        if asked is None:
-            return room - usual
-        return room - (min(asked, usual) if self._config.clip_max_tokens else asked)
 
     def _max_tokens(self, options: GenerationOptions, plan: AnswerPlan) -> int:
         room, prompt_tokens = self._config.max_sequence_tokens, len(plan.prompt)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Annotated, Any, Literal
@@ -11,7 +11,7 @@ from fastapi import APIRouter
 from pydantic import Field
 
 from app.answer.images import ImageSource, without_images
-from app.answer.prompt import Begun, Conversation
+from app.answer.prompt import Conversation
 from app.answer.tools import FunctionTool, custom_arguments
 from app.core.errors import InvalidRequest
 from app.core.specs import Grammar, Regex
@@ -319,9 +319,22 @@ def read_conversation(
 ) -> tuple[Conversation, list[FunctionTool]]:
     """What the prompt shows, and all tools of the request. Raises ``InvalidRequest``."""
     check_message_count(wire.messages, config.max_messages)
-    images = ImageReader(config.images, "text", "image_url")
-    messages = _template_messages(wire.messages, images)
-    begun = _begun(wire, messages)
+    images, called = ImageReader(config.images, "text", "image_url"), set[str]()
+    messages = []  # in the chat template's terms, with marks for what ``images`` collects
+    for number, message in enumerate(wire.messages):
+        param = f"messages[{number}]"
+        _check(message, param, called)
+        called.update(call.id for call in message.tool_calls or ())
+        messages.append(_template_message(message, param, images))
+    begun = None
+    if wire.continue_final_message:
+        if wire.add_generation_prompt:
+            raise InvalidRequest(
+                "continue_final_message and add_generation_prompt exclude each other; leave one "
+                "out",
+                param="add_generation_prompt",
+            )
+        begun = begun_answer(messages, "continue_final_message")
     leave_out_others(wire.tools, ignored)
     tools = function_tools(
         (f"tools[{number}].{tool.type}", tool.definition)
@@ -333,10 +346,10 @@ def read_conversation(
     passages = [
         Passage(
             f"messages[{number}]",
-            without_images(message["content"] or ""),
-            message["role"] == "user",
+            without_images(each["content"] or ""),
+            each["role"] == "user",
         )
-        for number, message in enumerate(messages)
+        for number, each in enumerate(messages)
     ]
     conversation = Conversation(
         messages,
@@ -349,18 +362,6 @@ def read_conversation(
         opens=wire.add_generation_prompt is not False or begun is not None,
     )
     return conversation, tools
-
-
-def _begun(wire: ConversationFields, messages: list[dict[str, Any]]) -> Begun | None:
-    """The beginning of the answer, where the last of ``messages`` is that: it is taken off."""
-    if not wire.continue_final_message:
-        return None
-    if wire.add_generation_prompt:
-        raise InvalidRequest(
-            "continue_final_message and add_generation_prompt exclude each other; leave one out",
-            param="add_generation_prompt",
-        )
-    return begun_answer(messages, "continue_final_message")
 
 
 def _reasoning(wire: ConversationFields) -> ReasoningFields | None:
@@ -386,23 +387,6 @@ def _tool_choice(wire: ChatCompletionRequest) -> ToolChoice:
         case AllowedToolsChoice(allowed_tools=allowed):
             return ToolChoice(allowed.mode, [each.name for each in allowed.tools])
     return ToolChoice(wire.tool_choice)
-
-
-def _template_messages(
-    messages: Sequence[ChatMessage], images: ImageReader
-) -> list[dict[str, Any]]:
-    """In the chat template's terms, with marks for what ``images`` collects.
-
-    Raises ``InvalidRequest`` that names the message.
-    """
-    called: set[str] = set()
-    rendered = []
-    for number, message in enumerate(messages):
-        param = f"messages[{number}]"
-        _check(message, param, called)
-        called.update(call.id for call in message.tool_calls or ())
-        rendered.append(_template_message(message, param, images))
-    return rendered
 
 
 def _check(message: ChatMessage, param: str, called: set[str]) -> None:

@@ -84,7 +84,12 @@ def source_of_url(
     be fetched."""
     low = detail == "low"
     if url[:5].lower() == "data:":
-        return _source_of_data_url(url, low, param, field, rules)
+        comma = url.find(",", 0, _LONGEST_HEAD)
+        head = url[5 : max(comma, 0)].lower().split(";")
+        if comma < 0 or head[-1].strip() != "base64":
+            reason = "a data URL of an image has the form data:image/png;base64,... (RFC 2397)"
+            raise refusal(field, reason)
+        return source_of_base64(url[comma + 1 :], head[0].strip(), low, param, field, rules)
     try:
         allowed_url(url, rules.hosts)
     except ValueError as error:
@@ -117,18 +122,6 @@ def source_of_base64(
 def file_not_kept(field: str) -> InvalidRequest:
     """The image is a file that was uploaded before."""
     return refusal(field, "this server keeps no files; send the image itself as a data URL")
-
-
-def _source_of_data_url(
-    url: str, low: bool, param: str, field: str, rules: ImageRules
-) -> ImageSource:
-    """RFC 2397."""
-    comma = url.find(",", 0, _LONGEST_HEAD)
-    head = url[5 : max(comma, 0)].lower().split(";")
-    if comma < 0 or head[-1].strip() != "base64":
-        reason = "a data URL of an image has the form data:image/png;base64,... (RFC 2397)"
-        raise refusal(field, reason)
-    return source_of_base64(url[comma + 1 :], head[0].strip(), low, param, field, rules)
 
 
 class TextPart(Wire):
