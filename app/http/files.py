@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 from collections.abc import AsyncIterator, Mapping
+from functools import partial
 from typing import Any, Literal
 
 from fastapi import APIRouter, Request, Response
@@ -47,14 +48,18 @@ class FileObject(Shape):
     status_details: None
 
 
+def required(store: Store | None, what: str) -> Store:
+    """Raises ``StoreOff`` where there is none for ``what``."""
+    if store is None:
+        raise StoreOff(what)
+    return store
+
+
 def files_router(store: Store | None, config: ApiConfig) -> APIRouter:
     """``store`` None: every call says so."""
     router, uploads = APIRouter(), asyncio.Semaphore(_MOST_UPLOADS)
 
-    def kept() -> Store:
-        if store is None:
-            raise StoreOff("files")
-        return store
+    kept = partial(required, store, "files")
 
     operation = tells("Upload a file", FileObject, errors=[400, 404, 413, 429, 503])
     fields: Json = {
