@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from app.core.cache import CacheGroup, StateSlots
 from app.core.constraint import Mask
-from app.core.images import PromptImage, VisionEncoder
+from app.core.images import PromptImage
 from app.core.request import SamplingParams
 
 
@@ -172,11 +172,6 @@ class Runner(Protocol):
     def trees(self) -> bool:
         """Whether spans may be trees: not where layers keep states, or look at tokens in another
         order."""
-
-    @property
-    def vision_encoder(self) -> VisionEncoder | None:
-        """What has images seen: a step needs the features of those in its spans held. None: the
-        model is served as text."""
 
     def launch(self, plan: StepPlan) -> None:
         """Start the forward pass. On an accelerator it returns before the pass has ended.

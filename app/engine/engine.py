@@ -12,7 +12,6 @@ from app.core.constraint import Vocabulary
 from app.core.errors import (
     BudgetTooSmall,
     InvalidRequest,
-    LeapjsonError,
     PromptTooLong,
     RequestError,
     WorkPending,
@@ -36,11 +35,6 @@ from app.engine.token_sources import TokenSources
 from app.kv.manager import BlockManager
 
 _log = logging.getLogger(__name__)
-
-_NOT_SEEN = (
-    "the model could not look at an image of the prompt: its vision tower failed, a fault of the "
-    "server; without this image, or with it in another size, the request may go through"
-)
 
 _MOST_UNOPENED = 64
 """Sequences whose openings are worked on between two steps, where they take much work."""
@@ -91,7 +85,7 @@ class Engine:
             share_prefixes=config.share_prefixes,
             states=runner.states,
         )
-        self._scheduler = Scheduler(config, blocks, runner.vision_encoder)
+        self._scheduler = Scheduler(config, blocks)
         self._decoder = Decoder(
             vocabulary,
             tokenizer,
@@ -118,11 +112,8 @@ class Engine:
 
     @property
     def has_work(self) -> bool:
-        """Whether ``step`` would do anything: not where all that is left is being looked at."""
-        vision_queue = self._scheduler.vision_queue
-        if self._flight is not None or vision_queue is None:
-            return self._flight is not None or bool(self._sequences)
-        return len(self._sequences) > vision_queue.num_aside or vision_queue.has_news
+        """Whether ``step`` would do anything."""
+        return self._flight is not None or bool(self._sequences)
 
     @property
     def num_running(self) -> int:
@@ -131,12 +122,6 @@ class Engine:
     @property
     def num_waiting(self) -> int:
         return len(self._scheduler.waiting) + len(self._unopened)
-
-    @property
-    def num_awaiting_vision(self) -> int:
-        """Those of them whose images are to be looked at first."""
-        vision_queue = self._scheduler.vision_queue
-        return 0 if vision_queue is None else vision_queue.num_aside
 
     @property
     def kv_usage(self) -> float:
@@ -148,12 +133,6 @@ class Engine:
         """Share of the slots for recurrent states that live sequences hold, 0 to 1."""
         states = self._scheduler.blocks.states
         return 0.0 if states is None else states.usage
-
-    def watch(self, on_news: Callable[[], None]) -> None:
-        """Call ``on_news``, from any thread, when ``has_work`` may have come to be true between two
-        steps: images have been looked at."""
-        if self._runner.vision_encoder is not None:
-            self._runner.vision_encoder.watch(on_news)
 
     def add(self, request: EngineRequest) -> None:
         """Queue a request, and leap over a forced opening. Costs O(prompt), and the opening.
@@ -210,19 +189,17 @@ class Engine:
         First, and only where there are any, come the forced openings of those that run now, before
         the model computes anything; then one chunk for each answer that grew or ended. Where steps
         overlap these are of the step launched by the call before. An error of one request's
-        constraint or images ends that answer with finish_reason "error"; what the runner raises is
+        constraint ends that answer with finish_reason "error"; what the runner raises is
         raised, and the engine is of no further use. ``add`` and ``abort`` are for between two
         steps.
         """
         lap = Stopwatch(self._clock)
         landing = self._flight
-        unseen = self._settle_looks()
         batch = self._scheduler.survey(landing)
         if batch is None:
             self._land(None, lap)
             batch = self._scheduler.survey(None)
         assert batch is not None, "nothing is in flight, and still it is waited for"
-        batch.failed += unseen
         self._unopened.begin_step(lambda sequence: True)
         for sequence in [*islice(self._unopened, _MOST_UNOPENED)]:
             self._open(sequence)
@@ -230,9 +207,7 @@ class Engine:
         self._scheduler.schedule(batch)
         plan = self._scheduler.plan(batch, self._flight)
         scheduled = [sequence.request.request_id for sequence in batch.scheduled]
-        at_work = (
-            plan.spans or scheduled or landing or len(self._unopened) or self.num_awaiting_vision
-        )
+        at_work = plan.spans or scheduled or landing or len(self._unopened)
         assert at_work or not self._sequences, "work, but no progress"
         for sequence in batch.scheduled:  # whose first turn has come; some have ended
             if sequence.finish_reason is not None:
@@ -261,21 +236,6 @@ class Engine:
                 self._observer.observe_step(each.stats(tally, running, waiting))
         if chunks or scheduled:
             yield StepOutput(chunks, scheduled)
-
-    def _settle_looks(self) -> list[Sequence]:
-        """Let those go on whose images have been looked at; who ended, as that failed."""
-        vision_queue = self._scheduler.vision_queue
-        if vision_queue is None:
-            return []
-        failed = vision_queue.settle()
-        for sequence, error in failed:
-            request_id = sequence.request.request_id
-            _log.error("the tower failed at an image of request %s", request_id, exc_info=error)
-            self._leave_flight(sequence)
-            sequence.error = LeapjsonError(_NOT_SEEN)
-            sequence.finish("error")
-            self._forget(sequence)
-        return [sequence for sequence, _ in failed]
 
     def _launch(self, plan: StepPlan, batch: Batch, lap: Stopwatch) -> None:
         if self._out_of_work_at is not None:

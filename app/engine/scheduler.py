@@ -5,7 +5,6 @@ from __future__ import annotations
 from bisect import insort
 from collections.abc import Sequence as Seq
 
-from app.core.images import VisionEncoder
 from app.core.request import ServiceTier
 from app.core.step import LogitsRow, StepPlan
 from app.engine.batch import Batch, Portion
@@ -13,7 +12,6 @@ from app.engine.config import EngineConfig
 from app.engine.fair_queue import FairQueue
 from app.engine.sequence import Sequence
 from app.engine.state_keeping import StateKeeper
-from app.engine.vision_queue import VisionQueue
 from app.kv.manager import BlockManager
 from app.kv.prefix import Prefix
 
@@ -41,21 +39,13 @@ class Scheduler:
     the tokens that a step computes at hardly any cost; see decision 74.
     """
 
-    def __init__(
-        self,
-        config: EngineConfig,
-        blocks: BlockManager,
-        vision_encoder: VisionEncoder | None = None,
-    ) -> None:
+    def __init__(self, config: EngineConfig, blocks: BlockManager) -> None:
         self.running: list[Sequence] = []
         self.waiting: FairQueue[Sequence] = FairQueue(
             lambda sequence: sequence.request.tenant, lambda sequence: sequence.tier
         )
         self.blocks = blocks
         self._states = None if blocks.states is None else StateKeeper(blocks, blocks.states)
-        self.vision_queue = (
-            None if vision_encoder is None else VisionQueue(vision_encoder, self.waiting, blocks)
-        )
         self._config = config
         self._paused = 0
         """Steps in a row in which lower classes paused."""
@@ -68,15 +58,10 @@ class Scheduler:
 
     def add(self, sequence: Sequence) -> None:
         self.waiting.push(sequence)
-        if sequence.vision_input is not None:
-            assert self.vision_queue is not None, "an image for a model that is served as text"
-            self.vision_queue.add(sequence)
 
     def remove(self, sequence: Sequence) -> None:
-        """Forget a finished or aborted sequence and free its blocks, states and features."""
+        """Forget a finished or aborted sequence and free its blocks and states."""
         self._needed.pop(sequence, None)
-        if self.vision_queue is not None:
-            self.vision_queue.drop(sequence)
         if sequence in self.running:
             self._stop(sequence)
         elif sequence in self.waiting:
@@ -157,10 +142,7 @@ class Scheduler:
         return higher + (lower[first:] + lower[:first])[:room]
 
     def schedule(self, batch: Batch) -> None:
-        """Grant tokens and blocks to those surveyed; with what is left, run those that wait.
-
-        One whose images have to be looked at first is passed over.
-        """
+        """Grant tokens and blocks to those surveyed; with what is left, run those that wait."""
         self._paused = self._paused + 1 if batch.pauses else 0
         prefill = _grant(batch, self._config, short=not batch.urgent and self._has_lower())
         for each in [one for one in batch.grants if one.scoring is not None]:
@@ -191,10 +173,6 @@ class Scheduler:
             prefix: Seq[Prefix] = ()
             if not sequence.recomputes:
                 prefix = self.blocks.match(sequence.basis, sequence.request.scope)
-            if self.vision_queue is not None and not self.vision_queue.can_run(
-                sequence, len(prefix) * self.blocks.block_size
-            ):
-                continue
             if self._prefix_is_coming(sequence, len(prefix)):
                 if self.waiting.has_returned(sequence) or len(passed) == _MOST_PASSED:
                     return
@@ -412,8 +390,6 @@ class Scheduler:
             self.blocks.advance(sequence.blocks, sequence.identities, computed)
         if states is not None:
             states.settle(sequence)
-        if self.vision_queue is not None:
-            self.vision_queue.advance(sequence, computed)
 
     def follow(self, portion: Portion, drawn: int) -> None:
         """Account for a span in flight, now that the step before it is committed.
@@ -439,8 +415,6 @@ class Scheduler:
         """Assert every invariant. Costs O(blocks + known tokens); for tests."""
         self.blocks.check_integrity([sequence.blocks for sequence in self.running])
         self.waiting.check_integrity()
-        if self.vision_queue is not None:
-            self.vision_queue.check_integrity()
         for sequence in self.waiting:
             assert sequence.computed == 0
             assert not sequence.blocks.in_use, "a waiting sequence holds blocks"

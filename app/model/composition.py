@@ -330,7 +330,7 @@ def _rehearsed(
     def run_steps() -> None:
         if seeing is not None and prepared.seen is not None:
             with progress.stage("rehearsing the largest image"):
-                prepared.seen.vision_encoder.rehearse(seeing.largest_image())
+                prepared.seen.vision_encoder.encode(seeing.largest_image()).result()
         rehearse(forward, sampler, steps, size, progress)
 
     left = budget.cache_bytes(

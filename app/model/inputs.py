@@ -18,7 +18,7 @@ from itertools import chain
 import numpy as np
 from numpy.typing import NDArray
 
-from app.core.images import PreparedImage, PromptImage
+from app.core.images import Features, PromptImage
 from app.core.step import Span, StepPlan
 from app.core.tree import ancestors
 
@@ -65,7 +65,7 @@ class StateArrays:
 class ImageRows:
     """Consecutive rows of a step that have features of an image."""
 
-    image: PreparedImage
+    features: Features
     first: int
     """Which of the image's features is the first row's."""
     row: int
@@ -232,8 +232,9 @@ def _rows_of(image: PromptImage, span: Span, row: int) -> list[ImageRows]:
     for place, length in image.places:
         low, high = max(start, place), min(end, place + length)
         if low < high:
+            assert image.features is not None, "a step needs features that are not computed"
             found.append(
-                ImageRows(image.image, before + low - place, row + low - start, high - low)
+                ImageRows(image.features, before + low - place, row + low - start, high - low)
             )
         before += length
     return found

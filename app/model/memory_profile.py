@@ -167,18 +167,12 @@ class VisionMemory:
 
     def __init__(self, vision: LoadedVision, config: ModelConfig, context: int) -> None:
         self._vision = vision
-        self._config = config
         self._image_tokens = min(config.image_tokens, context)
-        self._prompt_tokens = min(config.prompt_images * self._image_tokens, context)
+        self.feature_bytes = 2 * config.max_batch_tokens * vision.token_bytes
+        """The features of a step, and a copy of them: they lie in host memory before."""
 
     def largest_image(self) -> PreparedImage:
         """What becomes of a large picture: about as many tokens as are taken. It is square: others
         of as many tokens take about the same. Costs seconds."""
         picture = Image.new("RGB", (_SIDE, _SIDE), "white")
         return self._vision.processor.prepare(picture, "auto", self._image_tokens)
-
-    @property
-    def feature_bytes(self) -> int:
-        """The most that is held and kept at a time: the cache, or one prompt that is larger than
-        that (see ``FeatureCache``)."""
-        return max(self._config.image_cache_bytes, self._prompt_tokens * self._vision.token_bytes)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from app.core.cache import StateSlots
-from app.core.images import VisionCounts, VisionEncoder, VisionSpec
+from app.core.images import VisionEncoder, VisionSpec
 from app.core.step import Draw, PendingDraws, StepPlan, StepResult
 from app.model.adapters.slots import AdapterSlots
 from app.model.failures import naming_failures
@@ -153,11 +153,6 @@ class TorchRunner:
         if self._graphs is None:
             return self._forward.run(step)
         return self._graphs.run(step, drawn)
-
-    @property
-    def vision_counts(self) -> VisionCounts | None:
-        """None: the model is served as text."""
-        return None if self._seen is None else self._seen.vision_encoder.counts
 
     @torch.inference_mode()
     def sample(self, draws: Sequence[Draw | None]) -> PendingDraws:

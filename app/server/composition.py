@@ -37,6 +37,7 @@ from app.serving.compiling.cache import ConstraintCache
 from app.serving.compiling.graphs import Graphs
 from app.serving.compiling.schema_registry import SchemaRegistry
 from app.serving.compiling.validation import Validation
+from app.serving.images.encoding import ImageEncoder
 from app.serving.images.fetching import Fetcher, FetchLimits
 from app.serving.images.intake import READING, ImageIntake
 from app.serving.images.jobs import ImageJob
@@ -374,7 +375,9 @@ def _vision_intake(settings: Settings, backend: Backend, metrics: Metrics) -> Vi
         max_kept_bytes=settings.kept_images_bytes,
         fetcher=fetcher,
     )
-    return VisionIntake(backend.vision, intake)
+    assert backend.vision_encoder is not None
+    encoder = ImageEncoder(backend.vision_encoder, settings.image_cache_bytes)
+    return VisionIntake(backend.vision, intake, encoder)
 
 
 def api_keys(settings: Settings) -> ApiKeys:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Protocol
 
 from app.core.events import StepOutput
@@ -24,10 +24,6 @@ class Engine(Protocol):
         What can be said before anything is computed comes first, then what the step added.
         """
 
-    def watch(self, on_news: Callable[[], None], /) -> None:
-        """Call ``on_news``, from any thread, when ``has_work`` may have come to be true though
-        nothing was added."""
-
     @property
     def has_work(self) -> bool:
         """Whether another step would do anything."""
@@ -39,10 +35,6 @@ class Engine(Protocol):
     @property
     def num_waiting(self) -> int:
         """Sequences queued for their first or next blocks. Any thread may read it."""
-
-    @property
-    def num_awaiting_vision(self) -> int:
-        """Those of them whose images are to be looked at first. Any thread may read it."""
 
     @property
     def kv_usage(self) -> float:

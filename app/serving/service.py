@@ -35,6 +35,7 @@ from app.serving.compiling.bindings import Bindings
 from app.serving.compiling.cache import ConstraintCache
 from app.serving.compiling.validation import Validation
 from app.serving.generation import Generation
+from app.serving.images.encoding import ImageEncoder
 from app.serving.images.intake import ImageIntake
 from app.serving.request import GenerationRequest
 from app.serving.timeline import Timeline
@@ -61,6 +62,7 @@ class VisionIntake:
 
     vision: VisionSpec
     intake: ImageIntake
+    encoder: ImageEncoder
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +183,7 @@ class GenerationService:
             choices: list[EngineRequest] = []
             texts: list[Quotable | None] = []
             relaxations: dict[Relaxation, None] = {}
-            for prompt, plan in zip(request.prompts, plans, strict=True):
+            for number, (prompt, plan) in enumerate(zip(request.prompts, plans, strict=True)):
                 constraint, quotable, start = None, Quotable((), {}), None
                 if plan.constraint is not None:
                     with timeline.compiling():
@@ -191,6 +193,10 @@ class GenerationService:
                             constraint, quotable = await self._bind(constraint, prompt, tenant)
                         if plan.given:
                             start = await self._start(constraint, plan.given.encode())
+                if plan.images is not None and plan.images.images:
+                    assert self._vision_intake is not None
+                    images = await self._vision_intake.encoder.encode(plan.images, ticket)
+                    plans[number] = plan = replace(plan, images=images)
                 asked = options.spans or (options.confidence and quotable.documents)
                 texts.append(replace(quotable, listed=options.spans) if asked else None)
                 for _ in range(options.n):

@@ -72,8 +72,6 @@ class _EngineThread:
         self._deliver = deliver
         self._clock = clock
         self._added: list[tuple[asyncio.Future[None], LeapjsonError | None]] = []
-        # A command that does nothing: the thread takes it, and looks whether there is work.
-        engine.watch(lambda: self.commands.put(lambda: None))
 
     def run(self) -> None:
         """Serve until told to stop; raises what the engine's step raises."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
@@ -101,8 +101,8 @@ def open_vision(model: PreTrainedModel, name: str) -> LoadedVision | None:
             trial,
             expected,
             allowed,
-            depth=len(features) - 1,
-            token_bytes=features[:, :1].nbytes,
+            depth=features.shape[1] - 1,
+            token_bytes=features[:1].nbytes,
             embedded_as=tower.embedded_as(image),
         )
     except (InvalidRequest, *_TRIED) as error:
@@ -197,22 +197,21 @@ def look(
     groups: int,
     states: bool,
     rounded: bool,
-    cache_bytes: int,
 ) -> ImageEmbeddings | None:
     """The way of features into ``model``, as it is served; None where that is not what was loaded.
 
     ``forward`` has a cache with room for the trial, of so many ``groups``; ``states`` where there
     are recurrent layers, ``rounded`` where weights are no longer those that were loaded.
     """
-    vision_encoder = TowerThread(vision.tower, cache_bytes, vision.token_bytes)
+    vision_encoder = TowerThread(vision.tower, vision.token_bytes)
     seen = ImageEmbeddings(model, vision_encoder, vision.depth, vision.embedded_as)
-    looked = vision_encoder.look([each.image for each in vision.trial.images.images])
-    looked.wait()
-    for plan in _steps(vision.trial, block_size, groups, states=states):
+    images = [each.image for each in vision.trial.images.images]
+    features = {each.digest: vision_encoder.encode(each).result() for each in images}
+    trial = replace(vision.trial, images=vision.trial.images.encoded(features))
+    for plan in _steps(trial, block_size, groups, states=states):
         step = lay_out(plan, block_size)
         with seen.of_step(step):
             logits = forward.run(step)
-    looked.drop()
     error = worst_error(logits, vision.expected)
     allowed = _TOLERANCE_AT_MOST if rounded else vision.allowed
     if error <= allowed:

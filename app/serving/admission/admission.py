@@ -102,6 +102,12 @@ class Ticket:
         """
         self._admission._hold_images(self, size)
 
+    def release_images(self, size: int) -> None:
+        """Give so many bytes of images back. Of no effect where it has left."""
+        if not self.left:
+            self.image_bytes -= size
+            self._admission._images.give(self.tenant, size)
+
     def take(self, answers: int, asked: ServiceTier = ServiceTier.DEFAULT) -> None:
         """Take places for so many answers. Called once; raises ``QueueFull`` or ``Draining``.
 
