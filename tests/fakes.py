@@ -362,64 +362,6 @@ def draw(logits: Logits, asked: Draw) -> SampledToken:
     return SampledToken(token, float(logprobs[token]), top)
 
 
-class FakeLook:
-    def __init__(self, vision_encoder: FakeEncoder, images: Sequence[PreparedImage]) -> None:
-        self.images = images
-        self.is_done = False
-        self.error: Exception | None = None
-        self._encoder = vision_encoder
-
-    def drop(self) -> None:
-        self._encoder.looks.remove(self)
-
-
-class FakeEncoder:
-    """Looks at images when a test says so; see ``app.core.images.VisionEncoder``."""
-
-    def __init__(self, room: int = 1 << 20, *, at_once: bool = False) -> None:
-        """``room``: tokens of images that are held at a time; ``at_once``: nobody ever waits."""
-        self._at_once = at_once
-        self.looks: list[FakeLook] = []
-        """Those that are not dropped."""
-        self.asked: list[list[bytes]] = []
-        """The first byte of each image, of all looks."""
-        self.most = 0
-        """Tokens that were held, at most."""
-        self._room = room
-        self._on_done: Callable[[], None] = lambda: None
-
-    def has_room(self, images: Sequence[PreparedImage]) -> bool:
-        return not self.looks or self._tokens + sum(i.num_tokens for i in images) <= self._room
-
-    def look(self, images: Sequence[PreparedImage]) -> FakeLook:
-        self.looks.append(FakeLook(self, images))
-        self.looks[-1].is_done = self._at_once
-        self.asked.append([image.digest[:1] for image in images])
-        self.most = max(self.most, self._tokens)
-        return self.looks[-1]
-
-    def watch(self, on_done: Callable[[], None]) -> None:
-        self._on_done = on_done
-
-    def finish(self, error: Exception | None = None) -> None:
-        """The first that is not done is, or fails."""
-        look = self.undone[0]
-        look.error = error
-        look.is_done = True
-        self._on_done()
-
-    @property
-    def undone(self) -> Sequence[FakeLook]:
-        return [look for look in self.looks if not look.is_done]
-
-    def holds(self, image: PreparedImage) -> bool:
-        return any(image in look.images for look in self.looks if look.is_done and not look.error)
-
-    @property
-    def _tokens(self) -> int:
-        return sum(image.num_tokens for look in self.looks for image in look.images)
-
-
 class Group(NamedTuple):
     """A group of layers, as a runner's ``cache_groups`` say it."""
 
@@ -454,10 +396,8 @@ class ScriptedRunner:
         max_model_len: int = 4096,
         groups: Sequence[Group] | None = None,
         states: StateSlots | None = None,
-        vision_encoder: FakeEncoder | None = None,
     ) -> None:
         """``groups`` are those of the cache; None stands for one of ``num_blocks``."""
-        self._encoder = vision_encoder
         self._model = model
         self._groups = (Group(num_blocks),) if groups is None else tuple(groups)
         self._states = states
@@ -493,10 +433,6 @@ class ScriptedRunner:
     def trees(self) -> bool:
         return self._states is None
 
-    @property
-    def vision_encoder(self) -> FakeEncoder | None:
-        return self._encoder
-
     def launch(self, plan: StepPlan) -> None:
         assert self._launched is None, "launch and sample alternate"
         assert plan.spans, "an empty plan"
@@ -512,8 +448,7 @@ class ScriptedRunner:
     def _check_features(self, plan: StepPlan) -> None:
         for span in plan.spans:
             for each in () if span.vision_input is None else span.vision_input.images:
-                assert self._encoder is not None, "an image for a model that is served as text"
-                assert self._encoder.holds(each.image), "a step needs features that are not there"
+                assert each.features is not None, "a step needs features that are not there"
 
     def _compute(self, plan: StepPlan) -> list[tuple[list[int], Logits]]:
         for span in plan.spans:
@@ -667,7 +602,6 @@ class QueuedRunner(ScriptedRunner):
         max_model_len: int = 4096,
         groups: Sequence[Group] | None = None,
         states: StateSlots | None = None,
-        vision_encoder: FakeEncoder | None = None,
     ) -> None:
         super().__init__(
             model,
@@ -676,7 +610,6 @@ class QueuedRunner(ScriptedRunner):
             max_model_len=max_model_len,
             groups=groups,
             states=states,
-            vision_encoder=vision_encoder,
         )
         self._plan: StepPlan | None = None
         self._queue: deque[_QueuedDraws] = deque()

@@ -18,19 +18,6 @@ _TO_COME = (0,)
 _ONE_DRAW = (0,)
 
 
-@dataclass(slots=True)
-class Laps:
-    """Seconds that a step took, by what was done."""
-
-    idle: float = 0.0
-    """Before the launch, with nothing launched though there was work."""
-    plan: float = 0.0
-    launch: float = 0.0
-    mask: float = 0.0
-    sample: float = 0.0
-    commit: float = 0.0
-
-
 class Stopwatch:
     """Seconds since it was last asked."""
 
@@ -203,48 +190,27 @@ class Batch:
     """Sequences that ended because no masks could be had for their draws."""
     scheduled: list[Sequence] = field(default_factory=list)
     """Sequences that run for the first time, or ended when their turn came."""
-    cached_tokens: int = 0
-    """Prompt tokens that these found in the prefix cache."""
-    prefix_queries: int = 0
-    """Full blocks that were looked up there."""
-    prefix_hits: int = 0
-    preemptions: int = 0
     displaced: int | None = None
     """The highest class of those preempted to let others run."""
     urgent: bool = False
     """Whether there are prompts of the default class or a higher one."""
     pauses: bool = False
     """Whether lower classes have no part in it, as higher ones have prompts to compute."""
-    laps: Laps = field(default_factory=Laps)
+    stats: StepStats = field(default_factory=StepStats)
 
-    def stats(self, tally: Tally, running: int, waiting: int) -> StepStats:
+    def finish_stats(self, tally: Tally, running: int, waiting: int) -> StepStats:
         """Once it is committed; so many sequences run and wait behind it."""
-        laps, portions = self.laps, self.portions.values()
-        return StepStats(
-            plan_seconds=laps.plan,
-            launch_seconds=laps.launch,
-            mask_seconds=laps.mask,
-            sample_seconds=laps.sample,
-            commit_seconds=laps.commit,
-            idle_seconds=laps.idle,
-            prompt_tokens=sum([each.num_prompt for each in portions]),
-            cached_tokens=self.cached_tokens,
-            sampled_tokens=sum([each.num_taken for each in portions]),
-            leapt_tokens=tally.leapt,
-            drafted_tokens=sum([each.num_accepted for each in portions]),
-            proposed_tokens=sum([n - 1 for each in portions if (n := each.num_usable) > 1]),
-            passes_saved=sum([n - 1 for each in portions if (n := each.num_taken) > 1]),
-            skipped_tokens=tally.skipped,
-            batch_tokens=sum([len(each.tokens) for each in portions]),
-            void_tokens=sum([len(each.tokens) for each in portions if each.void]),
-            scored_tokens=sum([len(p.tokens) for p in portions if p.scoring]),
-            running=running,
-            waiting=waiting,
-            preemptions=self.preemptions,
-            prefix_queries=self.prefix_queries,
-            prefix_hits=self.prefix_hits,
-            budget_closed=tally.budget_closed,
-            drawn_again=tally.drawn_again,
-            masks_put_off=tally.put_off,
-            masks_given_up=tally.given_up,
-        )
+        stats, portions = self.stats, self.portions.values()
+        stats.prompt_tokens = sum([each.num_prompt for each in portions])
+        stats.sampled_tokens = sum([each.num_taken for each in portions])
+        stats.drafted_tokens = sum([each.num_accepted for each in portions])
+        stats.proposed_tokens = sum([n - 1 for each in portions if (n := each.num_usable) > 1])
+        stats.passes_saved = sum([n - 1 for each in portions if (n := each.num_taken) > 1])
+        stats.batch_tokens = sum([len(each.tokens) for each in portions])
+        stats.void_tokens = sum([len(each.tokens) for each in portions if each.void])
+        stats.scored_tokens = sum([len(p.tokens) for p in portions if p.scoring])
+        stats.running, stats.waiting = running, waiting
+        stats.leapt_tokens, stats.skipped_tokens = tally.leapt, tally.skipped
+        stats.budget_closed, stats.drawn_again = tally.budget_closed, tally.drawn_again
+        stats.masks_put_off, stats.masks_given_up = tally.put_off, tally.given_up
+        return stats

@@ -215,7 +215,7 @@ class Engine:
         if openings := [chunk for each in batch.scheduled if (chunk := each.emit()) is not None]:
             yield StepOutput(openings, scheduled)
             scheduled = []
-        batch.laps.plan = lap()
+        batch.stats.plan_seconds = lap()
         if plan.spans:
             self._launch(plan, batch, lap)
         if self._flight is not None:
@@ -229,27 +229,27 @@ class Engine:
             ended.append(batch)
         chunks = self._chunks(ended, batch.failed)
         for each in ended:
-            each.laps.commit += lap()
+            each.stats.commit_seconds += lap()
             tally = self._decoder.take_tally()
             if self._observer is not None:
                 running, waiting = self.num_running, self.num_waiting
-                self._observer.observe_step(each.stats(tally, running, waiting))
+                self._observer.observe_step(each.finish_stats(tally, running, waiting))
         if chunks or scheduled:
             yield StepOutput(chunks, scheduled)
 
     def _launch(self, plan: StepPlan, batch: Batch, lap: Stopwatch) -> None:
         if self._out_of_work_at is not None:
-            batch.laps.idle = lap.now - self._out_of_work_at
+            batch.stats.idle_seconds = lap.now - self._out_of_work_at
             self._out_of_work_at = None
         self._runner.launch(plan)
-        batch.laps.launch = lap()
+        batch.stats.launch_seconds = lap()
 
     def _draw(self, batch: Batch, lap: Stopwatch) -> None:
         """Begin to draw from what was launched: from here on it is in flight."""
         draws = self._draws(batch)
-        batch.laps.mask = lap()
+        batch.stats.mask_seconds = lap()
         batch.pending = self._runner.sample(draws)
-        batch.laps.sample = lap()
+        batch.stats.sample_seconds = lap()
         self._flight = batch
 
     def _land(self, after: Batch | None, lap: Stopwatch) -> None:
@@ -258,13 +258,13 @@ class Engine:
         assert batch is not None
         assert batch.pending is not None
         drawn = batch.pending.wait().tokens
-        batch.laps.sample += lap()
+        batch.stats.sample_seconds += lap()
         if after is None or not after.portions:
             self._out_of_work_at = lap.now
         self._commit(batch, drawn, {} if after is None else after.portions)
         if not self.has_work:
             self._out_of_work_at = None
-        batch.laps.commit = lap()
+        batch.stats.commit_seconds = lap()
 
     def _open(self, sequence: Sequence) -> None:
         """Leap over a forced opening, then have the sequence wait for its turn to run.

@@ -154,7 +154,7 @@ class Scheduler:
         room = self._config.max_batch_tokens - sum(batch.grants.values())
         left = min(room, prefill)
         passed: list[Sequence] = []
-        if batch.preemptions:
+        if batch.stats.preemptions:
             return
         while left > 0:
             sequence = self.waiting.next(passed)
@@ -244,7 +244,7 @@ class Scheduler:
                     continue
             while sequence in grants and not blocks.can_grow(sequence.blocks, needed):
                 grants.pop(self._preempt(), None)
-                batch.preemptions += 1
+                batch.stats.preemptions += 1
             if sequence in grants:
                 blocks.grow(sequence.blocks, needed)
 
@@ -263,7 +263,7 @@ class Scheduler:
                     del grants[sequence]
                     break
                 grants.pop(self._preempt(), None)
-                batch.preemptions += 1
+                batch.stats.preemptions += 1
 
     def _preempt(self) -> Sequence:
         """Take all blocks from the sequence scheduled last; what it knows it keeps."""
@@ -295,7 +295,7 @@ class Scheduler:
             return False
         last = self._preempt()
         batch.grants.pop(last, None)
-        batch.preemptions += 1
+        batch.stats.preemptions += 1
         if batch.displaced is None or batch.displaced < last.tier:
             batch.displaced = last.tier
         return True
@@ -333,14 +333,14 @@ class Scheduler:
         if self._states is not None:
             self._states.start(sequence, prefix)
         if blocks.share_prefixes:
-            batch.prefix_queries += (known - 1) // blocks.block_size
-            batch.prefix_hits += len(prefix)
+            batch.stats.prefix_queries += (known - 1) // blocks.block_size
+            batch.stats.prefix_hits += len(prefix)
         if sequence.scheduled:
             return
         sequence.scheduled = True
         batch.scheduled.append(sequence)
         sequence.cached_tokens = min(sequence.computed, sequence.answer_start)
-        batch.cached_tokens += sequence.cached_tokens
+        batch.stats.cached_tokens += sequence.cached_tokens
         own = sequence.answer_start - sequence.cached_tokens
         self.waiting.charge(sequence.request.tenant, own, sequence.tier)
 

@@ -28,7 +28,6 @@ from app.core.progress import SILENCE, Progress
 from app.core.request import SamplingParams
 from app.core.step import Draw, LogitsRow, Span, StepPlan
 from app.core.tree import MOST_TOKENS
-from app.model.config import ModelConfig
 from app.model.forward import RaggedForward
 from app.model.inputs import lay_out
 from app.model.sampling import Sampler, full_mask
@@ -159,20 +158,7 @@ def _step(
     return Rehearsed(StepPlan(spans, wanted), draws)
 
 
-class VisionMemory:
-    """What seeing takes beside the weights and the steps; left alone when the cache is sized.
-
-    ``context``: tokens that a sequence may have, prompt and answer together.
-    """
-
-    def __init__(self, vision: LoadedVision, config: ModelConfig, context: int) -> None:
-        self._vision = vision
-        self._image_tokens = min(config.image_tokens, context)
-        self.feature_bytes = 2 * config.max_batch_tokens * vision.token_bytes
-        """The features of a step, and a copy of them: they lie in host memory before."""
-
-    def largest_image(self) -> PreparedImage:
-        """What becomes of a large picture: about as many tokens as are taken. It is square: others
-        of as many tokens take about the same. Costs seconds."""
-        picture = Image.new("RGB", (_SIDE, _SIDE), "white")
-        return self._vision.processor.prepare(picture, "auto", self._image_tokens)
+def largest_image(vision: LoadedVision, most_tokens: int) -> PreparedImage:
+    """What becomes of a large picture: about as many tokens as are taken. It is square: others of
+    as many tokens take about the same. Costs seconds."""
+    return vision.processor.prepare(Image.new("RGB", (_SIDE, _SIDE), "white"), "auto", most_tokens)

@@ -4,26 +4,28 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import httpx
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from PIL import Image
 
 from app.constraint import Compiler
 from app.core.errors import InvalidRequest
 from app.core.images import (
     ExpandedPrompt,
+    Features,
     PreparedImage,
     PromptImage,
     PromptImages,
     TwoWay,
-    VisionCounts,
 )
 from app.core.text import SEAM, RenderedPrompt
 from app.server.composition import assemble
@@ -35,6 +37,7 @@ from tests.serving.fakes import FakeEngine, FakeTokenizer
 from tests.serving.image_targets import PLACEHOLDER
 
 MARKER = "<image>"
+Pixels = NDArray[Any]
 
 
 class SeeingTokenizer(FakeTokenizer):
@@ -80,6 +83,18 @@ class FakeEyes:
             else:
                 expanded.append(token)
         return ExpandedPrompt(expanded, PromptImages(seen))
+
+
+class PixelEncoder:
+    """What it makes of an image are its pixels."""
+
+    def feature_bytes(self, image: PreparedImage) -> int:
+        return image.nbytes
+
+    def encode(self, image: PreparedImage, is_wanted: Callable[[], bool]) -> Future[Features]:
+        encoded = Future[Features]()
+        encoded.set_result(image.inputs["pixel_values"])
+        return encoded
 
 
 def spelled(tokens: Sequence[int]) -> str:
@@ -142,7 +157,7 @@ class Seeing:
         """The pixels that go with it."""
         images = self.engine.added[-1].images
         assert images is not None
-        return [each.image.inputs["pixel_values"][0] for each in images.images]
+        return [cast(Pixels, each.features)[0] for each in images.images]
 
 
 @asynccontextmanager
@@ -156,7 +171,7 @@ async def seeing(**settings: Any) -> AsyncIterator[Seeing]:
         chat_format=replace(blind.chat_format, image_marker=MARKER, takes_images=True),
         max_sequence_tokens=settings.pop("context", 4096),
         vision=FakeEyes(),
-        vision_counts=lambda: VisionCounts(0, 0, 0.0, 0),
+        vision_encoder=PixelEncoder(),
         image_target="tests.serving.image_targets:prepare",
         compile_target="app.constraint:compile_program",
         link=Compiler(ByteVocabulary()).link,

@@ -65,7 +65,6 @@ class FakeDevice:
     states = None
     max_model_len = 1 << 15
     trees = False
-    vision_encoder = None
 
     def __init__(self, vocab_size: int, seconds: float, clock: VirtualClock) -> None:
         """``seconds`` are those of a step, from forward pass to draws."""

@@ -42,7 +42,6 @@ from app.answer.plan import AnswerPlan
 from app.constraint import Compiler
 from app.core.cache import CacheGroup, StateSlots
 from app.core.events import RequestStats, StepStats
-from app.core.images import VisionEncoder
 from app.core.request import EngineRequest, GenerationOptions, SamplingParams
 from app.core.specs import JsonSchema
 from app.core.step import Draw, PendingDraws, Runner, StepPlan, StepResult
@@ -144,10 +143,6 @@ class WatchedRunner:
         return self._runner.max_model_len
 
     @property
-    def vision_encoder(self) -> VisionEncoder | None:
-        return self._runner.vision_encoder
-
-    @property
     def trees(self) -> bool:
         return self._runner.trees
 
@@ -173,7 +168,6 @@ class TableRunner:
     states = None
     max_model_len = 1 << 15
     trees = False
-    vision_encoder = None
 
     def __init__(self, vocab_size: int) -> None:
         chance = torch.Generator().manual_seed(0)

@@ -20,7 +20,7 @@ from app.model.cpu.layers import FusedLayer, fuse
 from app.model.cpu.norms import read_norm
 from app.model.cpu.scan import CpuScan
 from app.model.cpu.whole_pass import WholePass
-from app.model.forward import RaggedForward, StepStates
+from app.model.forward import RaggedForward
 from app.model.inputs import lay_out
 from app.model.kv_storage import allocate
 from app.model.layers.attention import AttentionRoute, probe_layers
@@ -70,7 +70,7 @@ class Fused:
         self.slots = StateSlots(count=64, interval=BLOCK)
         scan = CpuScan(allocate_states(recurrent.shapes, self.slots, CPU))
         attention = CpuAttention(storage, batch_invariant=True)
-        self.forward = RaggedForward(self.model, route, attention, StepStates(recurrent, scan))
+        self.forward = RaggedForward(self.model, route, attention, recurrent, scan)
 
     def run(self, spans: list[Span]) -> Tensor:
         """Logits of all tokens."""

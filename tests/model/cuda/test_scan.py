@@ -26,7 +26,7 @@ from app.model.cuda.graphs import CudaSteps
 from app.model.cuda.scan import TritonScan
 from app.model.cuda.step_buffers import Layout, StateSizes, StepBuffers
 from app.model.cuda.tiles import Device
-from app.model.forward import RaggedForward, StepStates
+from app.model.forward import RaggedForward
 from app.model.inputs import StepArrays, lay_out
 from app.model.kv_storage import allocate
 from app.model.layers.recurrent import DeltaRule, Mamba1, Mamba2
@@ -235,8 +235,8 @@ def interpreted_runner(folder: Path, model: PreTrainedModel) -> TorchRunner:
     attention = TritonAttention(
         storage, loaded.shapes, max_model_len=80, recurrent=True, device=limits
     )
-    route = StepStates(loaded.recurrent, TritonScan(states, attention))
-    forward = RaggedForward(model, loaded.route, attention, route)
+    scan = TritonScan(states, attention)
+    forward = RaggedForward(model, loaded.route, attention, loaded.recurrent, scan)
     steps = CudaSteps(
         forward,
         attention,

@@ -18,7 +18,7 @@ from app.core.request import SamplingParams
 from app.core.step import Draw, LogitsRow, Span, StepPlan
 from app.model.cpu.attention import CpuAttention
 from app.model.cpu.scan import CpuScan
-from app.model.forward import RaggedForward, StepStates
+from app.model.forward import RaggedForward
 from app.model.inputs import StepArrays
 from app.model.kv_storage import allocate
 from app.model.layers.attention import AttentionRoute, probe_layers
@@ -192,8 +192,7 @@ def check(kind: str, scan: type[CpuScan]) -> None:
     cpu = torch.device("cpu")
     storage = allocate(shapes, num_blocks=case.blocks, block_size=BLOCK, device=cpu)
     states = allocate_states(recurrent.shapes, CHECKED_SLOTS, cpu)
-    scans = StepStates(recurrent, scan(states))
-    forward = RaggedForward(model, route, CpuAttention(storage), scans)
+    forward = RaggedForward(model, route, CpuAttention(storage), recurrent, scan(states))
     check_ragged_step(model, forward, case, BLOCK, expected)
 
 
