@@ -9,7 +9,7 @@ wrong cache gives wrong answers.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from itertools import pairwise
@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 from app.core.cache import CacheGroup, StateSlots
 from app.core.constraint import Mask
 from app.core.errors import RejectedToken
-from app.core.images import PreparedImage
 from app.core.json_scan import JsonScan, Place
 from app.core.relaxation import Relaxation
 from app.core.step import (

@@ -178,7 +178,8 @@ class Engine:
         sequence = self._sequences.get(request_id)
         if sequence is None:
             return None
-        self._leave_flight(sequence)
+        if self._flight is not None and sequence in self._flight.portions:
+            self._flight.portions[sequence].void = True  # nobody looks at it
         sequence.finish("abort")
         self._forget(sequence)
         return sequence.emit()
@@ -434,11 +435,6 @@ class Engine:
         else:
             _log.error("the constraint of request %s failed", request_id, exc_info=error)
         sequence.finish("error")
-
-    def _leave_flight(self, sequence: Sequence) -> None:
-        """Nobody looks at what is in flight of it."""
-        if self._flight is not None and sequence in self._flight.portions:
-            self._flight.portions[sequence].void = True
 
     def _forget(self, sequence: Sequence) -> None:
         del self._sequences[sequence.request.request_id]

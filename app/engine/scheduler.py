@@ -284,7 +284,10 @@ class Scheduler:
 
     def _make_room(self, sequence: Sequence, needed: Seq[int], batch: Batch) -> bool:
         """Whether ``sequence`` finds a slot and its blocks, which lower classes give way for."""
-        while len(self.running) >= self._config.max_running or self._needs_more(needed):
+        # Beside the blocks one for each sequence that runs is left free.
+        while len(self.running) >= self._config.max_running or not self.blocks.has_free(
+            needed, len(self.running)
+        ):
             if not self._displace(sequence, batch):
                 return False
         return True
@@ -311,10 +314,6 @@ class Scheduler:
         self.blocks.free(sequence.blocks)
         if self._states is not None:
             self._states.free(sequence)
-
-    def _needs_more(self, blocks: Seq[int]) -> bool:
-        """Whether so many, by group, are not free beside one for each sequence that runs."""
-        return not self.blocks.has_free(blocks, len(self.running))
 
     def _run(self, sequence: Sequence, prefix: Seq[Prefix], batch: Batch) -> None:
         """Give a waiting sequence its blocks, those of its prefix first.

@@ -288,17 +288,15 @@ class _Explorer:
         return self._pool.kinds[head] in (*_BY_NAME, Kind.MARKED)
 
     def _is_fold(self, marked: Expression) -> bool:
-        known = self._folds.get(marked)
-        if known is None:
-            known = self._folds[marked] = self._is_folded(marked)
-        return known
-
-    def _is_folded(self, marked: Expression) -> bool:
         """Whether it is a whole value, one that may be an object or array, and folded."""
-        pointer = self._marks.pointer_of(marked)
-        inside = self._pool.operands[marked][0]
-        if marked >= self._built or pointer is None or not self._folded(pointer):
-            return False
-        if self._pool.kinds[inside] == Kind.RULE:
-            return False
-        return first_bytes(self._derivatives.row(marked)) & (_OBJECT | _ARRAY) != 0
+        if marked not in self._folds:
+            pointer = self._marks.pointer_of(marked)
+            inside = self._pool.operands[marked][0]
+            self._folds[marked] = (
+                marked < self._built
+                and pointer is not None
+                and self._folded(pointer)
+                and self._pool.kinds[inside] != Kind.RULE
+                and first_bytes(self._derivatives.row(marked)) & (_OBJECT | _ARRAY) != 0
+            )
+        return self._folds[marked]

@@ -202,10 +202,11 @@ def check_ragged_step(
         tolerance = max(tolerance, 2 * noise)
         tolerance = min(tolerance, _TOLERANCE_AT_MOST)
     if not error <= tolerance:  # so written that NaN fails too
+        cause = "" if takes_positions(model) else ": it takes no position_ids and counts for itself"
         raise UnsupportedModel(
             "a ragged step over the paged cache does not give the logits of this model's own "
             f"attention (relative error {error:.2g}, allowed {tolerance:.2g}); "
-            f"it cannot be served exactly{_likely_cause(model)}"
+            f"it cannot be served exactly{cause}"
         )
 
 
@@ -226,10 +227,6 @@ def check_rounded_cache(
             f"{error:.2g} of its logits, allowed {_ROUNDED_CACHE}); "
             "set LEAPJSON_KV_CACHE_DTYPE to auto"
         )
-
-
-def _likely_cause(model: PreTrainedModel) -> str:
-    return "" if takes_positions(model) else ": it takes no position_ids and counts for itself"
 
 
 def check_invariance(forward: RaggedForward, case: CheckCase, block_size: int) -> None:

@@ -1,4 +1,4 @@
-"""Images are encoded before a request goes to the engine: in turn, once, and for those that wait."""
+"""Images are encoded before a request goes to the engine: in turn, and once."""
 
 from __future__ import annotations
 
@@ -173,8 +173,8 @@ async def test_a_request_that_is_cancelled_lets_the_next_go_on(place: int) -> No
 
 async def test_features_that_there_is_no_room_for_are_not_computed() -> None:
     bench = Bench()
+    bench.ticket().hold_images(MOST - 110)
+    task = await bench.ask(A)
     with pytest.raises(QueueFull, match=f"the limit is {MOST}"):
-        other = bench.ticket()
-        other.hold_images(MOST - 110)
-        await (await bench.ask(A))
+        await task
     assert not bench.held.asked
