@@ -26,11 +26,9 @@ from app.core.relaxation import Relaxation
 from app.core.step import (
     NOT_DRAWN,
     Draw,
-    LogitsRow,
     PendingDraws,
     SampledToken,
     Span,
-    StepPlan,
     StepResult,
     TokenLogprob,
 )
@@ -410,7 +408,7 @@ class ScriptedRunner:
         self._launched: list[tuple[list[int], Logits]] | None = None
         self._drawn: list[int] = []
         """The ids of the last draws, as an accelerator keeps them."""
-        self.plans: list[StepPlan] = []
+        self.plans: list[Sequence[Span]] = []
 
     @property
     def block_size(self) -> int:
@@ -432,9 +430,9 @@ class ScriptedRunner:
     def trees(self) -> bool:
         return self._states is None
 
-    def launch(self, plan: StepPlan) -> None:
+    def launch(self, plan: Sequence[Span]) -> None:
         assert self._launched is None, "launch and sample alternate"
-        assert plan.spans, "an empty plan"
+        assert plan, "an empty plan"
         self.plans.append(plan)
         self._check_features(plan)
         self._launched = self._compute(plan)
@@ -444,29 +442,34 @@ class ScriptedRunner:
         launched, self._launched = self._launched, None
         return StepResult(self._draw(launched, draws))
 
-    def _check_features(self, plan: StepPlan) -> None:
-        for span in plan.spans:
+    def _check_features(self, plan: Sequence[Span]) -> None:
+        for span in plan:
             for each in () if span.vision_input is None else span.vision_input.images:
                 assert each.features is not None, "a step needs features that are not there"
 
-    def _compute(self, plan: StepPlan) -> list[tuple[list[int], Logits]]:
-        for span in plan.spans:
+    def _compute(self, plan: Sequence[Span]) -> list[tuple[list[int], Logits]]:
+        for span in plan:
             assert span.tokens
             assert span.start + len(span.tokens) <= self._max_model_len
         for number, group in enumerate(self._groups):
             self._write(number, group, plan)
         scanned = self._scan(plan)
-        return [self._logits(plan, row, scanned) for row in plan.rows]
+        seen = scanned or [()] * len(plan)
+        return [
+            self._logits(span, at, own)
+            for span, own in zip(plan, seen, strict=True)
+            for at in span.rows
+        ]
 
-    def _scan(self, plan: StepPlan) -> list[tuple[int, ...]]:
+    def _scan(self, plan: Sequence[Span]) -> list[tuple[int, ...]]:
         """By span, all tokens up to its end, those before it as its state has them."""
         if self._states is None:
-            assert not any(span.state or span.saves for span in plan.spans)
+            assert not any(span.state or span.saves for span in plan)
             return []
-        reads = [span.state for span in plan.spans]
+        reads = [span.state for span in plan]
         written: dict[int, int] = {}
-        scanned = [(*self._kept[span.state], *self._tokens(span)) for span in plan.spans]
-        for index, (span, seen) in enumerate(zip(plan.spans, scanned, strict=True)):
+        scanned = [(*self._kept[span.state], *self._tokens(span)) for span in plan]
+        for index, (span, seen) in enumerate(zip(plan, scanned, strict=True)):
             before = len(seen) - len(span.tokens)
             assert before == span.start, "the slot holds the state at another position"
             offsets = [offset for offset, _ in span.saves]
@@ -481,9 +484,9 @@ class ScriptedRunner:
                 self._kept[slot] = seen[: before + offset]
         return scanned
 
-    def _write(self, number: int, group: Group, plan: StepPlan) -> None:
+    def _write(self, number: int, group: Group, plan: Sequence[Span]) -> None:
         written: dict[int, int] = {}
-        for index, span in enumerate(plan.spans):
+        for index, span in enumerate(plan):
             table, start = span.block_tables[number], span.start
             seen = tuple(self._read(number, table, self._first_read(group, start), start))
             if span.tree:
@@ -498,7 +501,7 @@ class ScriptedRunner:
                 assert written.setdefault(block, index) == index, "two sequences write a block"
                 seen = (token,) if group.window is None else (*seen, token)
                 self._slots[number][slot] = (position, seen)
-        for index, span in enumerate(plan.spans):
+        for index, span in enumerate(plan):
             first = self._first_read(group, span.start) // self._block_size
             for block in span.block_tables[number][first:]:
                 assert written.get(int(block), index) == index, "a shared block is written"
@@ -523,13 +526,10 @@ class ScriptedRunner:
         self._drawn = [token.token_id for token in tokens]
         return tokens
 
-    def _logits(
-        self, plan: StepPlan, row: LogitsRow, scanned: Sequence[tuple[int, ...]]
-    ) -> tuple[list[int], Logits]:
+    def _logits(self, span: Span, at: int, scanned: tuple[int, ...]) -> tuple[list[int], Logits]:
         """The tokens that a row's logits follow from, read from the cache, and the logits."""
-        span = plan.spans[row.span]
-        assert 0 <= row.offset < len(span.tokens)
-        position = span.start + row.offset
+        assert 0 <= at < len(span.tokens)
+        position = span.start + at
         assert len(span.block_tables) == len(self._groups)
         if span.tree:
             position = span.start - 1
@@ -538,10 +538,10 @@ class ScriptedRunner:
             for i, group in enumerate(self._groups)
         ]
         if scanned:
-            read.append([*scanned[row.span][: position + 1]])
+            read.append([*scanned[: position + 1]])
         tokens, *others = read
         assert all(other == tokens for other in others), "layers hold different tokens"
-        tokens = [*tokens, *_way(span, row.offset)]
+        tokens = [*tokens, *_way(span, at)]
         return tokens, self._model.logits(tokens)
 
     def _read(self, group: int, table: Table, first: int, end: int) -> list[int]:
@@ -610,19 +610,18 @@ class QueuedRunner(ScriptedRunner):
             groups=groups,
             states=states,
         )
-        self._plan: StepPlan | None = None
+        self._plan: Sequence[Span] | None = None
         self._queue: deque[_QueuedDraws] = deque()
         self.most_queued = 0
         """Steps that were launched and not waited for, at most."""
 
-    def launch(self, plan: StepPlan) -> None:
+    def launch(self, plan: Sequence[Span]) -> None:
         assert self._plan is None, "launch and sample alternate"
-        assert plan.spans, "an empty plan"
-        spans = [
+        assert plan, "an empty plan"
+        self._plan = [
             replace(s, block_tables=[[*table] for table in s.block_tables], saves=[*s.saves])
-            for s in plan.spans
+            for s in plan
         ]
-        self._plan = StepPlan(spans, [*plan.rows])
         self.plans.append(self._plan)
         self._check_features(self._plan)
         self.most_queued = max(self.most_queued, len(self._queue) + 1)
@@ -642,7 +641,7 @@ class QueuedRunner(ScriptedRunner):
 @dataclass(frozen=True, slots=True, eq=False)
 class _QueuedDraws:
     runner: QueuedRunner
-    plan: StepPlan
+    plan: Sequence[Span]
     draws: Sequence[Draw | None]
 
     def wait(self) -> StepResult:

@@ -9,13 +9,13 @@ from itertools import pairwise
 
 from app.core.constraint import Mask
 from app.core.events import StepStats
-from app.core.step import Draw, LogitsRow, PendingDraws, Span
+from app.core.step import Draw, PendingDraws, Span
 from app.engine.choices.scoring import Scoring
 from app.engine.draft import NO_DRAFT, Draft
 from app.engine.sequence import Sequence
 
 _TO_COME = (0,)
-_ONE_DRAW = (0,)
+_ONE_DRAW: tuple[int, ...] = (0,)
 
 
 class Stopwatch:
@@ -45,7 +45,7 @@ class Portion(Span):
     draws: tuple[int, ...] = ()
     """Before each draw so many drafted tokens come; none inside a prompt."""
     row: int = 0
-    """Of its first draw, in the plan."""
+    """Of its first draw, in the step."""
     prompt_rows: range = range(0)
     """Positions of the prompt whose next token is scored; their rows come behind the draws'."""
     void: bool = False
@@ -73,36 +73,45 @@ class Portion(Span):
         if scoring is not None and scoring.is_whole(start, granted):
             tokens, tree = scoring.span(sequence.tokens, start)
             return Portion(
-                tokens, start, tables, tree=tree, sequence=sequence, end=start, scoring=scoring
+                tokens,
+                start,
+                tables,
+                rows=scoring.rows(start),
+                tree=tree,
+                sequence=sequence,
+                end=start,
+                scoring=scoring,
             )
         if drawn_by is not None:
             return Portion(
-                _TO_COME, start, tables, drawn_by, sequence=sequence, end=end, draws=_ONE_DRAW
+                _TO_COME,
+                start,
+                tables,
+                drawn_by,
+                rows=_ONE_DRAW,
+                sequence=sequence,
+                end=end,
+                draws=_ONE_DRAW,
             )
         prompt = max(0, min(end, sequence.answer_start) - start)
         scores = sequence.prompt_scores
         scored = range(0) if scores is None else scores.wanted(start, end)
-        if end <= known:
-            return Portion(
-                sequence.tokens[start:end],
-                start,
-                tables,
-                sequence=sequence,
-                end=end,
-                num_prompt=prompt,
-                draws=_ONE_DRAW if end == known else (),
-                prompt_rows=scored,
-            )
-        draft = sequence.draft.cut(end - known)
+        draft, draws = NO_DRAFT, _ONE_DRAW if end == known else ()
+        tokens = sequence.tokens[start:end]
+        if end > known:
+            draft = sequence.draft.cut(end - known)
+            draws, end = tuple(draft.draws()), known + len(draft.tokens)
+            tokens += draft.tokens
         return Portion(
-            [*sequence.tokens[start:], *draft.tokens],
+            tokens,
             start,
             tables,
+            rows=[*[known - 1 - start + i for i in draws], *[each - start for each in scored]],
             sequence=sequence,
-            end=known + len(draft.tokens),
+            end=end,
             num_prompt=prompt,
             draft=draft,
-            draws=tuple(draft.draws()),
+            draws=draws,
             prompt_rows=scored,
         )
 
@@ -110,16 +119,6 @@ class Portion(Span):
     def first_drawn(self) -> int:
         """Position of the first draw: that of the last confirmed token."""
         return self.end - len(self.draft.tokens) - 1
-
-    def rows(self, span: int) -> list[LogitsRow]:
-        """One row for each draw; ``span`` is the index of this one's in the plan."""
-        if self.scoring is not None:
-            return self.scoring.rows(span, self.start)
-        if len(self.draws) == 1 and not self.prompt_rows:
-            return [LogitsRow(span, self.end - self.start - 1)]
-        start = self.first_drawn - self.start
-        scored = [LogitsRow(span, each - self.start) for each in self.prompt_rows]
-        return [LogitsRow(span, start + i) for i in self.draws] + scored
 
     def draws_from(self, masks: Seq[Mask | None], spelling: Seq[bytes]) -> list[Draw]:
         """The first draws, one for each of ``masks``; ``spelling``: the bytes of every token id."""

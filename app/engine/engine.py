@@ -18,7 +18,7 @@ from app.core.errors import (
 )
 from app.core.events import StepObserver, StepOutput, TokenChunk
 from app.core.request import EngineRequest
-from app.core.step import Draw, Runner, SampledToken, StepPlan
+from app.core.step import Draw, Runner, SampledToken
 from app.core.text import Tokenizer
 from app.engine.batch import Batch, Portion, Stopwatch
 from app.engine.budget import Thinking
@@ -206,9 +206,9 @@ class Engine:
             self._open(sequence)
         batch.scheduled, self._opened = self._opened, []
         self._scheduler.schedule(batch)
-        plan = self._scheduler.plan(batch, self._flight)
+        spans = self._scheduler.plan(batch, self._flight)
         scheduled = [sequence.request.request_id for sequence in batch.scheduled]
-        at_work = plan.spans or scheduled or landing or len(self._unopened)
+        at_work = spans or scheduled or landing or len(self._unopened)
         assert at_work or not self._sequences, "work, but no progress"
         for sequence in batch.scheduled:  # whose first turn has come; some have ended
             if sequence.finish_reason is not None:
@@ -217,11 +217,11 @@ class Engine:
             yield StepOutput(openings, scheduled)
             scheduled = []
         batch.stats.plan_seconds = lap()
-        if plan.spans:
-            self._launch(plan, batch, lap)
+        if spans:
+            self._launch(spans, batch, lap)
         if self._flight is not None:
             self._land(batch, lap)
-        if plan.spans:
+        if spans:
             self._draw(batch, lap)
         if self._flight is not None and not self._config.overlap:
             self._land(None, lap)
@@ -238,11 +238,11 @@ class Engine:
         if chunks or scheduled:
             yield StepOutput(chunks, scheduled)
 
-    def _launch(self, plan: StepPlan, batch: Batch, lap: Stopwatch) -> None:
+    def _launch(self, spans: Seq[Portion], batch: Batch, lap: Stopwatch) -> None:
         if self._out_of_work_at is not None:
             batch.stats.idle_seconds = lap.now - self._out_of_work_at
             self._out_of_work_at = None
-        self._runner.launch(plan)
+        self._runner.launch(spans)
         batch.stats.launch_seconds = lap()
 
     def _draw(self, batch: Batch, lap: Stopwatch) -> None:
@@ -292,7 +292,7 @@ class Engine:
             self._opened.append(sequence)
 
     def _draws(self, batch: Batch) -> list[Draw | None]:
-        """One for each row of the plan; None stands for a row that nobody will look at."""
+        """One for each row of the step; None stands for a row that nobody will look at."""
         draws: list[Draw | None] = []
         self._unmasked.begin_step(lambda sequence: _draws_in(batch, sequence))
         for portion in batch.portions.values():

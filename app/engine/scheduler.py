@@ -6,7 +6,6 @@ from bisect import insort
 from collections.abc import Sequence as Seq
 
 from app.core.request import ServiceTier
-from app.core.step import LogitsRow, StepPlan
 from app.engine.batch import Batch, Portion
 from app.engine.config import EngineConfig
 from app.engine.fair_queue import FairQueue
@@ -194,9 +193,9 @@ class Scheduler:
                 left -= granted
                 room -= granted
 
-    def plan(self, batch: Batch, flight: Batch | None) -> StepPlan:
+    def plan(self, batch: Batch, flight: Batch | None) -> Seq[Portion]:
         """What the runner computes of those that were granted tokens: now they are launched."""
-        rows: list[LogitsRow] = []
+        rows = 0
         portions = batch.portions
         flying = {} if flight is None else flight.portions
         for sequence, granted in batch.grants.items():
@@ -209,15 +208,15 @@ class Scheduler:
                 self._states.save(portion)
             elif self._states is not None:
                 self._states.read(portion)
-            portion.row = len(rows)
+            portion.row = rows
             portion.adapter = sequence.request.adapter
             if sequence.vision_input is not None:
                 portion.vision_input = sequence.vision_input.of(
                     portion.start, portion.start + len(portion.tokens)
                 )
-            rows += portion.rows(len(portions) - 1)
+            rows += len(portion.rows)
             sequence.launched = portion.end
-        return StepPlan([*portions.values()], rows)
+        return [*portions.values()]
 
     def _find_blocks(self, batch: Batch) -> None:
         """Grow tables to cover the grants, oldest first, preempting the newest if need be.

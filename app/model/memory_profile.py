@@ -26,7 +26,7 @@ from PIL import Image
 from app.core.images import PreparedImage
 from app.core.progress import SILENCE, Progress
 from app.core.request import SamplingParams
-from app.core.step import Draw, LogitsRow, Span, StepPlan
+from app.core.step import Draw, Span
 from app.core.tree import MOST_TOKENS
 from app.model.forward import RaggedForward
 from app.model.inputs import lay_out
@@ -78,7 +78,7 @@ class StepLimits:
 class Rehearsed:
     """One step: what is launched and what is drawn from it."""
 
-    plan: StepPlan
+    spans: Sequence[Span]
     draws: Sequence[Draw]
 
 
@@ -108,10 +108,10 @@ def largest_steps(
 
 def _scored(step: Rehearsed, vocab_size: int, *, trees: bool) -> Rehearsed:
     """The same step with scores in the place of its draws."""
-    for span in step.plan.spans:
+    for span in step.spans:
         span.tree = [-1] * len(span.tokens) if trees else ()
     sets = [np.arange(min(vocab_size, _SCORED), dtype=np.int32)]
-    return Rehearsed(step.plan, [Draw(SamplingParams(), 0, scored=sets)] * len(step.draws))
+    return Rehearsed(step.spans, [Draw(SamplingParams(), 0, scored=sets)] * len(step.draws))
 
 
 @torch.inference_mode()
@@ -127,7 +127,7 @@ def rehearse(
     with progress.stage("rehearsing the largest steps", len(steps)) as stage:
         for number, step in enumerate(steps):
             stage.reach(number)
-            logits = forward.run(lay_out(step.plan, block_size))
+            logits = forward.run(lay_out(step.spans, block_size))
             pending.append(sampler.sample(logits, step.draws))
             del logits
         for draws in pending:
@@ -145,17 +145,14 @@ def _step(
     """Spans of ``lengths`` tokens at the end of their contexts, the last ``rows`` of each drawn."""
     used = -(-context // block_size)
     tables = [np.resize(np.arange(count), used).tolist() for count in blocks]
-    spans = [Span([0] * n, context - n, tables) for n in lengths]
-    wanted = [
-        LogitsRow(span, n - rows + row) for span, n in enumerate(lengths) for row in range(rows)
-    ]
+    spans = [Span([0] * n, context - n, tables, rows=range(n - rows, n)) for n in lengths]
     history: Any = np.arange(min(context, vocab_size, _HISTORY))
     draws = [
         # A mask of its own for each, which no table holds.
         Draw(_MOST_DEMANDING, key, mask=full_mask(vocab_size), history=history)
-        for key in range(len(wanted))
+        for key in range(rows * len(lengths))
     ]
-    return Rehearsed(StepPlan(spans, wanted), draws)
+    return Rehearsed(spans, draws)
 
 
 def largest_image(vision: LoadedVision, most_tokens: int) -> PreparedImage:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from app.core.cache import StateSlots
 from app.core.images import VisionEncoder, VisionSpec
-from app.core.step import Draw, PendingDraws, StepPlan, StepResult
+from app.core.step import Draw, PendingDraws, Span, StepResult
 from app.model.adapters.slots import AdapterSlots
 from app.model.failures import naming_failures
 from app.model.forward import RaggedForward
@@ -127,10 +127,10 @@ class TorchRunner:
         return 0 if self._compilations is None else self._compilations.while_serving
 
     @torch.inference_mode()
-    def launch(self, plan: StepPlan) -> None:
+    def launch(self, spans: Sequence[Span]) -> None:
         assert self._launched is None, "launch twice without sample between"
         with self._naming_failures():
-            step = lay_out(plan, self.block_size)
+            step = lay_out(spans, self.block_size)
             if self._graphs is None:
                 _put_drawn(step, self._drawn.wait())  # drawn at once
                 ids = None

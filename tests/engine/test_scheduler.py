@@ -74,7 +74,7 @@ class Bench:
         batch = self.scheduler.survey(None)
         assert batch is not None
         self.scheduler.schedule(batch)
-        self.spans = self.scheduler.plan(batch, None).spans
+        self.spans = self.scheduler.plan(batch, None)
         for portion in batch.portions.values():
             if portion.draws and grow:
                 for _ in range(grow):

@@ -44,7 +44,7 @@ from app.core.cache import CacheGroup, StateSlots
 from app.core.events import RequestStats, StepStats
 from app.core.request import EngineRequest, GenerationOptions, SamplingParams
 from app.core.specs import JsonSchema
-from app.core.step import Draw, PendingDraws, Runner, StepPlan, StepResult
+from app.core.step import Draw, PendingDraws, Runner, Span, StepResult
 from app.core.text import RenderedPrompt
 from app.engine import Engine, EngineConfig
 from app.http.chat.wire import ChatCompletionRequest
@@ -146,7 +146,7 @@ class WatchedRunner:
     def trees(self) -> bool:
         return self._runner.trees
 
-    def launch(self, plan: StepPlan) -> None:
+    def launch(self, plan: Sequence[Span]) -> None:
         start = self._clock()
         lay_out(plan, self.block_size)
         self.inputs = self._clock() - start
@@ -176,9 +176,9 @@ class TableRunner:
         self._sampler.warm_up(self._logits.dtype)
         self._launched: torch.Tensor | None = None
 
-    def launch(self, plan: StepPlan) -> None:
+    def launch(self, plan: Sequence[Span]) -> None:
         lay_out(plan, self.block_size)
-        rows = [plan.spans[row.span].tokens[row.offset] % TABLE_ROWS for row in plan.rows]
+        rows = [span.tokens[at] % TABLE_ROWS for span in plan for at in span.rows]
         self._launched = self._logits[rows]
 
     def sample(self, draws: Sequence[Draw | None]) -> StepResult:

@@ -56,6 +56,7 @@ class ImageEmbeddings:
             return
         parts = list[Tensor]()
         for each in seen:
+            assert each.features is not None, "a step needs features that are not computed"
             features = cast(Tensor, each.features)[each.first : each.first + each.length]
             parts.append(features.to(self._device, non_blocking=True))  # in the steps' own stream
         rows = torch.cat([torch.arange(each.row, each.row + each.length) for each in seen])

@@ -21,7 +21,7 @@ from transformers import PreTrainedModel
 
 from app.core.errors import InvalidRequest, UnsupportedModel
 from app.core.images import ExpandedPrompt, PreparedImage, TwoWay
-from app.core.step import LogitsRow, Span, SpanImages, StepPlan
+from app.core.step import Span, SpanImages
 from app.model.forward import RaggedForward
 from app.model.inputs import lay_out
 from app.model.self_check import worst_error
@@ -208,8 +208,8 @@ def look(
     images = [each.image for each in vision.trial.images.images]
     features = {each.digest: vision_encoder.encode(each).result() for each in images}
     trial = replace(vision.trial, images=vision.trial.images.encoded(features))
-    for plan in _steps(trial, block_size, groups, states=states):
-        step = lay_out(plan, block_size)
+    for span in _steps(trial, block_size, groups, states=states):
+        step = lay_out([span], block_size)
         with seen.of_step(step):
             logits = forward.run(step)
     error = worst_error(logits, vision.expected)
@@ -230,26 +230,28 @@ def blocks_for(vision: LoadedVision, block_size: int) -> int:
     return -(len(vision.trial.tokens) // -block_size)
 
 
-def _steps(trial: ExpandedPrompt, block_size: int, groups: int, *, states: bool) -> list[StepPlan]:
-    """The trial in two steps: the image is cut in the middle, or two of them from one another."""
+def _steps(trial: ExpandedPrompt, block_size: int, groups: int, *, states: bool) -> list[Span]:
+    """The trial in two steps, a span each: the image is cut in the middle, or two of them from one
+    another."""
     seen = trial.images.images
     length = len(trial.tokens)
     cut = (seen[0].start + seen[0].end) // 2 if len(seen) == 1 else seen[1].start
     table = tuple(range(-(length // -block_size)))
     positions = trial.images.positions
-    plans = []
+    spans = []
     for start, end in ((0, cut), (cut, length)):
         axes = None if positions is None else positions[:, start:end]
-        span = Span(
-            trial.tokens[start:end],
-            start,
-            (table,) * groups,
-            state=1 if states and start else 0,
-            saves=[(end - start, 1)] if states else (),
-            vision_input=SpanImages(
-                [each for each in seen if each.start < end and start < each.end], axes=axes
-            ),
+        spans.append(
+            Span(
+                trial.tokens[start:end],
+                start,
+                (table,) * groups,
+                state=1 if states and start else 0,
+                saves=[(end - start, 1)] if states else (),
+                rows=range(end - start - _compared(trial), end - start) if end == length else (),
+                vision_input=SpanImages(
+                    [each for each in seen if each.start < end and start < each.end], axes=axes
+                ),
+            )
         )
-        rows = range(end - start - _compared(trial), end - start) if end == length else ()
-        plans.append(StepPlan([span], [LogitsRow(0, row) for row in rows]))
-    return plans
+    return spans

@@ -13,7 +13,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from app.core.cache import StateSlots
-from app.core.step import LogitsRow, Span, StepPlan
+from app.core.step import Span
 from app.model.config import QuantizeName
 from app.model.cpu.attention import CpuAttention
 from app.model.cpu.layers import FusedLayer, fuse
@@ -31,6 +31,7 @@ from app.model.state_storage import allocate_states
 from tests.model.cpu.test_layers import FITS
 from tests.model.hybrid import Slots, StatefulSequence, hybrid_runner, lively_model
 from tests.model.tiny import VOCAB, mean_error
+from tests.steps import planned
 
 BLOCK, CPU = 4, torch.device("cpu")
 KINDS: dict[str, dict[str, Any]] = {
@@ -74,8 +75,8 @@ class Fused:
 
     def run(self, spans: list[Span]) -> Tensor:
         """Logits of all tokens."""
-        rows = [LogitsRow(i, at) for i, span in enumerate(spans) for at in range(len(span.tokens))]
-        return self.forward.run(lay_out(StepPlan(spans, rows), BLOCK)).float()
+        rows = [(i, at) for i, span in enumerate(spans) for at in range(len(span.tokens))]
+        return self.forward.run(lay_out(planned(spans, rows), BLOCK)).float()
 
 
 def random_steps(fused: Fused, texts: list[list[int]], seed: str) -> list[Tensor]:

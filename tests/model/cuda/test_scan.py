@@ -18,7 +18,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from app.core.cache import StateSlots
-from app.core.step import Span, StepPlan
+from app.core.step import Span
 from app.model.cpu.sampling import CpuSampler
 from app.model.cpu.scan import CpuScan
 from app.model.cuda.attention import TritonAttention
@@ -58,7 +58,7 @@ def random_step(dice: random.Random, lengths: tuple[int, ...]) -> StepArrays:
             place = dice.randrange(len(saves))
             saves[place] = (saves[place][0], read)
         spans.append(Span([0] * length, 0, (), state=read, saves=saves))
-    return lay_out(StepPlan(spans, []), 4)
+    return lay_out(spans, 4)
 
 
 def noisy(shape: StateShape) -> StateStorage:
