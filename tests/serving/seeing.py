@@ -86,15 +86,28 @@ class FakeEyes:
 
 
 class PixelEncoder:
-    """What it makes of an image are its pixels."""
+    """What it makes of an image are its pixels; nothing while ``gate`` is closed."""
+
+    def __init__(self) -> None:
+        self.gate = True
+        self.asked: list[tuple[PreparedImage, Future[Features], Callable[[], bool]]] = []
 
     def feature_bytes(self, image: PreparedImage) -> int:
         return image.nbytes
 
     def encode(self, image: PreparedImage, is_wanted: Callable[[], bool]) -> Future[Features]:
-        encoded = Future[Features]()
-        encoded.set_result(image.inputs["pixel_values"])
-        return encoded
+        self.asked.append((image, Future[Features](), is_wanted))
+        if self.gate:
+            self.finish()
+        return self.asked[-1][1]
+
+    def finish(self, error: Exception | None = None) -> None:
+        """The last image asked for is encoded, or fails."""
+        image, encoded, _ = self.asked[-1]
+        if error is None:
+            encoded.set_result(image.inputs["pixel_values"])
+        else:
+            encoded.set_exception(error)
 
 
 def spelled(tokens: Sequence[int]) -> str:
@@ -127,9 +140,14 @@ class Seeing:
     """A server whose model sees, with real image workers."""
 
     def __init__(
-        self, engine: FakeEngine, tokenizer: SeeingTokenizer, client: httpx.AsyncClient
+        self,
+        engine: FakeEngine,
+        tokenizer: SeeingTokenizer,
+        client: httpx.AsyncClient,
+        encoder: PixelEncoder,
     ) -> None:
         self.engine = engine
+        self.encoder = encoder
         self.tokenizer = tokenizer
         self.client = client
 
@@ -163,7 +181,7 @@ class Seeing:
 @asynccontextmanager
 async def seeing(**settings: Any) -> AsyncIterator[Seeing]:
     """A server, started."""
-    engine, tokenizer = FakeEngine(), SeeingTokenizer()
+    engine, tokenizer, encoder = FakeEngine(), SeeingTokenizer(), PixelEncoder()
     blind = backend(engine)
     parts = replace(
         blind,
@@ -171,7 +189,7 @@ async def seeing(**settings: Any) -> AsyncIterator[Seeing]:
         chat_format=replace(blind.chat_format, image_marker=MARKER, takes_images=True),
         max_sequence_tokens=settings.pop("context", 4096),
         vision=FakeEyes(),
-        vision_encoder=PixelEncoder(),
+        vision_encoder=encoder,
         image_target="tests.serving.image_targets:prepare",
         compile_target="app.constraint:compile_program",
         link=Compiler(ByteVocabulary()).link,
@@ -185,4 +203,4 @@ async def seeing(**settings: Any) -> AsyncIterator[Seeing]:
                 transport=httpx.ASGITransport(assembly.app), base_url="http://test", timeout=300
             ) as client,
         ):
-            yield Seeing(engine, tokenizer, client)
+            yield Seeing(engine, tokenizer, client, encoder)
