@@ -129,7 +129,7 @@ def only_compiled(kernel, grid):
 driver.set_active(NoGpu())
 JITFunction.__getitem__ = only_compiled
 
-from app.core.step import tuple[int, int], Span, Sequence[Span]
+from app.core.step import Span
 from app.model.cuda.compilations import KernelCompilations
 from app.model.inputs import lay_out
 from tests.model.fused_models import fused
@@ -142,8 +142,7 @@ for folder, mode in (("qwen3", True), ("gemma3", False)):
     _, forward, attention = fused(path, torch.bfloat16, **modes)
     tables = (tuple(range(30)),) * len(attention.storage.groups)
     for tokens in (1, 2, 16, 17, 100):
-        plan = planned([Span([3] * tokens, 0, tables)], [(0, 0)])
-        forward.run(lay_out(plan, 4))
+        forward.run(lay_out([Span([3] * tokens, 0, tables, rows=(0,))], 4))
         print(compilations.while_loading, end=" ")
 """
 
