@@ -11,9 +11,10 @@ from typing import Protocol, cast
 
 from app.answer.images import ImageSource
 from app.core.errors import InvalidImage, ReaderStuck, RequestError, Unavailable
-from app.core.images import ImageDetail, PreparedImage
+from app.core.images import ImageDetail, PreparedImage, VisionSpec
 from app.core.lru import Lru
 from app.serving.admission import Ticket
+from app.serving.images.encoding import ImageEncoder
 from app.serving.images.fetching import Fetcher
 from app.serving.images.jobs import ImageJob
 from app.serving.workers.pool import Trouble, WorkerPool
@@ -22,15 +23,6 @@ _TOKEN_BYTES = 40
 """Of an image's expansion, a list of integers."""
 _FEW_BYTES = 1 << 10
 """What an image takes beside."""
-_LONG = 1 << 18
-"""Bytes of a file from which its digest is taken on a thread."""
-
-READING = Trouble(
-    lambda limit: InvalidImage(f"reading the image passed a limit, {limit}; send a simpler one"),
-    ReaderStuck,
-    "the image could not be read",
-)
-"""What is told where a worker fails at an image."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +49,17 @@ def kept_images(max_bytes: int) -> Lru[ImageName, PreparedImage]:
     return Lru(max_bytes, lambda image: image.nbytes + image.num_tokens * _TOKEN_BYTES + _FEW_BYTES)
 
 
+_LONG = 1 << 18
+"""Bytes of a file from which its digest is taken on a thread."""
+
+READING = Trouble(
+    lambda limit: InvalidImage(f"reading the image passed a limit, {limit}; send a simpler one"),
+    ReaderStuck,
+    "the image could not be read",
+)
+"""What is told where a worker fails at an image."""
+
+
 class ImageObserver(Protocol):
     """Told of images; must be quick and must not raise."""
 
@@ -75,6 +78,8 @@ class ImageIntake:
         self,
         pool: WorkerPool,
         observer: ImageObserver,
+        vision: VisionSpec,
+        encoder: ImageEncoder,
         *,
         max_tokens: int,
         max_kept_bytes: int,
@@ -84,6 +89,8 @@ class ImageIntake:
         count for; ``max_kept_bytes``: of images that are kept; ``fetcher``: None where no URL is
         taken."""
         self._kept = kept_images(max_kept_bytes)
+        self.vision = vision
+        self.encoder = encoder
         self._pool = pool
         self._observer = observer
         self._max_tokens = max_tokens
@@ -150,10 +157,11 @@ class ImageIntake:
             data = await self._fetcher.fetch(source.url)
         ticket.hold_images(len(data))
         detail: ImageDetail = "low" if source.low else "auto"
-        if len(data) < _LONG:
-            name = name_of(data, detail, scope)
-        else:
-            name = await asyncio.to_thread(name_of, data, detail, scope)
+        name = (
+            name_of(data, detail, scope)
+            if len(data) < _LONG
+            else await asyncio.to_thread(name_of, data, detail, scope)
+        )
         prepared = self._kept.get(name)
         is_kept = prepared is not None
         if prepared is None:
