@@ -9,7 +9,7 @@ wrong cache gives wrong answers.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from itertools import pairwise
@@ -21,17 +21,14 @@ from numpy.typing import NDArray
 from app.core.cache import CacheGroup, StateSlots
 from app.core.constraint import Mask
 from app.core.errors import RejectedToken
-from app.core.images import PreparedImage
 from app.core.json_scan import JsonScan, Place
 from app.core.relaxation import Relaxation
 from app.core.step import (
     NOT_DRAWN,
     Draw,
-    LogitsRow,
     PendingDraws,
     SampledToken,
     Span,
-    StepPlan,
     StepResult,
     TokenLogprob,
 )
@@ -362,64 +359,6 @@ def draw(logits: Logits, asked: Draw) -> SampledToken:
     return SampledToken(token, float(logprobs[token]), top)
 
 
-class FakeLook:
-    def __init__(self, vision_encoder: FakeEncoder, images: Sequence[PreparedImage]) -> None:
-        self.images = images
-        self.is_done = False
-        self.error: Exception | None = None
-        self._encoder = vision_encoder
-
-    def drop(self) -> None:
-        self._encoder.looks.remove(self)
-
-
-class FakeEncoder:
-    """Looks at images when a test says so; see ``app.core.images.VisionEncoder``."""
-
-    def __init__(self, room: int = 1 << 20, *, at_once: bool = False) -> None:
-        """``room``: tokens of images that are held at a time; ``at_once``: nobody ever waits."""
-        self._at_once = at_once
-        self.looks: list[FakeLook] = []
-        """Those that are not dropped."""
-        self.asked: list[list[bytes]] = []
-        """The first byte of each image, of all looks."""
-        self.most = 0
-        """Tokens that were held, at most."""
-        self._room = room
-        self._on_done: Callable[[], None] = lambda: None
-
-    def has_room(self, images: Sequence[PreparedImage]) -> bool:
-        return not self.looks or self._tokens + sum(i.num_tokens for i in images) <= self._room
-
-    def look(self, images: Sequence[PreparedImage]) -> FakeLook:
-        self.looks.append(FakeLook(self, images))
-        self.looks[-1].is_done = self._at_once
-        self.asked.append([image.digest[:1] for image in images])
-        self.most = max(self.most, self._tokens)
-        return self.looks[-1]
-
-    def watch(self, on_done: Callable[[], None]) -> None:
-        self._on_done = on_done
-
-    def finish(self, error: Exception | None = None) -> None:
-        """The first that is not done is, or fails."""
-        look = self.undone[0]
-        look.error = error
-        look.is_done = True
-        self._on_done()
-
-    @property
-    def undone(self) -> Sequence[FakeLook]:
-        return [look for look in self.looks if not look.is_done]
-
-    def holds(self, image: PreparedImage) -> bool:
-        return any(image in look.images for look in self.looks if look.is_done and not look.error)
-
-    @property
-    def _tokens(self) -> int:
-        return sum(image.num_tokens for look in self.looks for image in look.images)
-
-
 class Group(NamedTuple):
     """A group of layers, as a runner's ``cache_groups`` say it."""
 
@@ -454,10 +393,8 @@ class ScriptedRunner:
         max_model_len: int = 4096,
         groups: Sequence[Group] | None = None,
         states: StateSlots | None = None,
-        vision_encoder: FakeEncoder | None = None,
     ) -> None:
         """``groups`` are those of the cache; None stands for one of ``num_blocks``."""
-        self._encoder = vision_encoder
         self._model = model
         self._groups = (Group(num_blocks),) if groups is None else tuple(groups)
         self._states = states
@@ -471,7 +408,7 @@ class ScriptedRunner:
         self._launched: list[tuple[list[int], Logits]] | None = None
         self._drawn: list[int] = []
         """The ids of the last draws, as an accelerator keeps them."""
-        self.plans: list[StepPlan] = []
+        self.plans: list[Sequence[Span]] = []
 
     @property
     def block_size(self) -> int:
@@ -493,13 +430,9 @@ class ScriptedRunner:
     def trees(self) -> bool:
         return self._states is None
 
-    @property
-    def vision_encoder(self) -> FakeEncoder | None:
-        return self._encoder
-
-    def launch(self, plan: StepPlan) -> None:
+    def launch(self, plan: Sequence[Span]) -> None:
         assert self._launched is None, "launch and sample alternate"
-        assert plan.spans, "an empty plan"
+        assert plan, "an empty plan"
         self.plans.append(plan)
         self._check_features(plan)
         self._launched = self._compute(plan)
@@ -509,30 +442,34 @@ class ScriptedRunner:
         launched, self._launched = self._launched, None
         return StepResult(self._draw(launched, draws))
 
-    def _check_features(self, plan: StepPlan) -> None:
-        for span in plan.spans:
+    def _check_features(self, plan: Sequence[Span]) -> None:
+        for span in plan:
             for each in () if span.vision_input is None else span.vision_input.images:
-                assert self._encoder is not None, "an image for a model that is served as text"
-                assert self._encoder.holds(each.image), "a step needs features that are not there"
+                assert each.features is not None, "a step needs features that are not there"
 
-    def _compute(self, plan: StepPlan) -> list[tuple[list[int], Logits]]:
-        for span in plan.spans:
+    def _compute(self, plan: Sequence[Span]) -> list[tuple[list[int], Logits]]:
+        for span in plan:
             assert span.tokens
             assert span.start + len(span.tokens) <= self._max_model_len
         for number, group in enumerate(self._groups):
             self._write(number, group, plan)
         scanned = self._scan(plan)
-        return [self._logits(plan, row, scanned) for row in plan.rows]
+        seen = scanned or [()] * len(plan)
+        return [
+            self._logits(span, at, own)
+            for span, own in zip(plan, seen, strict=True)
+            for at in span.rows
+        ]
 
-    def _scan(self, plan: StepPlan) -> list[tuple[int, ...]]:
+    def _scan(self, plan: Sequence[Span]) -> list[tuple[int, ...]]:
         """By span, all tokens up to its end, those before it as its state has them."""
         if self._states is None:
-            assert not any(span.state or span.saves for span in plan.spans)
+            assert not any(span.state or span.saves for span in plan)
             return []
-        reads = [span.state for span in plan.spans]
+        reads = [span.state for span in plan]
         written: dict[int, int] = {}
-        scanned = [(*self._kept[span.state], *self._tokens(span)) for span in plan.spans]
-        for index, (span, seen) in enumerate(zip(plan.spans, scanned, strict=True)):
+        scanned = [(*self._kept[span.state], *self._tokens(span)) for span in plan]
+        for index, (span, seen) in enumerate(zip(plan, scanned, strict=True)):
             before = len(seen) - len(span.tokens)
             assert before == span.start, "the slot holds the state at another position"
             offsets = [offset for offset, _ in span.saves]
@@ -547,9 +484,9 @@ class ScriptedRunner:
                 self._kept[slot] = seen[: before + offset]
         return scanned
 
-    def _write(self, number: int, group: Group, plan: StepPlan) -> None:
+    def _write(self, number: int, group: Group, plan: Sequence[Span]) -> None:
         written: dict[int, int] = {}
-        for index, span in enumerate(plan.spans):
+        for index, span in enumerate(plan):
             table, start = span.block_tables[number], span.start
             seen = tuple(self._read(number, table, self._first_read(group, start), start))
             if span.tree:
@@ -564,7 +501,7 @@ class ScriptedRunner:
                 assert written.setdefault(block, index) == index, "two sequences write a block"
                 seen = (token,) if group.window is None else (*seen, token)
                 self._slots[number][slot] = (position, seen)
-        for index, span in enumerate(plan.spans):
+        for index, span in enumerate(plan):
             first = self._first_read(group, span.start) // self._block_size
             for block in span.block_tables[number][first:]:
                 assert written.get(int(block), index) == index, "a shared block is written"
@@ -589,13 +526,10 @@ class ScriptedRunner:
         self._drawn = [token.token_id for token in tokens]
         return tokens
 
-    def _logits(
-        self, plan: StepPlan, row: LogitsRow, scanned: Sequence[tuple[int, ...]]
-    ) -> tuple[list[int], Logits]:
+    def _logits(self, span: Span, at: int, scanned: tuple[int, ...]) -> tuple[list[int], Logits]:
         """The tokens that a row's logits follow from, read from the cache, and the logits."""
-        span = plan.spans[row.span]
-        assert 0 <= row.offset < len(span.tokens)
-        position = span.start + row.offset
+        assert 0 <= at < len(span.tokens)
+        position = span.start + at
         assert len(span.block_tables) == len(self._groups)
         if span.tree:
             position = span.start - 1
@@ -604,10 +538,10 @@ class ScriptedRunner:
             for i, group in enumerate(self._groups)
         ]
         if scanned:
-            read.append([*scanned[row.span][: position + 1]])
+            read.append([*scanned[: position + 1]])
         tokens, *others = read
         assert all(other == tokens for other in others), "layers hold different tokens"
-        tokens = [*tokens, *_way(span, row.offset)]
+        tokens = [*tokens, *_way(span, at)]
         return tokens, self._model.logits(tokens)
 
     def _read(self, group: int, table: Table, first: int, end: int) -> list[int]:
@@ -667,7 +601,6 @@ class QueuedRunner(ScriptedRunner):
         max_model_len: int = 4096,
         groups: Sequence[Group] | None = None,
         states: StateSlots | None = None,
-        vision_encoder: FakeEncoder | None = None,
     ) -> None:
         super().__init__(
             model,
@@ -676,21 +609,19 @@ class QueuedRunner(ScriptedRunner):
             max_model_len=max_model_len,
             groups=groups,
             states=states,
-            vision_encoder=vision_encoder,
         )
-        self._plan: StepPlan | None = None
+        self._plan: Sequence[Span] | None = None
         self._queue: deque[_QueuedDraws] = deque()
         self.most_queued = 0
         """Steps that were launched and not waited for, at most."""
 
-    def launch(self, plan: StepPlan) -> None:
+    def launch(self, plan: Sequence[Span]) -> None:
         assert self._plan is None, "launch and sample alternate"
-        assert plan.spans, "an empty plan"
-        spans = [
+        assert plan, "an empty plan"
+        self._plan = [
             replace(s, block_tables=[[*table] for table in s.block_tables], saves=[*s.saves])
-            for s in plan.spans
+            for s in plan
         ]
-        self._plan = StepPlan(spans, [*plan.rows])
         self.plans.append(self._plan)
         self._check_features(self._plan)
         self.most_queued = max(self.most_queued, len(self._queue) + 1)
@@ -710,7 +641,7 @@ class QueuedRunner(ScriptedRunner):
 @dataclass(frozen=True, slots=True, eq=False)
 class _QueuedDraws:
     runner: QueuedRunner
-    plan: StepPlan
+    plan: Sequence[Span]
     draws: Sequence[Draw | None]
 
     def wait(self) -> StepResult:

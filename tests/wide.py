@@ -85,7 +85,7 @@ SWEEPS = (
     r"model/vision/test_seeing_answers\.py::test_a_sequence_that_lost.*\[qwen3_vl-.*False",
     r"model/vision/test_seeing_answers\.py::test_images_cut.*\[(mistral3|idefics3|llava_onevision-True)",
     # Two or three of ten seeds stay.
-    r"engine/test_(same_answers|overlap|predictions|drafting|token_sources|choices|vision_queue)\.py"
+    r"engine/test_(same_answers|overlap|predictions|drafting|token_sources|choices|images)\.py"
     r"::test_(whatever|answers_that|any_batching|under|an_engine|the_sources|scores|whenever)"
     r".*[-\[]\d*[1-35-79]\]",
     r"engine/test_engine\.py::test_the_first_value.*\[(?!serial-attention-0|overlapped-recurrent-16)",

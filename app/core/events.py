@@ -115,44 +115,44 @@ class StepOutput:
     """Ids of the requests that this step scheduled for the first time; each is named once."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class StepStats:
-    """One step of the engine. Durations in seconds."""
+    """One step of the engine, filled in as it goes on. Durations in seconds."""
 
-    plan_seconds: float
-    launch_seconds: float
-    mask_seconds: float
-    sample_seconds: float
-    commit_seconds: float
-    idle_seconds: float
+    plan_seconds: float = 0.0
+    launch_seconds: float = 0.0
+    mask_seconds: float = 0.0
+    sample_seconds: float = 0.0
+    commit_seconds: float = 0.0
+    idle_seconds: float = 0.0
     """Before its launch, with work to do and nothing launched: what an accelerator waited for."""
-    prompt_tokens: int
+    prompt_tokens: int = 0
     """Prompt tokens computed in this step."""
-    cached_tokens: int
+    cached_tokens: int = 0
     """Prompt tokens that the requests first scheduled in this step found in the cache."""
-    sampled_tokens: int
-    leapt_tokens: int
-    drafted_tokens: int
+    sampled_tokens: int = 0
+    leapt_tokens: int = 0
+    drafted_tokens: int = 0
     """Drafted tokens accepted in this step."""
-    proposed_tokens: int
+    proposed_tokens: int = 0
     """Drafted tokens that this step verified, accepted or not."""
-    passes_saved: int
+    passes_saved: int = 0
     """Draws that became part of an answer beside another one of the same pass."""
-    skipped_tokens: int
+    skipped_tokens: int = 0
     """Answer tokens that came without a sampled row of their own."""
-    batch_tokens: int
+    batch_tokens: int = 0
     """Tokens computed in this step, all spans together."""
-    void_tokens: int
+    void_tokens: int = 0
     """Those computed for answers that had ended, or gone on otherwise, when it came to draw."""
-    scored_tokens: int
+    scored_tokens: int = 0
     """Those computed to score choices: nothing of them stays."""
-    running: int
-    waiting: int
-    preemptions: int
-    prefix_queries: int
+    running: int = 0
+    waiting: int = 0
+    preemptions: int = 0
+    prefix_queries: int = 0
     """Full prompt blocks looked up in the prefix cache."""
-    prefix_hits: int
-    budget_closed: int
+    prefix_hits: int = 0
+    budget_closed: int = 0
     """Answers whose mask was first narrowed by their budget in this step."""
     drawn_again: int = 0
     """Draws that brought what would repeat an item or a name, or not end within the budget."""

@@ -16,7 +16,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -54,6 +55,13 @@ class PreparedImage:
         return sum(array.nbytes for array in self.inputs.values())
 
 
+class Features(Protocol):
+    """What a vision encoder made of an image: rows in host memory, for the runner alone."""
+
+    @property
+    def nbytes(self) -> int: ...
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class PromptImage:
     """A prepared image, and where in a prompt it is seen."""
@@ -65,6 +73,8 @@ class PromptImage:
     two_way: TwoWay | None = None
     """Where tokens of one run see one another in both directions: then a step computes all that is
     left of a run, or nothing of it. None: nowhere."""
+    features: Features | None = None
+    """None: it has not been encoded yet, and the engine cannot run it."""
 
     @property
     def start(self) -> int:
@@ -87,6 +97,18 @@ class PromptImages:
     """Shape [axes, tokens of the prompt]: where each token stands by time, height and width, for
     models that tell these apart (M-RoPE; Wang et al., 2024). What follows goes on behind the
     largest of them, on all axes alike. None: tokens stand where they stand."""
+
+    def encoded(self, features: Mapping[bytes, Features]) -> PromptImages:
+        """With the ``features`` of each image, by its digest, in place of its pixels."""
+        images = [
+            replace(
+                each,
+                image=replace(each.image, inputs={}),
+                features=features[each.image.digest],
+            )
+            for each in self.images
+        ]
+        return replace(self, images=images)
 
     @property
     def longest_whole(self) -> int:
@@ -140,51 +162,19 @@ class VisionSpec(Protocol):
         """
 
 
-class EncodeJob(Protocol):
-    """Features of images that one sequence asked for: computed beside the steps, and held until
-    they are dropped."""
-
-    @property
-    def is_done(self) -> bool:
-        """Whether all are there, or ``error`` says why they never will be. Any thread may read
-        it."""
-
-    @property
-    def error(self) -> Exception | None:
-        """What the tower raised."""
-
-    def drop(self) -> None:
-        """They are held no longer; what was not computed by now is not, unless others wait for
-        it."""
-
-
 class VisionEncoder(Protocol):
-    """Runs a model's tower beside the steps. One thread asks it: the engine's."""
+    """Runs a model's vision encoder beside the steps, on a thread of its own. Any thread may call
+    it."""
 
-    def has_room(self, images: Sequence[PreparedImage]) -> bool:
-        """Whether features of ``images`` can be held beside those that are. So they can where none
-        are, however large they are."""
+    def feature_bytes(self, image: PreparedImage) -> int:
+        """Memory of the features of ``image``, at most."""
 
-    def look(self, images: Sequence[PreparedImage]) -> EncodeJob:
-        """Ask for features of ``images``, behind what was asked for before. It is done at once
-        where all are there."""
+    def encode(self, image: PreparedImage, is_wanted: Callable[[], bool]) -> Future[Features]:
+        """The features of ``image``, computed behind those asked for before.
 
-    def watch(self, on_done: Callable[[], None]) -> None:
-        """Call ``on_done``, from any thread, whenever something asked for is done."""
-
-
-@dataclass(frozen=True, slots=True)
-class VisionCounts:
-    """What a tower has done since the server began, and what is kept of it."""
-
-    computed: int
-    """Images that the tower was run for."""
-    found: int
-    """Times that a prompt found the features of an image among those kept."""
-    seconds: float
-    """Spent in the tower, beside the steps."""
-    kept_bytes: int
-    """Memory of the features that prompts hold, and of those seen last."""
+        Once ``is_wanted`` says no, from the encoder's thread, the computation ends before its next
+        layer, with an error.
+        """
 
 
 def digest_of(expansion: Sequence[int], inputs: Mapping[str, NDArray[Any]]) -> bytes:

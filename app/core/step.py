@@ -6,9 +6,9 @@ and values are in the cache). A span closes part of the gap::
     position   0                start              start + len(tokens)     known
                |---- computed ----|---- this span ----|---- later steps -----|
 
-Rows of logits are named apart from the spans, since a span that ends inside the prompt needs none
-and one with drafted tokens needs several. How a token is drawn from each is said once the pass
-has been launched: masks are filled meanwhile.
+A step is a ragged batch: spans of many sequences. A span that ends inside the prompt needs no row
+of logits and one with drafted tokens needs several, so it names them. How a token is drawn from
+each is said once the pass has been launched: masks are filled meanwhile.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from app.core.cache import CacheGroup, StateSlots
 from app.core.constraint import Mask
-from app.core.images import PromptImage, VisionEncoder
+from app.core.images import PromptImage
 from app.core.request import SamplingParams
 
 
@@ -60,6 +60,9 @@ class Span:
     saves: Sequence[tuple[int, int]] = ()
     """Tokens of this span done, ascending, and the slot that the states after them go to. It may
     save to the slot that it reads. No other span of the step reads or writes what it writes."""
+    rows: Sequence[int] = ()
+    """Indices into ``tokens``: the logits of the position after each are wanted. The rows of a step
+    are those of its spans, one after the other."""
     adapter: int = 0
     """Slot of the adapter that the sequence runs with; 0 is the base model."""
     vision_input: SpanImages | None = None
@@ -69,24 +72,6 @@ class Span:
     for one that follows what is computed. Parents come before children; at most 64 tokens. A token
     sees what is computed and its ancestors alone; its position is ``start`` plus its depth, its
     keys lie at ``start`` plus its index. No state is read or saved."""
-
-
-@dataclass(slots=True)  # not frozen: a step makes hundreds
-class LogitsRow:
-    """Compute the logits at one position of one span."""
-
-    span: int
-    """Index into ``StepPlan.spans``."""
-    offset: int
-    """Index into that span's tokens; the logits are those of the position after it."""
-
-
-@dataclass(frozen=True, slots=True)
-class StepPlan:
-    """One ragged batch: spans of many sequences, and the rows whose logits are wanted."""
-
-    spans: Sequence[Span]
-    rows: Sequence[LogitsRow]
 
 
 @dataclass(slots=True)  # not frozen: a step makes hundreds
@@ -135,7 +120,7 @@ NOT_DRAWN = SampledToken(-1)
 @dataclass(frozen=True, slots=True)
 class StepResult:
     tokens: Sequence[SampledToken]
-    """One for each row of the plan, in its order."""
+    """One for each row of the step, in its order."""
 
     def wait(self) -> StepResult:
         """Itself: a runner that draws at once returns it as its ``PendingDraws``."""
@@ -173,20 +158,15 @@ class Runner(Protocol):
         """Whether spans may be trees: not where layers keep states, or look at tokens in another
         order."""
 
-    @property
-    def vision_encoder(self) -> VisionEncoder | None:
-        """What has images seen: a step needs the features of those in its spans held. None: the
-        model is served as text."""
-
-    def launch(self, plan: StepPlan) -> None:
-        """Start the forward pass. On an accelerator it returns before the pass has ended.
+    def launch(self, spans: Sequence[Span]) -> None:
+        """Start the forward pass of a step. On an accelerator it returns before the pass has ended.
 
         Steps are computed in the order in which they are launched, each after the draws of the one
         before: so a block may be given away while a step that writes it is still to run.
         """
 
     def sample(self, draws: Sequence[Draw | None]) -> PendingDraws:
-        """Begin to draw one token for each row of the launched plan; None: nobody looks at it.
+        """Begin to draw one token for each row of the launched step; None: nobody looks at it.
 
         The next step may be launched before this one's draws are waited for.
         """

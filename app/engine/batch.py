@@ -9,26 +9,13 @@ from itertools import pairwise
 
 from app.core.constraint import Mask
 from app.core.events import StepStats
-from app.core.step import Draw, LogitsRow, PendingDraws, Span
+from app.core.step import Draw, PendingDraws, Span
 from app.engine.choices.scoring import Scoring
 from app.engine.draft import NO_DRAFT, Draft
 from app.engine.sequence import Sequence
 
 _TO_COME = (0,)
-_ONE_DRAW = (0,)
-
-
-@dataclass(slots=True)
-class Laps:
-    """Seconds that a step took, by what was done."""
-
-    idle: float = 0.0
-    """Before the launch, with nothing launched though there was work."""
-    plan: float = 0.0
-    launch: float = 0.0
-    mask: float = 0.0
-    sample: float = 0.0
-    commit: float = 0.0
+_ONE_DRAW: tuple[int, ...] = (0,)
 
 
 class Stopwatch:
@@ -58,7 +45,7 @@ class Portion(Span):
     draws: tuple[int, ...] = ()
     """Before each draw so many drafted tokens come; none inside a prompt."""
     row: int = 0
-    """Of its first draw, in the plan."""
+    """Of its first draw, in the step."""
     prompt_rows: range = range(0)
     """Positions of the prompt whose next token is scored; their rows come behind the draws'."""
     void: bool = False
@@ -86,36 +73,45 @@ class Portion(Span):
         if scoring is not None and scoring.is_whole(start, granted):
             tokens, tree = scoring.span(sequence.tokens, start)
             return Portion(
-                tokens, start, tables, tree=tree, sequence=sequence, end=start, scoring=scoring
+                tokens,
+                start,
+                tables,
+                rows=scoring.rows(start),
+                tree=tree,
+                sequence=sequence,
+                end=start,
+                scoring=scoring,
             )
         if drawn_by is not None:
             return Portion(
-                _TO_COME, start, tables, drawn_by, sequence=sequence, end=end, draws=_ONE_DRAW
+                _TO_COME,
+                start,
+                tables,
+                drawn_by,
+                rows=_ONE_DRAW,
+                sequence=sequence,
+                end=end,
+                draws=_ONE_DRAW,
             )
         prompt = max(0, min(end, sequence.answer_start) - start)
         scores = sequence.prompt_scores
         scored = range(0) if scores is None else scores.wanted(start, end)
-        if end <= known:
-            return Portion(
-                sequence.tokens[start:end],
-                start,
-                tables,
-                sequence=sequence,
-                end=end,
-                num_prompt=prompt,
-                draws=_ONE_DRAW if end == known else (),
-                prompt_rows=scored,
-            )
-        draft = sequence.draft.cut(end - known)
+        draft, draws = NO_DRAFT, _ONE_DRAW if end == known else ()
+        tokens = sequence.tokens[start:end]
+        if end > known:
+            draft = sequence.draft.cut(end - known)
+            draws, end = tuple(draft.draws()), known + len(draft.tokens)
+            tokens += draft.tokens
         return Portion(
-            [*sequence.tokens[start:], *draft.tokens],
+            tokens,
             start,
             tables,
+            rows=[*[known - 1 - start + i for i in draws], *[each - start for each in scored]],
             sequence=sequence,
-            end=known + len(draft.tokens),
+            end=end,
             num_prompt=prompt,
             draft=draft,
-            draws=tuple(draft.draws()),
+            draws=draws,
             prompt_rows=scored,
         )
 
@@ -123,16 +119,6 @@ class Portion(Span):
     def first_drawn(self) -> int:
         """Position of the first draw: that of the last confirmed token."""
         return self.end - len(self.draft.tokens) - 1
-
-    def rows(self, span: int) -> list[LogitsRow]:
-        """One row for each draw; ``span`` is the index of this one's in the plan."""
-        if self.scoring is not None:
-            return self.scoring.rows(span, self.start)
-        if len(self.draws) == 1 and not self.prompt_rows:
-            return [LogitsRow(span, self.end - self.start - 1)]
-        start = self.first_drawn - self.start
-        scored = [LogitsRow(span, each - self.start) for each in self.prompt_rows]
-        return [LogitsRow(span, start + i) for i in self.draws] + scored
 
     def draws_from(self, masks: Seq[Mask | None], spelling: Seq[bytes]) -> list[Draw]:
         """The first draws, one for each of ``masks``; ``spelling``: the bytes of every token id."""
@@ -203,48 +189,27 @@ class Batch:
     """Sequences that ended because no masks could be had for their draws."""
     scheduled: list[Sequence] = field(default_factory=list)
     """Sequences that run for the first time, or ended when their turn came."""
-    cached_tokens: int = 0
-    """Prompt tokens that these found in the prefix cache."""
-    prefix_queries: int = 0
-    """Full blocks that were looked up there."""
-    prefix_hits: int = 0
-    preemptions: int = 0
     displaced: int | None = None
     """The highest class of those preempted to let others run."""
     urgent: bool = False
     """Whether there are prompts of the default class or a higher one."""
     pauses: bool = False
     """Whether lower classes have no part in it, as higher ones have prompts to compute."""
-    laps: Laps = field(default_factory=Laps)
+    stats: StepStats = field(default_factory=StepStats)
 
-    def stats(self, tally: Tally, running: int, waiting: int) -> StepStats:
+    def finish_stats(self, tally: Tally, running: int, waiting: int) -> StepStats:
         """Once it is committed; so many sequences run and wait behind it."""
-        laps, portions = self.laps, self.portions.values()
-        return StepStats(
-            plan_seconds=laps.plan,
-            launch_seconds=laps.launch,
-            mask_seconds=laps.mask,
-            sample_seconds=laps.sample,
-            commit_seconds=laps.commit,
-            idle_seconds=laps.idle,
-            prompt_tokens=sum([each.num_prompt for each in portions]),
-            cached_tokens=self.cached_tokens,
-            sampled_tokens=sum([each.num_taken for each in portions]),
-            leapt_tokens=tally.leapt,
-            drafted_tokens=sum([each.num_accepted for each in portions]),
-            proposed_tokens=sum([n - 1 for each in portions if (n := each.num_usable) > 1]),
-            passes_saved=sum([n - 1 for each in portions if (n := each.num_taken) > 1]),
-            skipped_tokens=tally.skipped,
-            batch_tokens=sum([len(each.tokens) for each in portions]),
-            void_tokens=sum([len(each.tokens) for each in portions if each.void]),
-            scored_tokens=sum([len(p.tokens) for p in portions if p.scoring]),
-            running=running,
-            waiting=waiting,
-            preemptions=self.preemptions,
-            prefix_queries=self.prefix_queries,
-            prefix_hits=self.prefix_hits,
-            budget_closed=tally.budget_closed,
-            drawn_again=tally.drawn_again,
-            masks_put_off=tally.put_off,
-            masks_given_up=tally.given_up,
-        )
+        stats, portions = self.stats, self.portions.values()
+        stats.prompt_tokens = sum([each.num_prompt for each in portions])
+        stats.sampled_tokens = sum([each.num_taken for each in portions])
+        stats.drafted_tokens = sum([each.num_accepted for each in portions])
+        stats.proposed_tokens = sum([n - 1 for each in portions if (n := each.num_usable) > 1])
+        stats.passes_saved = sum([n - 1 for each in portions if (n := each.num_taken) > 1])
+        stats.batch_tokens = sum([len(each.tokens) for each in portions])
+        stats.void_tokens = sum([len(each.tokens) for each in portions if each.void])
+        stats.scored_tokens = sum([len(p.tokens) for p in portions if p.scoring])
+        stats.running, stats.waiting = running, waiting
+        stats.leapt_tokens, stats.skipped_tokens = tally.leapt, tally.skipped
+        stats.budget_closed, stats.drawn_again = tally.budget_closed, tally.drawn_again
+        stats.masks_put_off, stats.masks_given_up = tally.put_off, tally.given_up
+        return stats

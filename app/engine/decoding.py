@@ -19,7 +19,7 @@ from app.engine.prediction import Prediction
 from app.engine.scorer import Scorer
 from app.engine.sequence import Sequence
 from app.engine.stop_tokens import EditedMasks
-from app.engine.token_sources import HELD, SAMPLED
+from app.engine.token_sources import DRAFTED, HELD, SAMPLED
 
 _MOST_PLAIN = 1 << 14
 
@@ -110,7 +110,7 @@ class Decoder:
         sequence, tokens = portion.sequence, portion.sequence.tokens
         came = position < len(tokens) and tokens[position] == draft.tokens[index]
         if came:
-            sequence.confirm(position)
+            sequence.sources.confirm(position - sequence.answer_start, DRAFTED)
         source = draft.sources[index]
         if source is Source.COPIED and sequence.statistics is not None:
             sequence.statistics.copies.record(came)
@@ -211,7 +211,12 @@ class Decoder:
                 try:
                     state.accept(token, budget=self._budget(sequence, (token,)))
                 except DrawAgain:
-                    self._draw_again(sequence)
+                    sequence.drawn_again += 1
+                    self._tally.drawn_again += 1
+                    if sequence.drawn_again > _MOST_AGAIN:
+                        raise ConstraintTooComplex(
+                            "a token that nothing can follow is drawn again and again"
+                        ) from None
                     return changed
                 if statistics is not None and self._drafter.wanted(sequence.request):
                     statistics.record(sequence.place, sequence.tokens[-1], token)
@@ -229,12 +234,6 @@ class Decoder:
 
     def _budget(self, sequence: Sequence, draft: Seq[int]) -> int | None:
         return sequence.budget.left(sequence.length, draft, self.spelling)
-
-    def _draw_again(self, sequence: Sequence) -> None:
-        sequence.drawn_again += 1
-        self._tally.drawn_again += 1
-        if sequence.drawn_again > _MOST_AGAIN:
-            raise ConstraintTooComplex("a token that nothing can follow is drawn again and again")
 
     def go_on(self, sequence: Sequence) -> int:
         """A choice of the answer has been scored: go on as it was drawn, to the next one.

@@ -12,14 +12,13 @@ from app.core.constraint import Vocabulary
 from app.core.errors import (
     BudgetTooSmall,
     InvalidRequest,
-    LeapjsonError,
     PromptTooLong,
     RequestError,
     WorkPending,
 )
 from app.core.events import StepObserver, StepOutput, TokenChunk
 from app.core.request import EngineRequest
-from app.core.step import Draw, Runner, SampledToken, StepPlan
+from app.core.step import Draw, Runner, SampledToken
 from app.core.text import Tokenizer
 from app.engine.batch import Batch, Portion, Stopwatch
 from app.engine.budget import Thinking
@@ -36,11 +35,6 @@ from app.engine.token_sources import TokenSources
 from app.kv.manager import BlockManager
 
 _log = logging.getLogger(__name__)
-
-_NOT_SEEN = (
-    "the model could not look at an image of the prompt: its vision tower failed, a fault of the "
-    "server; without this image, or with it in another size, the request may go through"
-)
 
 _MOST_UNOPENED = 64
 """Sequences whose openings are worked on between two steps, where they take much work."""
@@ -91,7 +85,7 @@ class Engine:
             share_prefixes=config.share_prefixes,
             states=runner.states,
         )
-        self._scheduler = Scheduler(config, blocks, runner.vision_encoder)
+        self._scheduler = Scheduler(config, blocks)
         self._decoder = Decoder(
             vocabulary,
             tokenizer,
@@ -118,11 +112,8 @@ class Engine:
 
     @property
     def has_work(self) -> bool:
-        """Whether ``step`` would do anything: not where all that is left is being looked at."""
-        vision_queue = self._scheduler.vision_queue
-        if self._flight is not None or vision_queue is None:
-            return self._flight is not None or bool(self._sequences)
-        return len(self._sequences) > vision_queue.num_aside or vision_queue.has_news
+        """Whether ``step`` would do anything."""
+        return self._flight is not None or bool(self._sequences)
 
     @property
     def num_running(self) -> int:
@@ -131,12 +122,6 @@ class Engine:
     @property
     def num_waiting(self) -> int:
         return len(self._scheduler.waiting) + len(self._unopened)
-
-    @property
-    def num_awaiting_vision(self) -> int:
-        """Those of them whose images are to be looked at first."""
-        vision_queue = self._scheduler.vision_queue
-        return 0 if vision_queue is None else vision_queue.num_aside
 
     @property
     def kv_usage(self) -> float:
@@ -148,12 +133,6 @@ class Engine:
         """Share of the slots for recurrent states that live sequences hold, 0 to 1."""
         states = self._scheduler.blocks.states
         return 0.0 if states is None else states.usage
-
-    def watch(self, on_news: Callable[[], None]) -> None:
-        """Call ``on_news``, from any thread, when ``has_work`` may have come to be true between two
-        steps: images have been looked at."""
-        if self._runner.vision_encoder is not None:
-            self._runner.vision_encoder.watch(on_news)
 
     def add(self, request: EngineRequest) -> None:
         """Queue a request, and leap over a forced opening. Costs O(prompt), and the opening.
@@ -199,7 +178,8 @@ class Engine:
         sequence = self._sequences.get(request_id)
         if sequence is None:
             return None
-        self._leave_flight(sequence)
+        if self._flight is not None and sequence in self._flight.portions:
+            self._flight.portions[sequence].void = True  # nobody looks at it
         sequence.finish("abort")
         self._forget(sequence)
         return sequence.emit()
@@ -210,29 +190,25 @@ class Engine:
         First, and only where there are any, come the forced openings of those that run now, before
         the model computes anything; then one chunk for each answer that grew or ended. Where steps
         overlap these are of the step launched by the call before. An error of one request's
-        constraint or images ends that answer with finish_reason "error"; what the runner raises is
+        constraint ends that answer with finish_reason "error"; what the runner raises is
         raised, and the engine is of no further use. ``add`` and ``abort`` are for between two
         steps.
         """
         lap = Stopwatch(self._clock)
         landing = self._flight
-        unseen = self._settle_looks()
         batch = self._scheduler.survey(landing)
         if batch is None:
             self._land(None, lap)
             batch = self._scheduler.survey(None)
         assert batch is not None, "nothing is in flight, and still it is waited for"
-        batch.failed += unseen
         self._unopened.begin_step(lambda sequence: True)
         for sequence in [*islice(self._unopened, _MOST_UNOPENED)]:
             self._open(sequence)
         batch.scheduled, self._opened = self._opened, []
         self._scheduler.schedule(batch)
-        plan = self._scheduler.plan(batch, self._flight)
+        spans = self._scheduler.plan(batch, self._flight)
         scheduled = [sequence.request.request_id for sequence in batch.scheduled]
-        at_work = (
-            plan.spans or scheduled or landing or len(self._unopened) or self.num_awaiting_vision
-        )
+        at_work = spans or scheduled or landing or len(self._unopened)
         assert at_work or not self._sequences, "work, but no progress"
         for sequence in batch.scheduled:  # whose first turn has come; some have ended
             if sequence.finish_reason is not None:
@@ -240,12 +216,12 @@ class Engine:
         if openings := [chunk for each in batch.scheduled if (chunk := each.emit()) is not None]:
             yield StepOutput(openings, scheduled)
             scheduled = []
-        batch.laps.plan = lap()
-        if plan.spans:
-            self._launch(plan, batch, lap)
+        batch.stats.plan_seconds = lap()
+        if spans:
+            self._launch(spans, batch, lap)
         if self._flight is not None:
             self._land(batch, lap)
-        if plan.spans:
+        if spans:
             self._draw(batch, lap)
         if self._flight is not None and not self._config.overlap:
             self._land(None, lap)
@@ -254,42 +230,27 @@ class Engine:
             ended.append(batch)
         chunks = self._chunks(ended, batch.failed)
         for each in ended:
-            each.laps.commit += lap()
+            each.stats.commit_seconds += lap()
             tally = self._decoder.take_tally()
             if self._observer is not None:
                 running, waiting = self.num_running, self.num_waiting
-                self._observer.observe_step(each.stats(tally, running, waiting))
+                self._observer.observe_step(each.finish_stats(tally, running, waiting))
         if chunks or scheduled:
             yield StepOutput(chunks, scheduled)
 
-    def _settle_looks(self) -> list[Sequence]:
-        """Let those go on whose images have been looked at; who ended, as that failed."""
-        vision_queue = self._scheduler.vision_queue
-        if vision_queue is None:
-            return []
-        failed = vision_queue.settle()
-        for sequence, error in failed:
-            request_id = sequence.request.request_id
-            _log.error("the tower failed at an image of request %s", request_id, exc_info=error)
-            self._leave_flight(sequence)
-            sequence.error = LeapjsonError(_NOT_SEEN)
-            sequence.finish("error")
-            self._forget(sequence)
-        return [sequence for sequence, _ in failed]
-
-    def _launch(self, plan: StepPlan, batch: Batch, lap: Stopwatch) -> None:
+    def _launch(self, spans: Seq[Portion], batch: Batch, lap: Stopwatch) -> None:
         if self._out_of_work_at is not None:
-            batch.laps.idle = lap.now - self._out_of_work_at
+            batch.stats.idle_seconds = lap.now - self._out_of_work_at
             self._out_of_work_at = None
-        self._runner.launch(plan)
-        batch.laps.launch = lap()
+        self._runner.launch(spans)
+        batch.stats.launch_seconds = lap()
 
     def _draw(self, batch: Batch, lap: Stopwatch) -> None:
         """Begin to draw from what was launched: from here on it is in flight."""
         draws = self._draws(batch)
-        batch.laps.mask = lap()
+        batch.stats.mask_seconds = lap()
         batch.pending = self._runner.sample(draws)
-        batch.laps.sample = lap()
+        batch.stats.sample_seconds = lap()
         self._flight = batch
 
     def _land(self, after: Batch | None, lap: Stopwatch) -> None:
@@ -298,13 +259,13 @@ class Engine:
         assert batch is not None
         assert batch.pending is not None
         drawn = batch.pending.wait().tokens
-        batch.laps.sample += lap()
+        batch.stats.sample_seconds += lap()
         if after is None or not after.portions:
             self._out_of_work_at = lap.now
         self._commit(batch, drawn, {} if after is None else after.portions)
         if not self.has_work:
             self._out_of_work_at = None
-        batch.laps.commit = lap()
+        batch.stats.commit_seconds = lap()
 
     def _open(self, sequence: Sequence) -> None:
         """Leap over a forced opening, then have the sequence wait for its turn to run.
@@ -331,7 +292,7 @@ class Engine:
             self._opened.append(sequence)
 
     def _draws(self, batch: Batch) -> list[Draw | None]:
-        """One for each row of the plan; None stands for a row that nobody will look at."""
+        """One for each row of the step; None stands for a row that nobody will look at."""
         draws: list[Draw | None] = []
         self._unmasked.begin_step(lambda sequence: _draws_in(batch, sequence))
         for portion in batch.portions.values():
@@ -474,11 +435,6 @@ class Engine:
         else:
             _log.error("the constraint of request %s failed", request_id, exc_info=error)
         sequence.finish("error")
-
-    def _leave_flight(self, sequence: Sequence) -> None:
-        """Nobody looks at what is in flight of it."""
-        if self._flight is not None and sequence in self._flight.portions:
-            self._flight.portions[sequence].void = True
 
     def _forget(self, sequence: Sequence) -> None:
         del self._sequences[sequence.request.request_id]

@@ -72,9 +72,9 @@ class _Class(Generic[T]):
 class FairQueue(Generic[T]):
     """A queue by class, first come, first served within a tenant and fair between tenants.
 
-    What was taken and comes back (``put_back``) goes before everything else of its class. What is
-    set aside (``set_aside``) keeps its place and lets the others pass. All decisions follow from
-    the calls alone. Memory: what waits, and up to ``MOST_IDLE`` tenants of each class beside.
+    What was taken and comes back (``put_back``) goes before everything else of its class. All
+    decisions follow from the calls alone. Memory: what waits, and up to ``MOST_IDLE`` tenants of
+    each class beside.
     """
 
     def __init__(
@@ -87,9 +87,7 @@ class FairQueue(Generic[T]):
         """What waits in a line, in order of arrival."""
         self._classes: dict[int, _Class[T]] = {}
         self._num_back = 0
-        """Of all classes, those set aside included: any thread may ask for the length."""
-        self._aside: dict[T, bool] = {}
-        """What is set aside, and whether it had come back."""
+        """Of all classes: any thread may ask for the length."""
         self._arrivals = 0
         self._turns = 0
 
@@ -97,14 +95,13 @@ class FairQueue(Generic[T]):
         return len(self._serials) + self._num_back
 
     def __iter__(self) -> Iterator[T]:
-        """What came back, then what waits in order of arrival; what is set aside among them."""
+        """What came back, then what waits in order of arrival."""
         for level in sorted(self._classes, reverse=True):
             yield from self._classes[level].back
-        yield from [item for item, returned in self._aside.items() if returned]
         yield from self._serials
 
     def __contains__(self, item: T) -> bool:
-        return item in self._serials or item in self._aside or self.has_returned(item)
+        return item in self._serials or self.has_returned(item)
 
     def has_returned(self, item: T) -> bool:
         """Whether ``item`` came back, and waits in front of its class."""
@@ -179,34 +176,11 @@ class FairQueue(Generic[T]):
 
     def remove(self, item: T) -> None:
         """``item`` gives up. It has to be in the queue."""
-        if item in self._aside:
-            if self._aside.pop(item):
-                self._num_back -= 1
-            else:
-                del self._serials[item]
-        elif item in self._serials:
+        if item in self._serials:
             self._leave(item)
         else:
             self._of(item).back.remove(item)
             self._num_back -= 1
-
-    def set_aside(self, item: T) -> None:
-        """Pass ``item``, which waits, over until it is called back."""
-        returned = self.has_returned(item)
-        if returned:
-            self._of(item).back.remove(item)
-        else:
-            self._leave_line(item)
-        self._aside[item] = returned
-
-    def call_back(self, item: T) -> None:
-        """``item``, which is set aside, waits in its place again. Costs O(its tenant's items)."""
-        if self._aside.pop(item):
-            self._of(item).back.append(item)
-            return
-        line = self._line_of(item)
-        line.waiting[item] = None
-        line.waiting = dict.fromkeys(sorted(line.waiting, key=self._serials.__getitem__))
 
     def charge(self, tenant: str, tokens: int, level: int = 0) -> None:
         """Count ``tokens`` as served to ``tenant``. Of no effect while nothing of the class waits
@@ -237,9 +211,6 @@ class FairQueue(Generic[T]):
 
     def _leave(self, item: T) -> None:
         del self._serials[item]
-        self._leave_line(item)
-
-    def _leave_line(self, item: T) -> None:
         tenant, found = self._tenant_of(item), self._of(item)
         line = found.lines[tenant]
         del line.waiting[item]
@@ -250,11 +221,8 @@ class FairQueue(Generic[T]):
 
     def check_integrity(self) -> None:
         """Assert every invariant. Costs O(queue); for tests."""
-        returned_aside = sum(self._aside.values())
-        back = [item for found in self._classes.values() for item in found.back]
-        assert self._num_back == len(back) + returned_aside
-        assert not any(item in back for item in self._aside)
-        aside, in_lines = len(self._aside) - returned_aside, 0
+        assert self._num_back == sum([len(found.back) for found in self._classes.values()])
+        in_lines = 0
         for level, found in self._classes.items():
             assert not found.lines.keys() & found.idle.keys()
             assert len(found.idle) <= MOST_IDLE
@@ -266,4 +234,4 @@ class FairQueue(Generic[T]):
                 assert serials == sorted(serials), "not first come, first served"
                 assert all(self._tenant_of(item) == tenant for item in line.waiting)
                 assert all(self._class_of(item) == level for item in line.waiting)
-        assert in_lines + aside == len(self._serials)
+        assert in_lines == len(self._serials)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import overload
 
-from app.core.images import PromptImage, PromptImages
+from app.core.images import PromptImages
 from app.core.step import SpanImages
 
 _MOST_FEATURES = 1 << 32
@@ -68,10 +68,6 @@ class PromptImageMap:
     def identities(self, tokens: Sequence[int]) -> Identities:
         """Of the sequence whose ``tokens`` begin with the prompt."""
         return Identities(self._identities, tokens)
-
-    def ending_behind(self, position: int) -> Sequence[PromptImage]:
-        """The images that are not wholly before ``position``: the last ones."""
-        return [each for each in self._images.images if each.end > position]
 
     def uncut(self, start: int, count: int) -> int:
         """How many of ``count`` tokens from ``start`` on a step can compute: it cuts no image whose

@@ -5,15 +5,12 @@ from __future__ import annotations
 from bisect import insort
 from collections.abc import Sequence as Seq
 
-from app.core.images import VisionEncoder
 from app.core.request import ServiceTier
-from app.core.step import LogitsRow, StepPlan
 from app.engine.batch import Batch, Portion
 from app.engine.config import EngineConfig
 from app.engine.fair_queue import FairQueue
 from app.engine.sequence import Sequence
 from app.engine.state_keeping import StateKeeper
-from app.engine.vision_queue import VisionQueue
 from app.kv.manager import BlockManager
 from app.kv.prefix import Prefix
 
@@ -41,21 +38,13 @@ class Scheduler:
     the tokens that a step computes at hardly any cost; see decision 74.
     """
 
-    def __init__(
-        self,
-        config: EngineConfig,
-        blocks: BlockManager,
-        vision_encoder: VisionEncoder | None = None,
-    ) -> None:
+    def __init__(self, config: EngineConfig, blocks: BlockManager) -> None:
         self.running: list[Sequence] = []
         self.waiting: FairQueue[Sequence] = FairQueue(
             lambda sequence: sequence.request.tenant, lambda sequence: sequence.tier
         )
         self.blocks = blocks
         self._states = None if blocks.states is None else StateKeeper(blocks, blocks.states)
-        self.vision_queue = (
-            None if vision_encoder is None else VisionQueue(vision_encoder, self.waiting, blocks)
-        )
         self._config = config
         self._paused = 0
         """Steps in a row in which lower classes paused."""
@@ -68,15 +57,10 @@ class Scheduler:
 
     def add(self, sequence: Sequence) -> None:
         self.waiting.push(sequence)
-        if sequence.vision_input is not None:
-            assert self.vision_queue is not None, "an image for a model that is served as text"
-            self.vision_queue.add(sequence)
 
     def remove(self, sequence: Sequence) -> None:
-        """Forget a finished or aborted sequence and free its blocks, states and features."""
+        """Forget a finished or aborted sequence and free its blocks and states."""
         self._needed.pop(sequence, None)
-        if self.vision_queue is not None:
-            self.vision_queue.drop(sequence)
         if sequence in self.running:
             self._stop(sequence)
         elif sequence in self.waiting:
@@ -157,10 +141,7 @@ class Scheduler:
         return higher + (lower[first:] + lower[:first])[:room]
 
     def schedule(self, batch: Batch) -> None:
-        """Grant tokens and blocks to those surveyed; with what is left, run those that wait.
-
-        One whose images have to be looked at first is passed over.
-        """
+        """Grant tokens and blocks to those surveyed; with what is left, run those that wait."""
         self._paused = self._paused + 1 if batch.pauses else 0
         prefill = _grant(batch, self._config, short=not batch.urgent and self._has_lower())
         for each in [one for one in batch.grants if one.scoring is not None]:
@@ -172,7 +153,7 @@ class Scheduler:
         room = self._config.max_batch_tokens - sum(batch.grants.values())
         left = min(room, prefill)
         passed: list[Sequence] = []
-        if batch.preemptions:
+        if batch.stats.preemptions:
             return
         while left > 0:
             sequence = self.waiting.next(passed)
@@ -191,10 +172,6 @@ class Scheduler:
             prefix: Seq[Prefix] = ()
             if not sequence.recomputes:
                 prefix = self.blocks.match(sequence.basis, sequence.request.scope)
-            if self.vision_queue is not None and not self.vision_queue.can_run(
-                sequence, len(prefix) * self.blocks.block_size
-            ):
-                continue
             if self._prefix_is_coming(sequence, len(prefix)):
                 if self.waiting.has_returned(sequence) or len(passed) == _MOST_PASSED:
                     return
@@ -216,9 +193,9 @@ class Scheduler:
                 left -= granted
                 room -= granted
 
-    def plan(self, batch: Batch, flight: Batch | None) -> StepPlan:
+    def plan(self, batch: Batch, flight: Batch | None) -> Seq[Portion]:
         """What the runner computes of those that were granted tokens: now they are launched."""
-        rows: list[LogitsRow] = []
+        rows = 0
         portions = batch.portions
         flying = {} if flight is None else flight.portions
         for sequence, granted in batch.grants.items():
@@ -231,15 +208,15 @@ class Scheduler:
                 self._states.save(portion)
             elif self._states is not None:
                 self._states.read(portion)
-            portion.row = len(rows)
+            portion.row = rows
             portion.adapter = sequence.request.adapter
             if sequence.vision_input is not None:
                 portion.vision_input = sequence.vision_input.of(
                     portion.start, portion.start + len(portion.tokens)
                 )
-            rows += portion.rows(len(portions) - 1)
+            rows += len(portion.rows)
             sequence.launched = portion.end
-        return StepPlan([*portions.values()], rows)
+        return [*portions.values()]
 
     def _find_blocks(self, batch: Batch) -> None:
         """Grow tables to cover the grants, oldest first, preempting the newest if need be.
@@ -266,7 +243,7 @@ class Scheduler:
                     continue
             while sequence in grants and not blocks.can_grow(sequence.blocks, needed):
                 grants.pop(self._preempt(), None)
-                batch.preemptions += 1
+                batch.stats.preemptions += 1
             if sequence in grants:
                 blocks.grow(sequence.blocks, needed)
 
@@ -285,7 +262,7 @@ class Scheduler:
                     del grants[sequence]
                     break
                 grants.pop(self._preempt(), None)
-                batch.preemptions += 1
+                batch.stats.preemptions += 1
 
     def _preempt(self) -> Sequence:
         """Take all blocks from the sequence scheduled last; what it knows it keeps."""
@@ -306,7 +283,10 @@ class Scheduler:
 
     def _make_room(self, sequence: Sequence, needed: Seq[int], batch: Batch) -> bool:
         """Whether ``sequence`` finds a slot and its blocks, which lower classes give way for."""
-        while len(self.running) >= self._config.max_running or self._needs_more(needed):
+        # Beside the blocks one for each sequence that runs is left free.
+        while len(self.running) >= self._config.max_running or not self.blocks.has_free(
+            needed, len(self.running)
+        ):
             if not self._displace(sequence, batch):
                 return False
         return True
@@ -317,7 +297,7 @@ class Scheduler:
             return False
         last = self._preempt()
         batch.grants.pop(last, None)
-        batch.preemptions += 1
+        batch.stats.preemptions += 1
         if batch.displaced is None or batch.displaced < last.tier:
             batch.displaced = last.tier
         return True
@@ -333,10 +313,6 @@ class Scheduler:
         self.blocks.free(sequence.blocks)
         if self._states is not None:
             self._states.free(sequence)
-
-    def _needs_more(self, blocks: Seq[int]) -> bool:
-        """Whether so many, by group, are not free beside one for each sequence that runs."""
-        return not self.blocks.has_free(blocks, len(self.running))
 
     def _run(self, sequence: Sequence, prefix: Seq[Prefix], batch: Batch) -> None:
         """Give a waiting sequence its blocks, those of its prefix first.
@@ -355,14 +331,14 @@ class Scheduler:
         if self._states is not None:
             self._states.start(sequence, prefix)
         if blocks.share_prefixes:
-            batch.prefix_queries += (known - 1) // blocks.block_size
-            batch.prefix_hits += len(prefix)
+            batch.stats.prefix_queries += (known - 1) // blocks.block_size
+            batch.stats.prefix_hits += len(prefix)
         if sequence.scheduled:
             return
         sequence.scheduled = True
         batch.scheduled.append(sequence)
         sequence.cached_tokens = min(sequence.computed, sequence.answer_start)
-        batch.cached_tokens += sequence.cached_tokens
+        batch.stats.cached_tokens += sequence.cached_tokens
         own = sequence.answer_start - sequence.cached_tokens
         self.waiting.charge(sequence.request.tenant, own, sequence.tier)
 
@@ -412,8 +388,6 @@ class Scheduler:
             self.blocks.advance(sequence.blocks, sequence.identities, computed)
         if states is not None:
             states.settle(sequence)
-        if self.vision_queue is not None:
-            self.vision_queue.advance(sequence, computed)
 
     def follow(self, portion: Portion, drawn: int) -> None:
         """Account for a span in flight, now that the step before it is committed.
@@ -439,8 +413,6 @@ class Scheduler:
         """Assert every invariant. Costs O(blocks + known tokens); for tests."""
         self.blocks.check_integrity([sequence.blocks for sequence in self.running])
         self.waiting.check_integrity()
-        if self.vision_queue is not None:
-            self.vision_queue.check_integrity()
         for sequence in self.waiting:
             assert sequence.computed == 0
             assert not sequence.blocks.in_use, "a waiting sequence holds blocks"

@@ -258,7 +258,10 @@ class Sequence:
         self.drawn_again = 0
         self.draft = change.held_back
         self.state = leap.state
-        split = self._drop(change.dropped) if change.dropped else SAMPLED
+        split = SAMPLED
+        if change.dropped:
+            del self.tokens[-change.dropped :]
+            split = self.sources.drop(change.dropped)
         if (
             self._stops is not None
             or self.stop_tokens is not None
@@ -276,15 +279,6 @@ class Sequence:
             self.cursor.feed(change.text)
         self._pending += change.answer_tokens
         return new
-
-    def _drop(self, count: int) -> int:
-        """The last ``count`` tokens give way; the source of those that only split them anew."""
-        del self.tokens[-count:]
-        return self.sources.drop(count)
-
-    def confirm(self, position: int) -> None:
-        """The token at ``position``, which has been drawn, had been guessed before."""
-        self.sources.confirm(position - self.answer_start, DRAFTED)
 
     def _append_each(self, change: Change, split: int) -> int:
         """Where any of the tokens may end the answer."""

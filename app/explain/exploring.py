@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from app.constraint.language.derivatives import Derivatives
 from app.constraint.language.expressions import INFINITE, Expression, Kind, byte_set
 from app.constraint.language.rows import Row
 from app.constraint.program import Program
@@ -28,26 +27,22 @@ _ANY_VALUE_FIRST = byte_set(b'"-0123456789ntf[{')
 _OBJECT, _ARRAY = byte_set(b"{"), byte_set(b"[")
 
 
-def nothing_folded(pointer: str) -> bool:
-    """For ``explore``."""
-    return False
-
-
 class Exploration:
     """Explores one program, whose pool grows: nothing else should use it at that time."""
 
     def __init__(self, program: Program, *, json: bool) -> None:
         """``json``: whether its strings are JSON texts."""
         self.program = program
-        self._mode = Mode.OUTSIDE if json else Mode.PLAIN
-        self._texts = Texts(program.derivatives)
-        self._unmarked = Unmarked(program.derivatives.pool)
-        self._built = len(program.derivatives.pool)
+        self.mode = Mode.OUTSIDE if json else Mode.PLAIN
+        self.texts = Texts(program.derivatives)
+        self.unmarked = Unmarked(program.derivatives.pool)
+        self.built = len(program.derivatives.pool)
+        """Expressions below this number are as they were built, none was begun."""
 
     def graph(
         self,
         max_nodes: int,
-        folded: Callable[[str], bool] = nothing_folded,
+        folded: Callable[[str], bool] = lambda pointer: False,
         start: Expression | None = None,
     ) -> Graph:
         """The graph of all answers, or of the texts of ``start``.
@@ -56,16 +51,7 @@ class Exploration:
         marked with their places, and of objects, arrays and what may be one.
         """
         root = self.program.root if start is None else start
-        explorer = _Explorer(
-            self.program.derivatives,
-            self._texts,
-            self._unmarked,
-            self._mode,
-            max_nodes,
-            folded,
-            self._built,
-        )
-        return explorer.run(root)
+        return _Explorer(self, max_nodes, folded).run(root)
 
 
 def explore(program: Program, *, json: bool = True, max_nodes: int = 400) -> Graph:
@@ -75,28 +61,20 @@ def explore(program: Program, *, json: bool = True, max_nodes: int = 400) -> Gra
 
 class _Explorer:
     def __init__(
-        self,
-        derivatives: Derivatives,
-        texts: Texts,
-        unmarked: Unmarked,
-        mode: Mode,
-        max_nodes: int,
-        folded: Callable[[str], bool],
-        built: int,
+        self, exploration: Exploration, max_nodes: int, folded: Callable[[str], bool]
     ) -> None:
-        """``built``: expressions below this number are as they were built, none was begun."""
-        self._derivatives = derivatives
-        self._pool = derivatives.pool
-        self._mode = mode
+        self._derivatives = exploration.program.derivatives
+        self._pool = self._derivatives.pool
+        self._mode = exploration.mode
         self._max_nodes = max_nodes
         self._began = len(self._pool)
         self._work = 0
         self._rows: dict[Expression, Row] = {}
         self._folded = folded
-        self._built = built
+        self._built = exploration.built
         self._marks = Marks(self._pool, self._is_fold)
-        self._texts = texts
-        self._unmarked = unmarked
+        self._texts = exploration.texts
+        self._unmarked = exploration.unmarked
         self._nodes = [GraphNode(accepting=False)]
         self._known: dict[tuple[Expression, int], int] = {}
         self._states: list[tuple[int, Expression, Mode]] = []
@@ -310,17 +288,15 @@ class _Explorer:
         return self._pool.kinds[head] in (*_BY_NAME, Kind.MARKED)
 
     def _is_fold(self, marked: Expression) -> bool:
-        known = self._folds.get(marked)
-        if known is None:
-            known = self._folds[marked] = self._is_folded(marked)
-        return known
-
-    def _is_folded(self, marked: Expression) -> bool:
         """Whether it is a whole value, one that may be an object or array, and folded."""
-        pointer = self._marks.pointer_of(marked)
-        inside = self._pool.operands[marked][0]
-        if marked >= self._built or pointer is None or not self._folded(pointer):
-            return False
-        if self._pool.kinds[inside] == Kind.RULE:
-            return False
-        return first_bytes(self._derivatives.row(marked)) & (_OBJECT | _ARRAY) != 0
+        if marked not in self._folds:
+            pointer = self._marks.pointer_of(marked)
+            inside = self._pool.operands[marked][0]
+            self._folds[marked] = (
+                marked < self._built
+                and pointer is not None
+                and self._folded(pointer)
+                and self._pool.kinds[inside] != Kind.RULE
+                and first_bytes(self._derivatives.row(marked)) & (_OBJECT | _ARRAY) != 0
+            )
+        return self._folds[marked]

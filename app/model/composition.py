@@ -40,7 +40,7 @@ from app.model.loaded import LoadedModel, load
 from app.model.memory_profile import (
     REHEARSAL_BLOCKS,
     StepLimits,
-    VisionMemory,
+    largest_image,
     largest_steps,
     rehearse,
 )
@@ -323,14 +323,13 @@ def _rehearsed(
         block_size=size,
         blocks=[group.num_blocks for group in storage.groups],
     )
-    seeing = None
-    if prepared.seen is not None and loaded.vision is not None:
-        seeing = VisionMemory(loaded.vision, config, context)
+    vision, seen = loaded.vision, prepared.seen
 
     def run_steps() -> None:
-        if seeing is not None and prepared.seen is not None:
+        if vision is not None and seen is not None:
             with progress.stage("rehearsing the largest image"):
-                prepared.seen.vision_encoder.rehearse(seeing.largest_image())
+                image = largest_image(vision, min(config.image_tokens, context))
+                seen.vision_encoder.encode(image).result()
         rehearse(forward, sampler, steps, size, progress)
 
     left = budget.cache_bytes(
@@ -338,8 +337,9 @@ def _rehearsed(
         run_steps=run_steps,
         capture=lambda: _graphs(forward, states, config, context, progress),
     )
-    if seeing is not None and config.kv_cache_bytes is None:
-        left -= seeing.feature_bytes
+    if vision is not None and seen is not None and config.kv_cache_bytes is None:
+        # A step's features, and the parts that they are put together from.
+        left -= 2 * config.max_batch_tokens * vision.token_bytes
     return _agreed(left, group)
 
 

@@ -65,12 +65,8 @@ class ModelConfig:
     the CPU alone. None: as they are."""
     images: bool = True
     """Keep what of a model sees, where it does; False: it is served as text."""
-    image_cache_bytes: int = 1 << 28
-    """Memory for what the tower made of the images seen last."""
     image_tokens: int = 4096
     """Tokens that one image may count for."""
-    prompt_images: int = 16
-    """Images that one prompt may have."""
     random_weights: bool = False
     """Make weights up from the configuration (same every time); for benchmarks and tests."""
     threads: int | None = None

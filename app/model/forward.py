@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Protocol
 
 import torch
@@ -20,14 +19,6 @@ class StepAttention(LayerAttention, Protocol):
         """Set the step that the following calls of ``attend`` belong to."""
 
 
-@dataclass(frozen=True, slots=True)
-class StepStates:
-    """The route into a model's recurrent layers, and the scan at its end."""
-
-    route: RecurrentRoute
-    scan: StepScan
-
-
 class RaggedForward:
     """A model, the routes into its layers, and the attention and scan at their ends."""
 
@@ -36,13 +27,15 @@ class RaggedForward:
         model: PreTrainedModel,
         route: AttentionRoute,
         attention: StepAttention,
-        states: StepStates | None = None,
+        recurrent: RecurrentRoute | None = None,
+        scan: StepScan | None = None,
     ) -> None:
-        """``states`` None: the model has no recurrent layer."""
+        """``scan`` is at the end of ``recurrent``; None: the model has no recurrent layer."""
         self._model = model
         self._route = route
         self.attention = attention
-        self._states = states
+        self._recurrent = recurrent
+        self._scan = scan
         self.device = model.device
 
     @torch.inference_mode()
@@ -53,8 +46,8 @@ class RaggedForward:
         returns before they are done.
         """
         self.attention.begin(step)
-        if self._states is not None:
-            self._states.scan.begin(step)
+        if self._scan is not None:
+            self._scan.begin(step)
         return self.compute(
             self._to_device(step.token_ids).unsqueeze(0),
             self.told_positions(step),
@@ -67,16 +60,15 @@ class RaggedForward:
 
         ``logits_rows`` 0 gives logits for all T rows.
         """
-        states = self._states
         self._route.target = self.attention
-        if states is not None:
-            states.route.target = states.scan
+        if self._recurrent is not None:
+            self._recurrent.target = self._scan
         try:
             return logits_of(self._model, token_ids, positions, logits_rows)
         finally:
             self._route.target = None
-            if states is not None:
-                states.route.target = None
+            if self._recurrent is not None:
+                self._recurrent.target = None
 
     def told_positions(self, step: StepArrays) -> Tensor:
         """Where the model is told that tokens stand: [1, T], or by axis [axes, 1, T]."""

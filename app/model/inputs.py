@@ -1,4 +1,4 @@
-"""A step plan laid out flat: every span's tokens one after the other, as the model sees them.
+"""A step laid out flat: every span's tokens one after the other, as the model sees them.
 
 rows      0          n0               n0+n1            T
           | span 0   | span 1         | span 2 ...     |
@@ -18,8 +18,8 @@ from itertools import chain
 import numpy as np
 from numpy.typing import NDArray
 
-from app.core.images import PreparedImage, PromptImage
-from app.core.step import Span, StepPlan
+from app.core.images import Features, PromptImage
+from app.core.step import Span
 from app.core.tree import ancestors
 
 Ints = NDArray[np.int64]
@@ -65,7 +65,7 @@ class StateArrays:
 class ImageRows:
     """Consecutive rows of a step that have features of an image."""
 
-    image: PreparedImage
+    features: Features | None
     first: int
     """Which of the image's features is the first row's."""
     row: int
@@ -103,7 +103,7 @@ class StepArrays:
     slots: tuple[Ints, ...]
     """By cache group, shape [T]: where in the cache each token's key and value go."""
     logits_rows: Ints
-    """Shape [R]: rows of T to compute logits for, in the order of the plan's rows."""
+    """Shape [R]: rows of T to compute logits for, in the order of the spans'."""
     spans: tuple[SpanLayout, ...]
     drawn_rows: Ints
     """Shape [T]: the row of the step before whose draw is the token here; -1: it is known."""
@@ -142,9 +142,8 @@ class StepArrays:
         return StateArrays(rows, none[:-1], none, none[:0], none[:0])
 
 
-def lay_out(plan: StepPlan, block_size: int) -> StepArrays:
-    """Flatten ``plan``. Costs about 2 us a span, and 20 ns a token and a block."""
-    spans = plan.spans
+def lay_out(spans: Sequence[Span], block_size: int) -> StepArrays:
+    """Flatten a step. Costs about 2 us a span, and 20 ns a token and a block."""
     lengths = np.array([len(span.tokens) for span in spans], dtype=np.int64)
     starts = np.array([span.start for span in spans], dtype=np.int64)
     rows = np.cumsum(lengths) - lengths
@@ -172,7 +171,8 @@ def lay_out(plan: StepPlan, block_size: int) -> StepArrays:
         positions=positions,
         slots=tuple([table[places] * block_size + within for table in tables]),
         logits_rows=np.array(
-            [first_rows[row.span] + row.offset for row in plan.rows], dtype=np.int64
+            [row + at for row, span in zip(first_rows, spans, strict=True) for at in span.rows],
+            dtype=np.int64,
         ),
         spans=tuple(map(SpanLayout, first_rows, lengths.tolist(), starts.tolist(), own_blocks)),
         drawn_rows=drawn_rows,
@@ -233,7 +233,7 @@ def _rows_of(image: PromptImage, span: Span, row: int) -> list[ImageRows]:
         low, high = max(start, place), min(end, place + length)
         if low < high:
             found.append(
-                ImageRows(image.image, before + low - place, row + low - start, high - low)
+                ImageRows(image.features, before + low - place, row + low - start, high - low)
             )
         before += length
     return found

@@ -12,7 +12,7 @@ from app.model.checkpoints.loading import language_part, load_whole
 from app.model.config import ModelConfig
 from app.model.cpu.attention import CpuAttention
 from app.model.cpu.scan import CpuScan
-from app.model.forward import RaggedForward, StepAttention, StepStates
+from app.model.forward import RaggedForward, StepAttention
 from app.model.kv_storage import KvStorage, LayerShape
 from app.model.layers.attention import AttentionRoute, probe_layers
 from app.model.layers.latent import keep_latents
@@ -79,8 +79,8 @@ class LoadedModel:
             )
             if states is not None:
                 scan = TritonScan(states, attention)
-        known = None if scan is None else StepStates(self.recurrent, scan)
-        return RaggedForward(self.model, self.route, attention, known)
+        recurrent = None if scan is None else self.recurrent
+        return RaggedForward(self.model, self.route, attention, recurrent, scan)
 
 
 def load(

@@ -26,9 +26,8 @@ from PIL import Image
 from app.core.images import PreparedImage
 from app.core.progress import SILENCE, Progress
 from app.core.request import SamplingParams
-from app.core.step import Draw, LogitsRow, Span, StepPlan
+from app.core.step import Draw, Span
 from app.core.tree import MOST_TOKENS
-from app.model.config import ModelConfig
 from app.model.forward import RaggedForward
 from app.model.inputs import lay_out
 from app.model.sampling import Sampler, full_mask
@@ -79,7 +78,7 @@ class StepLimits:
 class Rehearsed:
     """One step: what is launched and what is drawn from it."""
 
-    plan: StepPlan
+    spans: Sequence[Span]
     draws: Sequence[Draw]
 
 
@@ -109,10 +108,10 @@ def largest_steps(
 
 def _scored(step: Rehearsed, vocab_size: int, *, trees: bool) -> Rehearsed:
     """The same step with scores in the place of its draws."""
-    for span in step.plan.spans:
+    for span in step.spans:
         span.tree = [-1] * len(span.tokens) if trees else ()
     sets = [np.arange(min(vocab_size, _SCORED), dtype=np.int32)]
-    return Rehearsed(step.plan, [Draw(SamplingParams(), 0, scored=sets)] * len(step.draws))
+    return Rehearsed(step.spans, [Draw(SamplingParams(), 0, scored=sets)] * len(step.draws))
 
 
 @torch.inference_mode()
@@ -128,7 +127,7 @@ def rehearse(
     with progress.stage("rehearsing the largest steps", len(steps)) as stage:
         for number, step in enumerate(steps):
             stage.reach(number)
-            logits = forward.run(lay_out(step.plan, block_size))
+            logits = forward.run(lay_out(step.spans, block_size))
             pending.append(sampler.sample(logits, step.draws))
             del logits
         for draws in pending:
@@ -146,39 +145,17 @@ def _step(
     """Spans of ``lengths`` tokens at the end of their contexts, the last ``rows`` of each drawn."""
     used = -(-context // block_size)
     tables = [np.resize(np.arange(count), used).tolist() for count in blocks]
-    spans = [Span([0] * n, context - n, tables) for n in lengths]
-    wanted = [
-        LogitsRow(span, n - rows + row) for span, n in enumerate(lengths) for row in range(rows)
-    ]
+    spans = [Span([0] * n, context - n, tables, rows=range(n - rows, n)) for n in lengths]
     history: Any = np.arange(min(context, vocab_size, _HISTORY))
     draws = [
         # A mask of its own for each, which no table holds.
         Draw(_MOST_DEMANDING, key, mask=full_mask(vocab_size), history=history)
-        for key in range(len(wanted))
+        for key in range(rows * len(lengths))
     ]
-    return Rehearsed(StepPlan(spans, wanted), draws)
+    return Rehearsed(spans, draws)
 
 
-class VisionMemory:
-    """What seeing takes beside the weights and the steps; left alone when the cache is sized.
-
-    ``context``: tokens that a sequence may have, prompt and answer together.
-    """
-
-    def __init__(self, vision: LoadedVision, config: ModelConfig, context: int) -> None:
-        self._vision = vision
-        self._config = config
-        self._image_tokens = min(config.image_tokens, context)
-        self._prompt_tokens = min(config.prompt_images * self._image_tokens, context)
-
-    def largest_image(self) -> PreparedImage:
-        """What becomes of a large picture: about as many tokens as are taken. It is square: others
-        of as many tokens take about the same. Costs seconds."""
-        picture = Image.new("RGB", (_SIDE, _SIDE), "white")
-        return self._vision.processor.prepare(picture, "auto", self._image_tokens)
-
-    @property
-    def feature_bytes(self) -> int:
-        """The most that is held and kept at a time: the cache, or one prompt that is larger than
-        that (see ``FeatureCache``)."""
-        return max(self._config.image_cache_bytes, self._prompt_tokens * self._vision.token_bytes)
+def largest_image(vision: LoadedVision, most_tokens: int) -> PreparedImage:
+    """What becomes of a large picture: about as many tokens as are taken. It is square: others of
+    as many tokens take about the same. Costs seconds."""
+    return vision.processor.prepare(Image.new("RGB", (_SIDE, _SIDE), "white"), "auto", most_tokens)

@@ -106,7 +106,6 @@ def prepare(
             groups=len({shape.window for shape in loaded.shapes.values()}),
             states=bool(loaded.recurrent.shapes),
             rounded=config.quantize is not None,
-            cache_bytes=config.image_cache_bytes,
         )
         prepared = replace(prepared, seen=seen)
     if config.kv_cache_dtype == "fp8":

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from app.core.cache import StateSlots
-from app.core.images import VisionCounts, VisionEncoder, VisionSpec
-from app.core.step import Draw, PendingDraws, StepPlan, StepResult
+from app.core.images import VisionEncoder, VisionSpec
+from app.core.step import Draw, PendingDraws, Span, StepResult
 from app.model.adapters.slots import AdapterSlots
 from app.model.failures import naming_failures
 from app.model.forward import RaggedForward
@@ -127,10 +127,10 @@ class TorchRunner:
         return 0 if self._compilations is None else self._compilations.while_serving
 
     @torch.inference_mode()
-    def launch(self, plan: StepPlan) -> None:
+    def launch(self, spans: Sequence[Span]) -> None:
         assert self._launched is None, "launch twice without sample between"
         with self._naming_failures():
-            step = lay_out(plan, self.block_size)
+            step = lay_out(spans, self.block_size)
             if self._graphs is None:
                 _put_drawn(step, self._drawn.wait())  # drawn at once
                 ids = None
@@ -153,11 +153,6 @@ class TorchRunner:
         if self._graphs is None:
             return self._forward.run(step)
         return self._graphs.run(step, drawn)
-
-    @property
-    def vision_counts(self) -> VisionCounts | None:
-        """None: the model is served as text."""
-        return None if self._seen is None else self._seen.vision_encoder.counts
 
     @torch.inference_mode()
     def sample(self, draws: Sequence[Draw | None]) -> PendingDraws:

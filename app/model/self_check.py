@@ -22,7 +22,7 @@ from transformers.utils import logging as transformers_logging
 
 from app.core.cache import StateSlots
 from app.core.errors import UnsupportedModel
-from app.core.step import LogitsRow, Span, StepPlan
+from app.core.step import Span
 from app.model.forward import RaggedForward
 from app.model.inputs import lay_out
 from app.model.layers.attention import set_attention
@@ -48,7 +48,7 @@ class CheckCase:
     """
 
     sequences: tuple[tuple[int, ...], ...]
-    steps: tuple[StepPlan, ...]
+    steps: tuple[Sequence[Span], ...]
     compared: tuple[tuple[int, int], ...]
     """Sequence and position of each row of the last step."""
     blocks: int
@@ -106,11 +106,12 @@ def make_case(
         for sequence, done, table in zip(sequences, computed, by_group, strict=True)
     ]
     offsets = [(0, len(tails[0].tokens) - 1), *((1, i) for i in range(5)), (2, 0), (3, 3)]
-    rows = [LogitsRow(span, at) for span, at in offsets]
-    between = [StepPlan(_drafts(sequences, heads, tails, vocab_size), [])] if states else []
+    for number, tail in enumerate(tails):
+        tail.rows = [at for span, at in offsets if span == number]
+    between = [_drafts(sequences, heads, tails, vocab_size)] if states else []
     return CheckCase(
         sequences=sequences,
-        steps=(StepPlan(spans=heads, rows=[]), *between, StepPlan(spans=tails, rows=rows)),
+        steps=(heads, *between, tails),
         compared=tuple((span, computed[span] + at) for span, at in offsets),
         blocks=count,
         states=states,
@@ -193,8 +194,8 @@ def check_ragged_step(
     route of ``forward``, and is so afterwards. ``noise`` is what ``rounding_noise`` said, where the
     model is no longer as it was loaded; None: it is found out where it is needed.
     """
-    for plan in case.steps:
-        logits = forward.run(lay_out(plan, block_size))
+    for spans in case.steps:
+        logits = forward.run(lay_out(spans, block_size))
     error = worst_error(logits, expected)
     tolerance = _TOLERANCE[model.dtype]
     if not error <= tolerance and model.dtype != torch.float32:
@@ -202,10 +203,11 @@ def check_ragged_step(
         tolerance = max(tolerance, 2 * noise)
         tolerance = min(tolerance, _TOLERANCE_AT_MOST)
     if not error <= tolerance:  # so written that NaN fails too
+        cause = "" if takes_positions(model) else ": it takes no position_ids and counts for itself"
         raise UnsupportedModel(
             "a ragged step over the paged cache does not give the logits of this model's own "
             f"attention (relative error {error:.2g}, allowed {tolerance:.2g}); "
-            f"it cannot be served exactly{_likely_cause(model)}"
+            f"it cannot be served exactly{cause}"
         )
 
 
@@ -216,8 +218,8 @@ def check_rounded_cache(
 
     Raises ``UnsupportedModel`` where a row of logits has become another: ``_ROUNDED_CACHE``.
     """
-    for plan in case.steps:
-        logits = forward.run(lay_out(plan, block_size))
+    for spans in case.steps:
+        logits = forward.run(lay_out(spans, block_size))
     error = worst_error(logits, expected)
     _log.info("keys and values of fp8 change a row of random logits by %.1f%%", 100 * error)
     if not error <= _ROUNDED_CACHE:  # so written that NaN fails too
@@ -228,25 +230,21 @@ def check_rounded_cache(
         )
 
 
-def _likely_cause(model: PreTrainedModel) -> str:
-    return "" if takes_positions(model) else ": it takes no position_ids and counts for itself"
-
-
 def check_invariance(forward: RaggedForward, case: CheckCase, block_size: int) -> None:
     """Run ``case`` as it is, then token by token, each alone.
 
     Raises ``UnsupportedModel`` where one of the logits differs in a single bit.
     """
-    for plan in case.steps:
-        together = forward.run(lay_out(plan, block_size))
-    alone = torch.empty_like(together)
-    for plan in case.steps:
-        for number, span in enumerate(plan.spans):
+    for spans in case.steps:
+        together = forward.run(lay_out(spans, block_size))
+    alone = list[Tensor]()
+    for spans in case.steps:
+        for span in spans:
             for offset, own in enumerate(_token_by_token(span)):
-                logits = forward.run(lay_out(StepPlan([own], [LogitsRow(0, 0)]), block_size))
-                if LogitsRow(number, offset) in plan.rows:
-                    alone[list(plan.rows).index(LogitsRow(number, offset))] = logits[0]
-    if not torch.equal(together, alone):
+                logits = forward.run(lay_out([own], block_size))
+                if offset in span.rows:
+                    alone.append(logits[0])
+    if not torch.equal(together, torch.stack(alone)):
         raise UnsupportedModel(
             "no batch-invariant mode here: on this device a token's logits depend on what else is "
             "computed beside it"
@@ -260,7 +258,9 @@ def _token_by_token(span: Span) -> Iterator[Span]:
     for offset, token in enumerate(span.tokens):
         slot = wanted.get(offset + 1, CHECKED_SLOTS.count)
         saves = [(1, slot)] if keeps else []
-        yield Span([token], span.start + offset, span.block_tables, state=state, saves=saves)
+        yield Span(
+            [token], span.start + offset, span.block_tables, state=state, saves=saves, rows=(0,)
+        )
         state = slot
 
 

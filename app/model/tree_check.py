@@ -10,7 +10,7 @@ import logging
 
 import torch
 
-from app.core.step import LogitsRow, Span, StepPlan
+from app.core.step import Span
 from app.model.forward import RaggedForward
 from app.model.inputs import lay_out
 from app.model.self_check import CheckCase, worst_error
@@ -34,7 +34,7 @@ def follows_trees(
     ``case`` has just been run, and ``expected`` are its rows; a model without attention has no
     trees.
     """
-    span = case.steps[-1].spans[_EXTENSION]
+    span = case.steps[-1][_EXTENSION]
     if not span.block_tables:
         return False
     room = len(span.block_tables[0]) * block_size - span.start - len(span.tokens)
@@ -45,9 +45,8 @@ def follows_trees(
         parents.append(way[-1] if way else -1)
         way.append(len(tokens))
         tokens.append(token)
-    tree = Span(tokens, span.start, span.block_tables, tree=parents)
-    plan = StepPlan([tree], [LogitsRow(0, index) for index in way])
-    logits = forward.run(lay_out(plan, block_size))
+    tree = Span(tokens, span.start, span.block_tables, rows=way, tree=parents)
+    logits = forward.run(lay_out([tree], block_size))
     rows = [row for row, (owner, _) in enumerate(case.compared) if owner == _EXTENSION]
     error = worst_error(logits, expected[rows])
     if error <= _TOLERANCE[logits.dtype]:  # so written that NaN fails

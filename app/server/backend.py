@@ -15,7 +15,7 @@ from app.answer.formats import ChatFormat, detect
 from app.core.adapters import Adapter
 from app.core.constraint import Constraint, ConstraintSpec, Vocabulary
 from app.core.events import StepObserver
-from app.core.images import VisionCounts, VisionSpec
+from app.core.images import VisionEncoder, VisionSpec
 from app.core.progress import SILENCE, Progress
 from app.core.text import Tokenizer
 from app.core.verbatim import Document
@@ -48,11 +48,11 @@ class Backend:
     products: str
     """The code that multiplies the model's matrices, and the times by which it was chosen."""
     vision: VisionSpec | None = None
+    """What expands prompts with images; None: the model is served as text."""
     most_whole: int | None = None
     """Tokens that an image may have that is computed in one step; None: none has to be."""
-    """What expands prompts with images; None: the model is served as text."""
-    vision_counts: Callable[[], VisionCounts | None] = lambda: None
-    """What the vision tower has done; None where there is none."""
+    vision_encoder: VisionEncoder | None = None
+    """None where ``vision`` is."""
     adapter_slots: Slots | None = None
     """Room for adapters; None: there are none."""
     adapters: Sequence[Adapter] = ()
@@ -160,7 +160,7 @@ def _load(settings: Settings, observer: StepObserver, progress: Progress) -> Bac
         products=description.products,
         vision=runner.vision,
         most_whole=engine_config.most_whole if runner.vision and runner.vision.two_way else None,
-        vision_counts=lambda: runner.vision_counts,
+        vision_encoder=runner.vision_encoder,
         adapter_slots=slots,
         adapters=[] if slots is None else _loaded(settings, slots.identities),
         kernel_compilations=lambda: runner.kernel_compilations,

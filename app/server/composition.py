@@ -37,6 +37,7 @@ from app.serving.compiling.cache import ConstraintCache
 from app.serving.compiling.graphs import Graphs
 from app.serving.compiling.schema_registry import SchemaRegistry
 from app.serving.compiling.validation import Validation
+from app.serving.images.encoding import ImageEncoder
 from app.serving.images.fetching import Fetcher, FetchLimits
 from app.serving.images.intake import READING, ImageIntake
 from app.serving.images.jobs import ImageJob
@@ -349,7 +350,7 @@ def _open_store(settings: Settings) -> Store | None:
 
 def _image_intake(settings: Settings, backend: Backend, metrics: Metrics) -> ImageIntake | None:
     """What a server has beside the rest where its model sees images; else None."""
-    if backend.vision is None:
+    if backend.vision is None or backend.vision_encoder is None:
         return None
     max_tokens = settings.image_tokens(backend.max_sequence_tokens, backend.most_whole)
     pool = WorkerPool(
@@ -371,6 +372,7 @@ def _image_intake(settings: Settings, backend: Backend, metrics: Metrics) -> Ima
         pool,
         metrics,
         backend.vision,
+        ImageEncoder(backend.vision_encoder, settings.image_cache_bytes),
         max_tokens=max_tokens,
         max_kept_bytes=settings.kept_images_bytes,
         fetcher=fetcher,

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
-from app.core.images import VisionCounts
 from app.server.backend import Backend
 from app.server.settings import Settings
 from app.serving.admission import Admission
@@ -91,7 +90,7 @@ def readings(
         Reading("kernel_compilations_total",
                 "GPU kernels compiled while serving: everybody waited. Should be 0.",
                 backend.kernel_compilations),
-        *_of_images(backend, admission, images),
+        *_of_images(admission, images),
         *[
             Reading("model_weight_bytes", "Memory of the model's weights, by their type.",
                     partial(float, size), {"dtype": dtype})
@@ -106,32 +105,27 @@ def readings(
     ]  # fmt: skip
 
 
-def _of_images(backend: Backend, admission: Admission, images: ImageIntake | None) -> list[Reading]:
+def _of_images(admission: Admission, images: ImageIntake | None) -> list[Reading]:
     """None for a model that is served as text."""
     if images is None:
         return []
 
-    def counts() -> VisionCounts:
-        found = backend.vision_counts()
-        assert found is not None, "a model that sees counts what it sees"
-        return found
-
+    encoder = images.encoder
     return [
         Reading("images_seen_total", "Images that the vision tower was run for.",
-                lambda: counts().computed),
+                lambda: encoder.computed),
         Reading("image_cache_hits_total", "Times that a prompt found what an image looks like.",
-                lambda: counts().found),
+                lambda: encoder.found),
         Reading("image_tower_seconds_total",
                 "Spent in the vision tower, beside the steps.",
-                lambda: counts().seconds),
+                lambda: encoder.seconds),
         Reading("image_cache_bytes",
-                "Memory of what images look like: those that prompts wait with, and those seen "
-                "last.",
-                lambda: counts().kept_bytes),
+                "Memory of what images look like, of those seen last.",
+                lambda: encoder.kept_bytes),
         Reading("num_requests_awaiting_vision",
-                "Answers that wait for the vision tower, of those that wait.",
-                lambda: backend.engine.num_awaiting_vision),
-        Reading("image_bytes", "Images of the requests that are served, as sent and prepared.",
+                "Answers that wait for the vision tower, before they wait for cache blocks.",
+                lambda: encoder.num_waiting),
+        Reading("image_bytes", "Images of the requests that are served, in all forms.",
                 lambda: admission.image_bytes),
         Reading("kept_image_bytes", "Images as they were prepared for earlier requests.",
                 lambda: images.kept_bytes),

@@ -202,7 +202,8 @@ class GenerationService:
             choices: list[EngineRequest] = []
             texts: list[Quotable | None] = []
             relaxations: dict[Relaxation, None] = {}
-            for prompt, plan, budget in zip(request.prompts, plans, budgets, strict=True):
+            for at, (prompt, budget) in enumerate(zip(request.prompts, budgets, strict=True)):
+                plan = plans[at]
                 constraint, quotable, start = None, Quotable((), {}), None
                 if plan.constraint is not None:
                     with timeline.compiling():
@@ -212,6 +213,10 @@ class GenerationService:
                             constraint, quotable = await self._bind(constraint, prompt, scope)
                         if plan.given:
                             start = await self._start(constraint, plan.given.encode())
+                if plan.images is not None and plan.images.images:
+                    assert self._images is not None
+                    images = await self._images.encoder.encode(plan.images, ticket)
+                    plans[at] = plan = replace(plan, images=images)
                 asked = options.spans or (options.confidence and quotable.documents)
                 texts.append(replace(quotable, listed=options.spans) if asked else None)
                 scored = None

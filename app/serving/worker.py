@@ -40,10 +40,6 @@ class Engine(Protocol):
         What can be said before anything is computed comes first, then what the step added.
         """
 
-    def watch(self, on_news: Callable[[], None], /) -> None:
-        """Call ``on_news``, from any thread, when ``has_work`` may have come to be true though
-        nothing was added."""
-
     @property
     def has_work(self) -> bool:
         """Whether another step would do anything."""
@@ -55,10 +51,6 @@ class Engine(Protocol):
     @property
     def num_waiting(self) -> int:
         """Sequences queued for their first or next blocks. Any thread may read it."""
-
-    @property
-    def num_awaiting_vision(self) -> int:
-        """Those of them whose images are to be looked at first. Any thread may read it."""
 
     @property
     def kv_usage(self) -> float:
@@ -117,8 +109,6 @@ class _EngineThread:
         self._deliver = deliver
         self._clock = clock
         self._added: list[tuple[asyncio.Future[None], LeapjsonError | None]] = []
-        # A command that does nothing: the thread takes it, and looks whether there is work.
-        engine.watch(lambda: self.commands.put(lambda: None))
 
     def run(self) -> None:
         """Serve until told to stop; raises what the engine's step raises."""

@@ -305,7 +305,7 @@ def test_a_pass_is_never_larger_than_a_small_gap() -> None:
     assert json.loads(text)
     assert len(choice.ways) == 40
     plans = engine._runner.plans  # type: ignore[attr-defined]
-    passes = [len(span.tokens) for plan in plans for span in plan.spans if span.tree]
+    passes = [len(span.tokens) for plan in plans for span in plan if span.tree]
     assert len(passes) > 10
     assert max(passes) <= 12
 

@@ -240,7 +240,7 @@ def test_no_draft_is_computed_that_the_budget_has_no_draw_for() -> None:
         one = request(prompt="abc", allowed=constraint("na", "name"), max_tokens=budget)
         length = len(one.prompt)
         assert answer_of(engine, one).data in (b"na", b"name")
-        assert sum(len(span.tokens) for span in runner.plans[-1].spans) == computed - 3 + length
+        assert sum(len(span.tokens) for span in runner.plans[-1]) == computed - 3 + length
         runner.plans.clear()
 
 

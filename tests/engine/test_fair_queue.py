@@ -120,43 +120,6 @@ def test_before_two_of_a_tenant_are_passed_over_the_others_have_their_turn() -> 
     assert len(found) == 4
 
 
-def test_what_is_set_aside_lets_others_pass_and_keeps_its_place() -> None:
-    found = queue(*"aaabb")
-    first, second, *_ = found
-    returned = turn(found)
-    assert returned is first
-    found.put_back(first)
-    for item in (first, second):
-        found.set_aside(item)
-        found.check_integrity()
-    assert (len(found), next(iter(found)), first in found, second in found) == (
-        5,
-        first,
-        True,
-        True,
-    )
-    assert turn(found).number == 3, "it is the turn of b, as a had one"
-    found.call_back(second)
-    assert turn(found) is second, "before the third of its tenant"
-    found.call_back(first)
-    assert turn(found) is first, "before everything, as it came back"
-    assert mask_work(found) == "ba"
-
-
-def test_what_is_set_aside_may_give_up() -> None:
-    found = queue(*"ab")
-    first, second = found
-    found.set_aside(first)
-    found.set_aside(second)
-    assert found.next() is None
-    found.remove(first)
-    found.check_integrity()
-    assert list(found) == [second]
-    found.call_back(second)
-    assert turn(found) is second
-    assert not len(found)
-
-
 def test_of_tenants_that_went_away_so_many_are_remembered() -> None:
     found = queue("stays")
     for number in range(3 * MOST_IDLE):

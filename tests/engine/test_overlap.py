@@ -10,7 +10,7 @@ import pytest
 
 from app.core.cache import StateSlots
 from app.core.request import SamplingParams
-from app.core.step import Draw, PendingDraws, StepPlan, StepResult
+from app.core.step import Draw, PendingDraws, Span, StepResult
 from app.engine import Engine, EngineConfig
 from tests.engine.harness import (
     LANGUAGES,
@@ -54,8 +54,8 @@ def overlapped(
     return Engine(runner, VOCABULARY, TOKENIZER, config, observer), runner
 
 
-def drawn_by(plan: StepPlan) -> list[int | None]:
-    return [span.drawn_by for span in plan.spans]
+def drawn_by(plan: Sequence[Span]) -> list[int | None]:
+    return [span.drawn_by for span in plan]
 
 
 def test_a_step_is_launched_from_draws_that_nobody_has_waited_for() -> None:
@@ -78,7 +78,7 @@ def test_a_long_prompt_goes_on_while_its_beginning_is_computed() -> None:
     engine, runner = overlapped(config=config)
     engine.add(request("long", [1] * 30, max_tokens=2))
     answer = drain(engine)["long"]
-    assert [plan.spans[0].start for plan in runner.plans] == [0, 8, 16, 24, 30]
+    assert [plan[0].start for plan in runner.plans] == [0, 8, 16, 24, 30]
     assert drawn_by(runner.plans[-1]) == [0]
     assert runner.most_queued == 2
     assert answer.usage is not None
@@ -93,8 +93,8 @@ def test_what_was_computed_for_a_drawn_token_stays_where_a_leap_follows_it() -> 
     assert answer.tokens == naive_answer(one, ENDLESS, VOCABULARY, TOKENIZER).tokens
     void = [number for number, stats in enumerate(recorder.steps) if stats.void_tokens]
     assert void, "nothing was launched in vain"
-    ahead = runner.plans[void[0]].spans[0]
-    after = runner.plans[void[0] + 1].spans[0]
+    ahead = runner.plans[void[0]][0]
+    after = runner.plans[void[0] + 1][0]
     assert ahead.drawn_by == 0
     assert after.start == ahead.start + 1
     assert len(after.tokens) == 1, "the drawn token is computed once"
@@ -118,7 +118,7 @@ def test_few_answers_that_leap_are_computed_together() -> None:
             engine,
             [request(f"{i}", f"{i}", allowed=PAIRS, sampling=HOT, seed=i) for i in range(6)],
         )
-    assert [len(plan.spans) for plan in runner.plans] == [6] * 5
+    assert [len(plan) for plan in runner.plans] == [6] * 5
 
 
 @pytest.mark.parametrize("count", [8, 9])
@@ -134,7 +134,7 @@ def test_many_answers_that_leap_take_turns_in_halves(count: int) -> None:
             for i in range(count)
         ]
         answers_of(engine, requests)
-    sizes = [len(plan.spans) for plan in runner.plans]
+    sizes = [len(plan) for plan in runner.plans]
     assert runner.most_queued == 2
     assert set(sizes[1:-3]) <= {count // 2, count - count // 2}
     assert sum(sizes) == 7 * count
@@ -275,7 +275,7 @@ class _Failing(QueuedRunner):
             if self.after < 0:
                 raise RuntimeError("the device is lost")
 
-    def launch(self, plan: StepPlan) -> None:
+    def launch(self, plan: Sequence[Span]) -> None:
         self._count("launch")
         super().launch(plan)
 

@@ -6,7 +6,7 @@ from itertools import product
 
 from app.core.images import PromptImage, PromptImages
 from app.engine.prompt_images import PromptImageMap
-from tests.engine.test_vision_queue import A, B
+from tests.engine.test_images import A, B
 
 
 def test_identities_are_the_prompts_with_numbers_of_images_and_then_the_tokens_of_the_answer() -> (

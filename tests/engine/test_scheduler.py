@@ -18,7 +18,7 @@ from app.engine.scheduler import Scheduler
 from app.engine.sequence import Sequence
 from app.kv.manager import BlockManager
 from app.kv.prefix import Parent, Prefix, PrefixIndex
-from tests.fakes import FakeEncoder, Group
+from tests.fakes import Group
 
 BLOCK = 4
 
@@ -44,7 +44,7 @@ class Bench:
         )
         groups = [Group(blocks), *windows]
         manager = BlockManager(groups, BLOCK, step_tokens=batch_tokens, states=states)
-        self.scheduler = Scheduler(config, manager, FakeEncoder(at_once=True))
+        self.scheduler = Scheduler(config, manager)
         self.sequences: dict[str, Sequence] = {}
         self.spans: Seq[Span] = ()
         """Of the last step."""
@@ -74,7 +74,7 @@ class Bench:
         batch = self.scheduler.survey(None)
         assert batch is not None
         self.scheduler.schedule(batch)
-        self.spans = self.scheduler.plan(batch, None).spans
+        self.spans = self.scheduler.plan(batch, None)
         for portion in batch.portions.values():
             if portion.draws and grow:
                 for _ in range(grow):

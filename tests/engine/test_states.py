@@ -47,7 +47,7 @@ def spans_of(engine: Engine) -> list[Span]:
     """All spans that were launched, of all sequences."""
     runner = engine._runner
     assert isinstance(runner, ScriptedRunner)
-    return [span for plan in runner.plans for span in plan.spans]
+    return [span for plan in runner.plans for span in plan]
 
 
 def cached(answer: Answer) -> int:
@@ -187,7 +187,7 @@ def test_states_before_drafted_tokens_are_kept_where_there_is_room() -> None:
             drafted += usage.drafted_tokens
         assert drafted > 0
         rows = [
-            (plan.spans[0], [row.offset + 1 for row in plan.rows])
+            (plan[0], [at + 1 for at in plan[0].rows])
             for plan in engine._runner.plans  # type: ignore[attr-defined]
         ]
         offsets[slots] = [

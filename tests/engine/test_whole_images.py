@@ -12,7 +12,6 @@ from app.core.images import PreparedImage, PromptImage, PromptImages
 from app.engine import EngineConfig
 from tests.engine.harness import make_engine, request
 from tests.engine.test_scheduler import Bench
-from tests.fakes import FakeEncoder
 
 
 def images_at(*places: tuple[int, int]) -> PromptImages:
@@ -79,7 +78,7 @@ def test_an_image_may_be_more_than_prompts_have_while_others_wait() -> None:
 
 def test_an_image_that_no_step_has_room_for_is_refused() -> None:
     config = EngineConfig(max_batch_tokens=32, max_running=8)
-    engine = make_engine(config, vision_encoder=FakeEncoder(at_once=True))
+    engine = make_engine(config)
     one = request("r", [1, *[0] * 25, 2])
     with pytest.raises(InvalidRequest, match=r"an image of 25 tokens .* room for 24"):
         engine.add(replace(one, images=images_at((1, 25))))

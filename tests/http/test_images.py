@@ -429,3 +429,43 @@ async def test_verbatim_values_are_pieces_of_the_text_beside_images(server: Seei
     body = {"messages": [user(image()), user(text("some text"))], "response_format": format}
     error = await server.refusal(CHAT, body)
     assert "asks for a piece of messages[0], which has no text" in error["message"]
+
+
+async def test_texts_are_answered_while_an_image_is_encoded(server: Seeing) -> None:
+    encoder, waiting = server.encoder, "leapjson_num_requests_awaiting_vision"
+    encoder.gate = False
+    asked = asyncio.create_task(server.answer(CHAT, chat(image(picture(seed=31)))))
+    await until(lambda: encoder.asked and not encoder.asked[-1][1].done())
+    assert f"{waiting} 1.0" in (await server.client.get("/metrics")).text
+    await server.answer(CHAT, chat(text("a")))
+    assert not asked.done()
+    encoder.finish()
+    encoder.gate = True
+    await asked
+    assert f"{waiting} 0.0" in (await server.client.get("/metrics")).text
+
+
+async def test_an_encoder_that_fails_is_told_to_who_asked(server: Seeing) -> None:
+    encoder, before = server.encoder, len(server.encoder.asked)
+    encoder.gate = False
+    body = chat(image(picture(seed=32)))
+    asked = asyncio.create_task(server.refusal(CHAT, body, 500))
+    await until(lambda: len(encoder.asked) > before)
+    encoder.finish(RuntimeError("shapes do not match"))
+    error = await asked
+    assert "vision encoder failed" in error["message"]
+    assert "shapes" not in error["message"]
+    encoder.gate = True
+    await server.answer(CHAT, body)
+
+
+async def test_a_request_whose_time_ends_meanwhile_is_not_encoded(server: Seeing) -> None:
+    encoder, before = server.encoder, len(server.encoder.asked)
+    encoder.gate = False
+    error = await server.refusal(CHAT, chat(image(picture(seed=33)), timeout=3), 504)
+    assert error["code"] == "deadline_exceeded"
+    assert len(encoder.asked) == before + 1
+    _, _, is_wanted = encoder.asked[-1]
+    assert not is_wanted()
+    encoder.gate = True
+    await server.answer(CHAT, chat(image(picture(seed=34))))

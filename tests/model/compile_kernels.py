@@ -18,7 +18,7 @@ from triton.compiler import ASTSource, compile
 from triton.compiler.compiler import make_backend
 from triton.runtime.jit import create_function_from_signature
 
-from app.core.step import Span, StepPlan
+from app.core.step import Span
 from app.model.cuda import attention as attention_module
 from app.model.cuda import step_buffers
 from app.model.cuda.attention import TritonAttention, heads_of
@@ -106,7 +106,7 @@ def compile_all(
     spans = [Span([0], 2000, [[0] * 200]), Span([0] * 200, 0, [[0] * 200])]
     if trees:
         spans[0].tree = [-1]
-    attention.begin(lay_out(StepPlan(spans, []), 16))
+    attention.begin(lay_out(spans, 16))
     step_buffers.put_drawn(attention.step, torch.zeros(1, dtype=torch.long))
     q_heads = shape.kv_heads * shape.group
     sinks = torch.zeros(q_heads, dtype=BF16) if everything else None

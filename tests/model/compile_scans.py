@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from app.core.cache import StateSlots
-from app.core.step import Span, StepPlan
+from app.core.step import Span
 from app.model.cuda.kernels import scans
 from app.model.inputs import lay_out
 from app.model.layers.recurrent import DeltaRule, Mamba1, Mamba2
@@ -32,7 +32,7 @@ def halves(*shape: int) -> Tensor:
 
 def run_all() -> None:
     """Each scan as a large model asks for it: Qwen 3.5 4B, Nemotron-H 8B, Jamba."""
-    step = lay_out(StepPlan([Span([0] * ROWS, 0, (), saves=[(1, 1)])], []), 16)
+    step = lay_out([Span([0] * ROWS, 0, (), saves=[(1, 1)])], 16)
 
     def scan(state: tuple[int, ...]) -> Any:
         shape = StateShape((3, 512), BF16, state)

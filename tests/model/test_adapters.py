@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from app.core.errors import UnsupportedModel
-from app.core.step import Draw, LogitsRow, Span, StepPlan
+from app.core.step import Draw, Span
 from app.model.composition import load_runner
 from app.model.config import AdaptersConfig
 from app.model.cpu.kernels import panels
@@ -28,6 +28,7 @@ from tests.model.tiny import (
     save_config,
 )
 from tests.model.vision.seeing import seeing
+from tests.steps import planned
 
 MODELS: dict[str, tuple[str, ...]] = {
     "llama": ATTENTION + MLP,
@@ -75,19 +76,19 @@ def test_each_sequence_of_a_batch_runs_with_its_own_adapter(name: str, tmp_path:
     while any(s.computed < len(s.tokens) for s in sequences):
         spans: list[Span] = []
         places: list[tuple[int, int]] = []
-        rows: list[LogitsRow] = []
+        rows: list[tuple[int, int]] = []
         for index, sequence in enumerate(sequences):
             left = len(sequence.tokens) - sequence.computed
             if left == 0 or dice.random() < 0.3:
                 continue
             length = min(left, dice.choice([1, 1, 2, 5, 20]))
-            rows += [LogitsRow(len(spans), offset) for offset in range(length)]
+            rows += [(len(spans), offset) for offset in range(length)]
             places += [(index, sequence.computed + offset) for offset in range(length)]
             spans.append(sequence.span(length, runner.block_size))
             spans[-1].adapter = TEXTS[index][1]
         if not spans:
             continue
-        runner.launch(StepPlan(spans, rows))
+        runner.launch(planned(spans, rows))
         drawn = runner.sample([Draw(EVERY_LOGPROB, 0)] * len(rows)).wait()
         for (index, position), token in zip(places, drawn.tokens, strict=True):
             np.testing.assert_allclose(logprobs(token), expected[index][position], atol=1e-4)
@@ -104,7 +105,7 @@ def logprobs_alone(runner: Any, text: list[int], adapter: int) -> Any:
 def drawn_alone(runner: Any, text: list[int], adapter: int) -> Any:
     blocks = [list(range(-(-len(text) // runner.block_size)))]
     span = Span(text, 0, blocks * len(runner.cache_groups), adapter=adapter)
-    runner.launch(StepPlan([span], [LogitsRow(0, at) for at in range(len(text))]))
+    runner.launch(planned([span], [(0, at) for at in range(len(text))]))
     return runner.sample([Draw(EVERY_LOGPROB, 0)] * len(text)).wait().tokens
 
 
@@ -153,7 +154,7 @@ def test_in_bfloat16_a_row_does_not_depend_on_the_adapters_beside_it(
     alone = [logprobs_alone(runner, text, slot) for slot in (0, 1, 2)]
     spans = [Span(text, 0, [[4 * slot, 4 * slot + 1, 4 * slot + 2]], adapter=slot)
              for slot in (2, 0, 1)]  # fmt: skip
-    runner.launch(StepPlan(spans, [LogitsRow(i, at) for i in range(3) for at in range(len(text))]))
+    runner.launch(planned(spans, [(i, at) for i in range(3) for at in range(len(text))]))
     drawn = runner.sample([Draw(EVERY_LOGPROB, 0)] * 3 * len(text)).wait()
     found = np.stack([logprobs(token) for token in drawn.tokens]).reshape(3, len(text), VOCAB)
     for index, slot in enumerate((2, 0, 1)):

@@ -12,12 +12,13 @@ from torch import Tensor
 
 from app.core.errors import DeviceFailed, UnsupportedModel
 from app.core.request import SamplingParams
-from app.core.step import Draw, LogitsRow, Span, StepPlan, StepResult
+from app.core.step import Draw, Span, StepResult
 from app.model import composition
 from app.model.failures import failure_of, naming_failures
 from app.model.kv_storage import LayerShape, allocate
 from app.model.runner import TorchRunner
 from tests.model.tiny import tiny_runner
+from tests.steps import planned
 
 OUT_OF_MEMORY = torch.OutOfMemoryError(
     "CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has 139.80 GiB."
@@ -25,7 +26,7 @@ OUT_OF_MEMORY = torch.OutOfMemoryError(
 ILLEGAL_ACCESS = torch.AcceleratorError(
     "CUDA error: an illegal memory access was encountered\nCUDA kernel errors might be ..."
 )
-PLAN = StepPlan([Span([5], 0, [[0]])], [LogitsRow(0, 0)])
+PLAN = planned([Span([5], 0, [[0]])], [(0, 0)])
 DRAWS = [Draw(SamplingParams(), 0)]
 
 

@@ -9,27 +9,28 @@ import numpy as np
 import pytest
 
 from app.core.request import SamplingParams
-from app.core.step import LogitsRow, Span, StepPlan
+from app.core.step import Span
 from app.model.inputs import lay_out
 from app.model.parallel.message import pack, unpack
 from tests.model.trees import random_tree, way
+from tests.steps import planned
 
 GREEDY = SamplingParams(temperature=0.0)
 
 
 def test_spans_lie_one_after_the_other() -> None:
-    plan = StepPlan(
+    plan = planned(
         spans=[
             Span(tokens=[10, 11, 12], start=3, block_tables=[(7, 2)]),
             Span(tokens=(20,), start=8, block_tables=[[1, 0, 5, 9]]),
         ],
-        rows=[LogitsRow(1, 0), LogitsRow(0, 1), LogitsRow(0, 1)],
+        rows=[(0, 1), (0, 1), (1, 0)],
     )
     step = lay_out(plan, block_size=4)
     assert step.token_ids.tolist() == [10, 11, 12, 20]
     assert step.positions.tolist() == [3, 4, 5, 8]
     assert step.slots[0].tolist() == [7 * 4 + 3, 2 * 4 + 0, 2 * 4 + 1, 5 * 4 + 0]
-    assert step.logits_rows.tolist() == [3, 1, 1]
+    assert step.logits_rows.tolist() == [1, 1, 3]
     assert step.drawn_rows.tolist() == [-1] * 4
     first, second = step.spans
     assert (first.row, first.length, first.start, first.end) == (0, 3, 3, 6)
@@ -39,12 +40,12 @@ def test_spans_lie_one_after_the_other() -> None:
 
 
 def test_a_token_that_is_drawn_by_the_step_before_is_named_by_its_row() -> None:
-    plan = StepPlan(
+    plan = planned(
         spans=[
             Span(tokens=[10, 11], start=3, block_tables=[(7, 2)]),
             Span(tokens=(0,), start=8, block_tables=[(1, 0, 5)], drawn_by=6),
         ],
-        rows=[LogitsRow(1, 0)],
+        rows=[(1, 0)],
     )
     step = lay_out(plan, block_size=4)
     assert step.drawn_rows.tolist() == [-1, -1, 6]
@@ -59,7 +60,7 @@ def test_each_cache_group_has_tables_of_its_own_as_lists_or_as_arrays() -> None:
         Span(tokens=[10, 11], start=3, block_tables=[table(7, 2, 9), [1, 0]]),
         Span(tokens=[20], start=0, block_tables=[table(2**27), (3, 4)]),
     ]
-    step = lay_out(StepPlan(spans, []), block_size=32)
+    step = lay_out(spans, block_size=32)
     assert [each.tolist() for each in step.slots] == [
         [7 * 32 + 3, 7 * 32 + 4, 2**27 * 32], [1 * 32 + 3, 1 * 32 + 4, 3 * 32],
     ]  # fmt: skip
@@ -70,13 +71,13 @@ def test_each_cache_group_has_tables_of_its_own_as_lists_or_as_arrays() -> None:
 
 
 def test_a_plan_may_sample_nothing() -> None:
-    step = lay_out(StepPlan([Span([1], 0, [[0]])], []), block_size=16)
+    step = lay_out([Span([1], 0, [[0]])], block_size=16)
     assert step.logits_rows.tolist() == []
 
 
 def test_a_block_table_must_cover_its_span() -> None:
     with pytest.raises(AssertionError):
-        lay_out(StepPlan([Span([1, 2], 3, [[0]])], []), block_size=4)
+        lay_out([Span([1, 2], 3, [[0]])], block_size=4)
 
 
 def test_states_are_read_and_saved_where_the_spans_say() -> None:
@@ -85,7 +86,7 @@ def test_states_are_read_and_saved_where_the_spans_say() -> None:
         Span([4], 0, [[2]]),
         Span([5, 6], 8, [[3, 4, 5]], state=5, saves=[(2, 7)]),
     ]
-    states = lay_out(StepPlan(spans, []), block_size=4).states
+    states = lay_out(spans, block_size=4).states
     assert states is not None
     assert states.rows.tolist() == [0, 3, 4, 6]
     assert states.reads.tolist() == [5, 0, 5]
@@ -95,7 +96,7 @@ def test_states_are_read_and_saved_where_the_spans_say() -> None:
 
 
 def test_a_step_that_keeps_no_state_has_no_arrays_for_them() -> None:
-    step = lay_out(StepPlan([Span([1, 2], 0, [[0]]), Span([3], 0, [[1]])], []), block_size=4)
+    step = lay_out([Span([1, 2], 0, [[0]]), Span([3], 0, [[1]])], block_size=4)
     assert step.states is None
     assert step.state_arrays.rows.tolist() == [0, 2, 3]
     assert step.state_arrays.reads.tolist() == [0, 0]
@@ -103,7 +104,7 @@ def test_a_step_that_keeps_no_state_has_no_arrays_for_them() -> None:
 
 
 def test_a_model_without_attention_has_no_block_tables() -> None:
-    step = lay_out(StepPlan([Span([1, 2], 7, [], state=1)], []), block_size=4)
+    step = lay_out([Span([1, 2], 7, [], state=1)], block_size=4)
     assert step.slots == ()
     assert step.positions.tolist() == [7, 8]
     assert [span.blocks for span in step.spans] == [()]
@@ -116,7 +117,7 @@ def test_a_trees_positions_are_depths_and_its_slots_its_own() -> None:
             tokens=[20, 21, 22, 23, 24], start=6, block_tables=[(1, 5, 9)], tree=[-1, 0, 1, 0, -1]
         ),
     ]
-    step = lay_out(StepPlan(spans, [LogitsRow(1, 3)]), block_size=4)
+    step = lay_out(planned(spans, [(1, 3)]), block_size=4)
     assert step.positions.tolist() == [3, 4, 6, 7, 8, 7, 6]
     assert step.slots[0].tolist() == [7 * 4 + 3, 2 * 4, 5 * 4 + 2, 5 * 4 + 3, 36, 37, 38]
     assert step.logits_rows.tolist() == [5]
@@ -129,12 +130,12 @@ def test_a_trees_positions_are_depths_and_its_slots_its_own() -> None:
 def test_what_is_no_tree_is_our_own_mistake(parents: list[int]) -> None:
     span = Span([1] * len(parents), 0, [range(20)], tree=parents)
     with pytest.raises(AssertionError):
-        lay_out(StepPlan([span], []), block_size=4)
+        lay_out([span], block_size=4)
 
 
 def test_sixty_four_tokens_of_a_tree_have_a_bit_each() -> None:
     span = Span([1] * 64, 5, [range(20)], tree=range(-1, 63))
-    step = lay_out(StepPlan([span], []), block_size=4)
+    step = lay_out([span], block_size=4)
     assert step.positions.tolist() == [*range(5, 69)]
 
 
@@ -150,8 +151,8 @@ def test_random_plans_are_laid_out_as_one_reads_them(seed: int) -> None:
         tree = random_tree(dice, length) if dice.random() < 0.5 else ()
         tokens = [dice.randrange(100) for _ in range(length)]
         spans.append(Span(tokens, start, tables, tree=tree))
-    rows = [LogitsRow(i, dice.randrange(len(span.tokens))) for i, span in enumerate(spans)]
-    step = lay_out(StepPlan(spans, rows), size)
+    rows = [(i, dice.randrange(len(span.tokens))) for i, span in enumerate(spans)]
+    step = lay_out(planned(spans, rows), size)
     at = 0
     for layout, span, wanted in zip(step.spans, spans, step.logits_rows, strict=True):
         assert layout.row == at

@@ -21,7 +21,13 @@ from app.model.forward import RaggedForward, StepAttention
 from app.model.inputs import lay_out
 from app.model.kv_storage import KvStorage, LayerShape, allocate, allocate_groups
 from app.model.layers.attention import AttentionRoute, probe_layers
-from app.model.memory_profile import REHEARSAL_BLOCKS, StepLimits, largest_steps, rehearse
+from app.model.memory_profile import (
+    REHEARSAL_BLOCKS,
+    Rehearsed,
+    StepLimits,
+    largest_steps,
+    rehearse,
+)
 from app.model.sampling import Sampler
 from tests.model.cuda.test_memory import FakeDevice
 from tests.model.tiny import VOCAB, eager_model, save_config, tiny_runner
@@ -46,20 +52,20 @@ def test_the_largest_steps_are_as_large_as_the_limits_let_them(
     limits: StepLimits, lengths: list[int], rows: int
 ) -> None:
     prompt, answers = largest_steps(limits, vocab_size=50, block_size=16, blocks=BLOCKS)
-    assert [len(span.tokens) for span in prompt.plan.spans] == [min(limits.tokens, limits.context)]
-    assert len(prompt.plan.rows) == 1
-    assert [len(span.tokens) for span in answers.plan.spans] == lengths
-    assert len(answers.plan.rows) == rows
+    assert [len(span.tokens) for span in prompt.spans] == [min(limits.tokens, limits.context)]
+    assert rows_of(prompt) == 1
+    assert [len(span.tokens) for span in answers.spans] == lengths
+    assert rows_of(answers) == rows
     for step in (prompt, answers):
-        assert len(step.draws) == len(step.plan.rows)
+        assert len(step.draws) == rows_of(step)
         assert len({id(draw.mask) for draw in step.draws}) == len(step.draws)
-        for span in step.plan.spans:
+        for span in step.spans:
             assert span.start + len(span.tokens) == limits.context
             for table, count in zip(span.block_tables, BLOCKS, strict=True):
                 assert max(table) < count
-        laid_out = lay_out(step.plan, 16)
+        laid_out = lay_out(step.spans, 16)
         assert laid_out.positions.max() == limits.context - 1
-        assert len(set(laid_out.logits_rows.tolist())) == len(step.plan.rows)
+        assert len(set(laid_out.logits_rows.tolist())) == rows_of(step)
 
 
 @pytest.mark.parametrize(
@@ -72,11 +78,15 @@ def test_the_largest_steps_are_as_large_as_the_limits_let_them(
 )
 def test_a_step_of_scored_rows_is_among_them(limits: StepLimits, rows: int) -> None:
     *_, scored = largest_steps(limits, vocab_size=50, block_size=16, blocks=BLOCKS)
-    assert [len(span.tokens) for span in scored.plan.spans] == [rows] * 4
-    assert [len(span.tree) for span in scored.plan.spans] == [rows * limits.trees] * 4
-    assert len(scored.draws) == len(scored.plan.rows) == 4 * rows
+    assert [len(span.tokens) for span in scored.spans] == [rows] * 4
+    assert [len(span.tree) for span in scored.spans] == [rows * limits.trees] * 4
+    assert len(scored.draws) == rows_of(scored) == 4 * rows
     assert all(draw.scored and draw.mask is None for draw in scored.draws)
-    assert max(lay_out(scored.plan, 16).positions) < limits.context
+    assert max(lay_out(scored.spans, 16).positions) < limits.context
+
+
+def rows_of(step: Rehearsed) -> int:
+    return sum(len(span.rows) for span in step.spans)
 
 
 def run_them(

@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 from transformers import PreTrainedModel
 
 from app.core.request import SamplingParams
-from app.core.step import Draw, LogitsRow, SampledToken, Span, StepPlan
+from app.core.step import Draw, SampledToken, Span
 from app.kv.manager import BlockManager
 from app.model.runner import TorchRunner
 from tests.model.tiny import CONFIGS, VOCAB, PagedSequence, eager_model, tiny_runner
+from tests.steps import planned
 
 EVERY_LOGPROB = SamplingParams(temperature=0.0, logprobs=VOCAB)
 GREEDY = SamplingParams(temperature=0.0)
@@ -68,7 +69,7 @@ def run_randomly(
     found: list[dict[int, NDArray[np.float64]]] = [{} for _ in sequences]
     while any(s.computed < len(s.tokens) for s in sequences):
         spans: list[Span] = []
-        rows: list[LogitsRow] = []
+        rows: list[tuple[int, int]] = []
         places: list[tuple[int, int]] = []
         for index, sequence in enumerate(sequences):
             left = len(sequence.tokens) - sequence.computed
@@ -78,12 +79,12 @@ def run_randomly(
             start = sequence.computed
             for offset in range(length):
                 if dice.random() < 0.4:
-                    rows.append(LogitsRow(len(spans), offset))
+                    rows.append((len(spans), offset))
                     places.append((index, start + offset))
             spans.append(sequence.span(length, runner.block_size))
         if not spans:
             continue
-        runner.launch(StepPlan(spans=spans, rows=rows))
+        runner.launch(planned(spans=spans, rows=rows))
         result = runner.sample([Draw(EVERY_LOGPROB, 0)] * len(rows)).wait()
         for (index, position), token in zip(places, result.tokens, strict=True):
             found[index][position] = logprobs(token)
@@ -152,13 +153,13 @@ def test_a_sequence_that_starts_on_shared_blocks_sees_them(tmp_path: Path) -> No
     model = eager_model(str(tmp_path))
     pool = list(range(40))
     first = PagedSequence(range(10, 22), pool)
-    runner.launch(StepPlan(spans=[first.span(12, 4)], rows=[]))
+    runner.launch([first.span(12, 4)])
     runner.sample([])
 
     second = PagedSequence([*range(10, 18), 50, 51, 52], pool, shared=first.tables[0][:2])
     second.computed = 8
-    row = LogitsRow(0, 2)
-    runner.launch(StepPlan(spans=[second.span(3, 4)], rows=[row]))
+    row = (0, 2)
+    runner.launch(planned(spans=[second.span(3, 4)], rows=[row]))
     [token] = runner.sample([Draw(EVERY_LOGPROB, 0)]).wait().tokens
     expected = expected_logprobs(model, second.tokens)[-1]
     np.testing.assert_allclose(logprobs(token), expected, atol=1e-4)
@@ -168,13 +169,13 @@ def test_recomputing_from_an_earlier_position_overwrites_what_was_there(tmp_path
     runner = tiny_runner(tmp_path, "llama")
     model = eager_model(str(tmp_path))
     sequence = PagedSequence([5, 6, 7, 8, 9, 10], list(range(40)))
-    runner.launch(StepPlan(spans=[sequence.span(6, 4)], rows=[]))
+    runner.launch([sequence.span(6, 4)])
     runner.sample([])
 
     sequence.tokens[3:] = [20, 21]
     sequence.computed = 3
-    row = LogitsRow(0, 1)
-    runner.launch(StepPlan(spans=[sequence.span(2, 4)], rows=[row]))
+    row = (0, 1)
+    runner.launch(planned(spans=[sequence.span(2, 4)], rows=[row]))
     [token] = runner.sample([Draw(EVERY_LOGPROB, 0)]).wait().tokens
     expected = expected_logprobs(model, [5, 6, 7, 20, 21])[-1]
     np.testing.assert_allclose(logprobs(token), expected, atol=1e-4)
@@ -190,8 +191,8 @@ def test_greedy_generation_equals_transformers_generate(name: str, tmp_path: Pat
     sequences = [PagedSequence(prompt, pool, groups=groups) for prompt in prompts]
     for _ in range(20):
         spans = [s.span(len(s.tokens) - s.computed, runner.block_size) for s in sequences]
-        rows = [LogitsRow(i, len(span.tokens) - 1) for i, span in enumerate(spans)]
-        runner.launch(StepPlan(spans=spans, rows=rows))
+        rows = [(i, len(span.tokens) - 1) for i, span in enumerate(spans)]
+        runner.launch(planned(spans=spans, rows=rows))
         drawn = runner.sample([Draw(GREEDY, 0)] * 3).wait().tokens
         for sequence, token in zip(sequences, drawn, strict=True):
             sequence.tokens.append(token.token_id)
@@ -211,8 +212,8 @@ def test_greedy_generation_equals_transformers_generate(name: str, tmp_path: Pat
 def test_bfloat16_with_packed_linears_stays_close_to_float32(tmp_path: Path) -> None:
     runner = tiny_runner(tmp_path, "llama", dtype="bfloat16")
     sequence = PagedSequence(range(3, 20), list(range(40)))
-    row = LogitsRow(0, 16)
-    runner.launch(StepPlan(spans=[sequence.span(17, 4)], rows=[row]))
+    row = (0, 16)
+    runner.launch(planned(spans=[sequence.span(17, 4)], rows=[row]))
     [token] = runner.sample([Draw(EVERY_LOGPROB, 0)]).wait().tokens
     plain = eager_model(str(tmp_path), dtype="bfloat16").float()
     expected = expected_logprobs(plain, sequence.tokens)[-1]

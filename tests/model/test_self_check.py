@@ -115,7 +115,7 @@ def test_the_real_attention_passes(dtype: torch.dtype, tmp_path: Path) -> None:
 
 def test_the_case_has_a_second_chunk_an_extension_a_decode_and_a_shared_prefix() -> None:
     case = make_case(VOCAB, BLOCK_SIZE)
-    spans = case.steps[1].spans
+    spans = case.steps[1]
     assert [span.start for span in spans] == [5, 8, 3, 4]
     assert [len(span.tokens) for span in spans] == [8, 5, 1, 4]
     assert spans[3].block_tables[0][0] == spans[1].block_tables[0][0]

@@ -9,18 +9,21 @@ import numpy as np
 import pytest
 
 from app.core.request import SamplingParams
-from app.core.step import Draw, LogitsRow, Span, StepPlan
+from app.core.step import Draw, Span
 from app.model.runner import TorchRunner
 from tests.model.hybrid import hybrid_runner, lively_model
 from tests.model.tiny import CONFIGS, VOCAB, PagedSequence, tiny_runner
 from tests.model.trees import random_tree, way
+from tests.steps import planned
 
 EVERY = [np.array([token], dtype=np.int32) for token in range(VOCAB)]
 SCORED = Draw(SamplingParams(), 0, scored=EVERY)
 
 
-def scores(runner: TorchRunner, spans: list[Span], rows: list[LogitsRow]) -> list[list[float]]:
-    runner.launch(StepPlan(spans, rows))
+def scores(
+    runner: TorchRunner, spans: list[Span], rows: list[tuple[int, int]]
+) -> list[list[float]]:
+    runner.launch(planned(spans, rows))
     return [[*token.scores] for token in runner.sample([SCORED] * len(rows)).wait().tokens]
 
 
@@ -53,14 +56,14 @@ def test_a_trees_tokens_are_what_their_ways_are_alone(
         span = sequence.span(length, size)
         span.tree = parents
         company = other.span(5, size)
-        rows = [LogitsRow(0, index) for index in range(length)]
-        found = scores(runner, [span, company], [*rows, LogitsRow(1, 4)])
+        rows = [(0, index) for index in range(length)]
+        found = scores(runner, [span, company], [*rows, (1, 4)])
         for index in dice.sample(range(length), min(length, 5)):
             own = way(parents, index)
             sequence.tokens[done:] = [tokens[i] for i in own]
             sequence.computed = done
             alone = sequence.span(len(own), size)
-            (expected,) = scores(runner, [alone], [LogitsRow(0, len(own) - 1)])
+            (expected,) = scores(runner, [alone], [(0, len(own) - 1)])
             np.testing.assert_allclose(found[index], expected, atol=tolerance)
         pool.extend(sequence.tables[0])
 

@@ -17,13 +17,14 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from app.core.progress import SILENCE, Progress
-from app.core.step import LogitsRow, Span, StepPlan
+from app.core.step import Span
 from app.model.checkpoints.loading import language_part, load_whole
 from app.model.composition import load_runner
 from app.model.config import ModelConfig
 from app.model.forward import RaggedForward
 from app.model.inputs import lay_out
 from app.model.runner import TorchRunner
+from tests.steps import planned
 
 VOCAB = 96
 
@@ -193,16 +194,16 @@ def run_in_random_batches(
         if not chosen:
             continue
         spans: list[Span] = []
-        rows: list[LogitsRow] = []
+        rows: list[tuple[int, int]] = []
         places: list[tuple[int, int]] = []
         for sequence in chosen:
             left = len(sequence.tokens) - sequence.computed
             length = min(left, dice.choice(lengths))
             for offset in range(length):
-                rows.append(LogitsRow(len(spans), offset))
+                rows.append((len(spans), offset))
                 places.append((sequences.index(sequence), sequence.computed + offset))
             spans.append(sequence.span(length, 4))
-        logits = forward.run(lay_out(StepPlan(spans=spans, rows=rows), 4))
+        logits = forward.run(lay_out(planned(spans=spans, rows=rows), 4))
         for (index, position), row in zip(places, logits, strict=True):
             found[index][position] = row.float().cpu()
     return found

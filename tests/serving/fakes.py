@@ -106,9 +106,6 @@ class FakeEngine:
         if self._left.pop(request_id, None) is not None:
             self.aborted.append(request_id)
 
-    def watch(self, on_news: Callable[[], None]) -> None:
-        pass
-
     @property
     def has_work(self) -> bool:
         return bool(self._left)
@@ -120,10 +117,6 @@ class FakeEngine:
     @property
     def num_waiting(self) -> int:
         return max(len(self._left) - self.slots, 0)
-
-    @property
-    def num_awaiting_vision(self) -> int:
-        return 0
 
     @property
     def kv_usage(self) -> float:

@@ -4,26 +4,28 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import httpx
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from PIL import Image
 
 from app.constraint import Compiler
 from app.core.errors import InvalidRequest
 from app.core.images import (
     ExpandedPrompt,
+    Features,
     PreparedImage,
     PromptImage,
     PromptImages,
     TwoWay,
-    VisionCounts,
 )
 from app.core.text import SEAM, RenderedPrompt
 from app.server.composition import assemble
@@ -35,6 +37,7 @@ from tests.serving.fakes import FakeEngine, FakeTokenizer
 from tests.serving.image_targets import PLACEHOLDER
 
 MARKER = "<image>"
+Pixels = NDArray[Any]
 
 
 class SeeingTokenizer(FakeTokenizer):
@@ -82,6 +85,31 @@ class FakeEyes:
         return ExpandedPrompt(expanded, PromptImages(seen))
 
 
+class PixelEncoder:
+    """What it makes of an image are its pixels; nothing while ``gate`` is closed."""
+
+    def __init__(self) -> None:
+        self.gate = True
+        self.asked: list[tuple[PreparedImage, Future[Features], Callable[[], bool]]] = []
+
+    def feature_bytes(self, image: PreparedImage) -> int:
+        return image.nbytes
+
+    def encode(self, image: PreparedImage, is_wanted: Callable[[], bool]) -> Future[Features]:
+        self.asked.append((image, Future[Features](), is_wanted))
+        if self.gate:
+            self.finish()
+        return self.asked[-1][1]
+
+    def finish(self, error: Exception | None = None) -> None:
+        """The last image asked for is encoded, or fails."""
+        image, encoded, _ = self.asked[-1]
+        if error is None:
+            encoded.set_result(image.inputs["pixel_values"])
+        else:
+            encoded.set_exception(error)
+
+
 def spelled(tokens: Sequence[int]) -> str:
     """A prompt for people: runs of an image's tokens as ``{12}``."""
     text, run = "", 0
@@ -112,9 +140,14 @@ class Seeing:
     """A server whose model sees, with real image workers."""
 
     def __init__(
-        self, engine: FakeEngine, tokenizer: SeeingTokenizer, client: httpx.AsyncClient
+        self,
+        engine: FakeEngine,
+        tokenizer: SeeingTokenizer,
+        client: httpx.AsyncClient,
+        encoder: PixelEncoder,
     ) -> None:
         self.engine = engine
+        self.encoder = encoder
         self.tokenizer = tokenizer
         self.client = client
 
@@ -142,13 +175,13 @@ class Seeing:
         """The pixels that go with it."""
         images = self.engine.added[-1].images
         assert images is not None
-        return [each.image.inputs["pixel_values"][0] for each in images.images]
+        return [cast(Pixels, each.features)[0] for each in images.images]
 
 
 @asynccontextmanager
 async def seeing(**settings: Any) -> AsyncIterator[Seeing]:
     """A server, started."""
-    engine, tokenizer = FakeEngine(), SeeingTokenizer()
+    engine, tokenizer, encoder = FakeEngine(), SeeingTokenizer(), PixelEncoder()
     blind = backend(engine)
     parts = replace(
         blind,
@@ -156,7 +189,7 @@ async def seeing(**settings: Any) -> AsyncIterator[Seeing]:
         chat_format=replace(blind.chat_format, image_marker=MARKER, takes_images=True),
         max_sequence_tokens=settings.pop("context", 4096),
         vision=FakeEyes(),
-        vision_counts=lambda: VisionCounts(0, 0, 0.0, 0),
+        vision_encoder=encoder,
         image_target="tests.serving.image_targets:prepare",
         compile_target="app.constraint:compile_program",
         link=Compiler(ByteVocabulary()).link,
@@ -170,4 +203,4 @@ async def seeing(**settings: Any) -> AsyncIterator[Seeing]:
                 transport=httpx.ASGITransport(assembly.app), base_url="http://test", timeout=300
             ) as client,
         ):
-            yield Seeing(engine, tokenizer, client)
+            yield Seeing(engine, tokenizer, client, encoder)

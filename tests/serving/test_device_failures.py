@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from app.core.errors import DeviceFailed
-from app.core.step import Draw, PendingDraws, StepPlan, StepResult
+from app.core.step import Draw, PendingDraws, Span, StepResult
 from app.engine import Engine
 from app.engine.config import EngineConfig
 from app.server.composition import assemble
@@ -39,7 +39,7 @@ class FailingRunner(ScriptedRunner):
         self.failing = threading.Event()
         self.allowed = threading.Semaphore(0)
 
-    def launch(self, plan: StepPlan) -> None:
+    def launch(self, plan: Sequence[Span]) -> None:
         if not self.failing.is_set():
             self.allowed.acquire()  # steps are few until the test has seen what it wants to see
         self._fail_in("launch")
@@ -94,7 +94,7 @@ async def test_everybody_gets_503_when_the_device_fails(
         httpx.AsyncClient(transport=transport, base_url="http://test") as client,
     ):
         running = [asyncio.ensure_future(post(stream)) for stream in (True, False)]
-        while sum(len(plan.spans) == 2 for plan in runner.plans) < 2:
+        while sum(len(plan) == 2 for plan in runner.plans) < 2:
             runner.allowed.release()  # the second may come steps after the first
             await asyncio.sleep(0.01)
         waiting = [asyncio.ensure_future(post(stream)) for stream in (True, False)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
@@ -15,7 +15,7 @@ import pytest
 from app.core.errors import DeviceFailed, EngineDied, LeapjsonError
 from app.core.events import TokenChunk
 from app.core.request import EngineRequest, GenerationOptions, SamplingParams
-from app.core.step import StepPlan
+from app.core.step import Span
 from app.engine import Engine
 from app.server.composition import assemble
 from app.server.settings import Settings
@@ -43,7 +43,7 @@ class HangingRunner(ScriptedRunner):
         self.gate = threading.Event()
         self.entered = threading.Event()
 
-    def launch(self, plan: StepPlan) -> None:
+    def launch(self, plan: Sequence[Span]) -> None:
         self.entered.set()
         assert self.gate.wait(timeout=300), "the test did not open the gate"
         if self.error is not None:

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from app.core.constraint import Mask
 from app.core.kernels import kernel
-from app.core.step import NOT_DRAWN, Draw, SampledToken, StepPlan, StepResult
+from app.core.step import NOT_DRAWN, Draw, SampledToken, Span, StepResult
 from app.model.inputs import lay_out
 from app.model.kv_storage import CacheGroup
 
@@ -65,7 +65,6 @@ class FakeDevice:
     states = None
     max_model_len = 1 << 15
     trees = False
-    vision_encoder = None
 
     def __init__(self, vocab_size: int, seconds: float, clock: VirtualClock) -> None:
         """``seconds`` are those of a step, from forward pass to draws."""
@@ -86,7 +85,7 @@ class FakeDevice:
         one = np.zeros(1, np.int64)
         _draw(self._masks, one, one.view(np.uint64), one, one - 1, one, one.copy(), vocab_size)
 
-    def launch(self, plan: StepPlan) -> None:
+    def launch(self, plan: Sequence[Span]) -> None:
         assert self._launched is None, "launch and sample alternate"
         begun = self._clock()
         step = lay_out(plan, self.block_size)

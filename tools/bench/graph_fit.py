@@ -29,7 +29,7 @@ from app.core.errors import RequestError
 from app.core.events import StepStats
 from app.core.request import EngineRequest, GenerationOptions, SamplingParams
 from app.core.specs import JsonSchema
-from app.core.step import Draw, StepPlan, StepResult
+from app.core.step import Draw, Span, StepResult
 from app.engine import Engine
 from app.model.config import ModelConfig
 from app.model.cuda.attention import TritonAttention
@@ -87,12 +87,12 @@ class AskingRunner(TableRunner):
         self._drawn = [token.token_id for token in result.tokens]
         return result
 
-    def launch(self, plan: StepPlan) -> None:
+    def launch(self, plan: Sequence[Span]) -> None:
         spans = [
             span if span.drawn_by is None else replace(span, tokens=[self._drawn[span.drawn_by]])
-            for span in plan.spans
+            for span in plan
         ]
-        super().launch(StepPlan(spans, plan.rows))
+        super().launch(spans)
         step, fit = lay_out(plan, self.block_size), self.fit
         tokens = len(step.token_ids)
         fit.steps += 1

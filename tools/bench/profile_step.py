@@ -42,10 +42,9 @@ from app.answer.plan import AnswerPlan
 from app.constraint import Compiler
 from app.core.cache import CacheGroup, StateSlots
 from app.core.events import RequestStats, StepStats
-from app.core.images import VisionEncoder
 from app.core.request import EngineRequest, GenerationOptions, SamplingParams
 from app.core.specs import JsonSchema
-from app.core.step import Draw, PendingDraws, Runner, StepPlan, StepResult
+from app.core.step import Draw, PendingDraws, Runner, Span, StepResult
 from app.core.text import RenderedPrompt
 from app.engine import Engine, EngineConfig
 from app.http.chat.parse import ChatCompletionRequest
@@ -145,14 +144,10 @@ class WatchedRunner:
         return self._runner.max_model_len
 
     @property
-    def vision_encoder(self) -> VisionEncoder | None:
-        return self._runner.vision_encoder
-
-    @property
     def trees(self) -> bool:
         return self._runner.trees
 
-    def launch(self, plan: StepPlan) -> None:
+    def launch(self, plan: Sequence[Span]) -> None:
         start = self._clock()
         lay_out(plan, self.block_size)
         self.inputs = self._clock() - start
@@ -174,7 +169,6 @@ class TableRunner:
     states = None
     max_model_len = 1 << 15
     trees = False
-    vision_encoder = None
 
     def __init__(self, vocab_size: int) -> None:
         chance = torch.Generator().manual_seed(0)
@@ -183,9 +177,9 @@ class TableRunner:
         self._sampler.warm_up(self._logits.dtype)
         self._launched: torch.Tensor | None = None
 
-    def launch(self, plan: StepPlan) -> None:
+    def launch(self, plan: Sequence[Span]) -> None:
         lay_out(plan, self.block_size)
-        rows = [plan.spans[row.span].tokens[row.offset] % TABLE_ROWS for row in plan.rows]
+        rows = [span.tokens[at] % TABLE_ROWS for span in plan for at in span.rows]
         self._launched = self._logits[rows]
 
     def sample(self, draws: Sequence[Draw | None]) -> StepResult:

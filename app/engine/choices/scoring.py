@@ -9,7 +9,7 @@ import numpy as np
 
 from app.core.choices import ScoredChoice, ScoredWay
 from app.core.request import SamplingParams
-from app.core.step import Draw, LogitsRow, SampledToken
+from app.core.step import Draw, SampledToken
 from app.engine.choices.cursor import Found
 from app.engine.choices.ways import Pass, WayTree
 
@@ -84,11 +84,11 @@ class Scoring:
         is_tree = parents != list(range(-1, len(parents) - 1))
         return computed, parents if is_tree else ()
 
-    def rows(self, span: int, launched: int) -> list[LogitsRow]:
-        """The rows of the pass's span, which is number ``span`` of the plan."""
+    def rows(self, launched: int) -> list[int]:
+        """The rows of the pass's span."""
         chain, step = self.base - launched, self._pass
         place = {0: chain - 1} | {number: chain + i for i, number in enumerate(step.nodes)}
-        return [LogitsRow(span, place[number]) for number in step.scored]
+        return [place[number] for number in step.scored]
 
     def draws(self) -> list[Draw]:
         """One for each row."""

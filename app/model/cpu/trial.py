@@ -18,7 +18,7 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-from app.core.step import Span, StepPlan
+from app.core.step import Span
 from app.model.cpu.attention import CpuAttention
 from app.model.cpu.layers import FusedLayer, PanelLinear
 from app.model.cpu.mixers import Routes
@@ -125,7 +125,7 @@ def _of_a_layer(loaded: LoadedModel, forward: RaggedForward) -> tuple[_Pass, _Pa
             spans = [Span([1] * rows, 0, (tuple(range(-(-rows // size))),) * groups)]
         else:
             spans = [Span([1], 0, ((block,),) * groups) for block in range(rows)]
-        return lay_out(StepPlan(spans, []), size)
+        return lay_out(spans, size)
 
     steps = {rows: step(rows) for rows in ROWS}
 

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from app.core.step import LogitsRow, Span, StepPlan
+from app.core.step import Span
 from app.model.inputs import StepArrays, lay_out
 from app.model.kv_storage import KvStorage
 from app.model.state_storage import StateStorage
@@ -115,7 +115,8 @@ class TrialSteps:
             tokens -= length
         if not spans:  # the cache has one block
             spans = [Span([0], 0, [[0]] * len(free))]
-        return lay_out(StepPlan(spans, self._rows(spans, rows)), size)
+        self._choose_rows(spans, rows)
+        return lay_out(spans, size)
 
     def _slots(self) -> list[int]:
         """In any order, those for recurrent states; each is read or saved to once in a step."""
@@ -139,9 +140,9 @@ class TrialSteps:
         at_first = self._dice.random() < _FIRST_CHUNKS
         return 0 if at_first else int(self._dice.integers(longest - length + 1))
 
-    def _rows(self, spans: list[Span], rows: int) -> list[LogitsRow]:
-        places = [
-            LogitsRow(i, at) for i, span in enumerate(spans) for at in range(len(span.tokens))
-        ]
-        chosen = self._dice.permutation(len(places))[:rows]
-        return [places[i] for i in sorted(chosen.tolist())]
+    def _choose_rows(self, spans: list[Span], rows: int) -> None:
+        places = [(span, at) for span in spans for at in range(len(span.tokens))]
+        chosen = {*self._dice.permutation(len(places))[:rows].tolist()}
+        wanted = [place for number, place in enumerate(places) if number in chosen]
+        for span in spans:
+            span.rows = [at for owner, at in wanted if owner is span]

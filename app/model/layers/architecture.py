@@ -168,7 +168,7 @@ def remove_batch_effects(model: PreTrainedModel, max_model_len: int | None) -> N
     """
     for module in model.modules():
         if isinstance(module, PreTrainedModel):
-            vars(module)["warn_if_padding_and_no_attention_mask"] = _warn_of_nothing
+            vars(module)["warn_if_padding_and_no_attention_mask"] = lambda *_: None
             if "lengths" in inspect.signature(type(module).forward).parameters:
                 module.register_forward_pre_hook(_count_all, with_kwargs=True)
         rope_type = getattr(module, "rope_type", None)
@@ -179,10 +179,6 @@ def remove_batch_effects(model: PreTrainedModel, max_model_len: int | None) -> N
                 )
         elif isinstance(rope_type, str) and _follows_batch(rope_type):
             _freeze_rope(module, rope_type, max_model_len)
-
-
-def _warn_of_nothing(*_: Any) -> None:
-    pass
 
 
 def _count_all(_: nn.Module, args: Any, kwargs: dict[str, Any]) -> tuple[Any, Any]:

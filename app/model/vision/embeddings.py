@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -21,7 +21,7 @@ class _Put:
     rows: Tensor
     """Shape [N]: of the step's tokens."""
     features: Tensor
-    """Shape [1 + D, N, H]."""
+    """Shape [N, 1 + D, H]."""
 
 
 class ImageEmbeddings:
@@ -49,19 +49,19 @@ class ImageEmbeddings:
 
     @contextlib.contextmanager
     def of_step(self, step: StepArrays) -> Iterator[None]:
-        """While this lasts a forward pass has in its rows what the step sees. The features of all
-        its images have to be held."""
+        """While this lasts a forward pass has in its rows what the step sees."""
         seen = () if step.vision_input is None else step.vision_input.seen
         if not seen:
             yield
             return
-        parts = [
-            self.vision_encoder.features(each.image)[:, each.first : each.first + each.length]
-            for each in seen
-        ]
+        parts = list[Tensor]()
+        for each in seen:
+            assert each.features is not None, "a step needs features that are not computed"
+            features = cast(Tensor, each.features)[each.first : each.first + each.length]
+            parts.append(features.to(self._device, non_blocking=True))  # in the steps' own stream
         rows = torch.cat([torch.arange(each.row, each.row + each.length) for each in seen])
         step.token_ids[rows.numpy()] = self._embedded_as
-        self._now = _Put(rows.to(self._device), torch.cat(parts, dim=1))
+        self._now = _Put(rows.to(self._device), torch.cat(parts))
         try:
             yield
         finally:
@@ -70,13 +70,13 @@ class ImageEmbeddings:
     def _replace(self, _: nn.Module, __: Any, embedded: Tensor) -> Tensor:
         """Of embeddings [1, T, H]."""
         if self._now is not None:
-            embedded[0, self._now.rows] = self._now.features[0].to(embedded.dtype)
+            embedded[0, self._now.rows] = self._now.features[:, 0].to(embedded.dtype)
         return embedded
 
     def _add_behind(self, layer: nn.Module, number: int) -> RemovableHandle:
         def add(_: nn.Module, __: Any, hidden: Tensor) -> Tensor:
             if self._now is not None:  # in place: loops of our own go on with the same memory
-                hidden[0, self._now.rows] += self._now.features[number].to(hidden.dtype)
+                hidden[0, self._now.rows] += self._now.features[:, number].to(hidden.dtype)
             return hidden
 
         return layer.register_forward_hook(add)

@@ -1,72 +1,35 @@
-"""A thread for a model's tower: images are seen beside the steps, one after the other.
-
-engine's thread    look(a) look(b)   step   step   step: the features of a   drop(a)
-tower's thread     | image of a       | image of b        | ...
-"""
+"""A thread for a model's vision encoder: images are encoded beside the steps, one at a time."""
 
 from __future__ import annotations
 
 import contextlib
-import functools
 import os
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import torch
 from torch import Tensor
 
-from app.core.images import PreparedImage, VisionCounts
-from app.model.vision.features import FeatureCache, Features
+from app.core.images import Features, PreparedImage
 from app.model.vision.tower import NotWanted, Tower
 
 _NICENESS = 5
 """Of the tower's thread on a CPU."""
 
 
-class TowerJob:
-    """See ``app.core.images.EncodeJob``."""
-
-    def __init__(self, features: Sequence[Features], let_go: Callable[[Features], None]) -> None:
-        self.features = features
-        self.error: Exception | None = None
-        self.is_dropped = False
-        self._let_go = let_go
-        self._done = threading.Event()
-
-    @property
-    def is_done(self) -> bool:
-        return self._done.is_set()
-
-    def finish(self, error: Exception | None = None) -> None:
-        """Called once, by whoever knows."""
-        self.error = error
-        self._done.set()
-
-    def wait(self) -> None:
-        """Until it is done; raises its error. Nothing that serves waits so."""
-        self._done.wait()
-        if self.error is not None:
-            raise self.error
-
-    def drop(self) -> None:
-        if self.is_dropped:
-            return
-        self.is_dropped = True
-        for each in self.features:
-            self._let_go(each)
-
-
 class TowerThread:
-    """See ``app.core.images.VisionEncoder``."""
+    """See ``app.core.images.VisionEncoder``.
 
-    def __init__(self, tower: Tower, max_bytes: int, token_bytes: int) -> None:
-        """As ``FeatureCache``."""
+    On a GPU it has a stream of its own, and its features come to pinned host memory before anybody
+    has them: so no step has to wait for that stream, and its memory is that of one image.
+    """
+
+    def __init__(self, tower: Tower, token_bytes: int) -> None:
+        """``token_bytes``: of the features in one place."""
         self._tower = tower
-        self._cache = FeatureCache(max_bytes, token_bytes)
-        self._device = tower.device
+        self._token_bytes = token_bytes
         self._stream: torch.cuda.Stream | None = None
         if tower.device.type == "cuda":
             self._stream = torch.cuda.Stream(tower.device)  # type: ignore[no-untyped-call]
@@ -75,92 +38,37 @@ class TowerThread:
             threads = torch.get_num_threads()
             self._thread.submit(_step_back, max(1, threads // 2)).result()
             torch.set_num_threads(threads)  # for all threads to come it is what was set last
-        self._on_done: Callable[[], None] = lambda: None
         self._closed = False
-        self._computed = 0
-        self._seconds = 0.0
-        self._found = self._found_later = 0
-        """When they were asked for, and when the thread came to it: each has a thread of its own
-        that counts."""
 
-    @property
-    def counts(self) -> VisionCounts:
-        """Any thread may read it."""
-        found = self._found + self._found_later
-        return VisionCounts(self._computed, found, self._seconds, self._cache.nbytes)
+    def feature_bytes(self, image: PreparedImage) -> int:
+        return image.num_tokens * self._token_bytes
 
-    def watch(self, on_done: Callable[[], None]) -> None:
-        self._on_done = on_done
-
-    def has_room(self, images: Sequence[PreparedImage]) -> bool:
-        return self._cache.has_room(images)
-
-    def look(self, images: Sequence[PreparedImage]) -> TowerJob:
-        distinct = {image.digest: image for image in images}
-        features = [self._cache.hold(image) for image in distinct.values()]
-        look = TowerJob(features, self._cache.let_go)
-        missing = [each for each in features if each.tensor is None]
-        self._found += len(features) - len(missing)
-        if missing:
-            self._thread.submit(self._work, look, missing)
-        else:
-            look.finish()
-        return look
-
-    def features(self, image: PreparedImage) -> Tensor:
-        """Those that a look holds, for a step on the current stream: [1 + D, placeholders, H]."""
-        tensor = self._cache.of(image)
-        if self._stream is not None:  # its memory is not given to another image while the step runs
-            tensor.record_stream(torch.cuda.current_stream(self._device))
-        return tensor
-
-    def rehearse(self, image: PreparedImage) -> None:
-        """Run the tower for ``image`` and wait, as nobody does who serves. Nothing is kept."""
-        self._thread.submit(self._run, image, lambda: True).result()
+    def encode(
+        self, image: PreparedImage, is_wanted: Callable[[], bool] = lambda: True
+    ) -> Future[Features]:
+        """The features as of ``Tower.see``, in host memory; fails with ``NotWanted``."""
+        return self._thread.submit(self._encode, image, is_wanted)
 
     def close(self) -> None:
         """End the thread, amid an image if need be. What is not done never will be."""
         self._closed = True
         self._thread.shutdown(wait=True, cancel_futures=True)
 
-    def _work(self, look: TowerJob, missing: Sequence[Features]) -> None:
-        error = None
-        try:
-            for each in missing:
-                self._see(each)
-        except Exception as caught:
-            error = caught
-        look.finish(error)
-        self._on_done()
+    @torch.inference_mode()
+    def _encode(self, image: PreparedImage, is_wanted: Callable[[], bool]) -> Tensor:
+        def goes_on() -> bool:
+            return not self._closed and is_wanted()
 
-    def _see(self, features: Features) -> None:
-        if features.tensor is not None:  # another prompt with this image came before
-            self._found_later += 1
-            return
-        if not self._wants(features):
+        if not goes_on():
             raise NotWanted
-        started = time.perf_counter()
-        tensor = self._run(features.image, functools.partial(self._wants, features))
-        self._computed += 1
-        self._seconds += time.perf_counter() - started
-        self._cache.put(features, tensor)
-
-    def _run(self, image: PreparedImage, is_wanted: Callable[[], bool]) -> Tensor:
-        with self._on_stream():
-            return self._tower.see(image, is_wanted)
-
-    def _wants(self, features: Features) -> bool:
-        return features.holders > 0 and not self._closed
-
-    @contextlib.contextmanager
-    def _on_stream(self) -> Iterator[None]:
-        """On a GPU beside the stream of the steps; at the end all is there."""
         if self._stream is None:
-            yield
-            return
+            return self._tower.see(image, goes_on)
         with torch.cuda.stream(self._stream):
-            yield
+            features = self._tower.see(image, goes_on)
+            pinned = torch.empty_like(features, device="cpu", pin_memory=True)
+            pinned.copy_(features, non_blocking=True)
             self._stream.synchronize()
+        return pinned
 
 
 def _step_back(threads: int) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
@@ -21,7 +21,7 @@ from transformers import PreTrainedModel
 
 from app.core.errors import InvalidRequest, UnsupportedModel
 from app.core.images import ExpandedPrompt, PreparedImage, TwoWay
-from app.core.step import LogitsRow, Span, SpanImages, StepPlan
+from app.core.step import Span, SpanImages
 from app.model.forward import RaggedForward
 from app.model.inputs import lay_out
 from app.model.self_check import worst_error
@@ -101,8 +101,8 @@ def open_vision(model: PreTrainedModel, name: str) -> LoadedVision | None:
             trial,
             expected,
             allowed,
-            depth=len(features) - 1,
-            token_bytes=features[:, :1].nbytes,
+            depth=features.shape[1] - 1,
+            token_bytes=features[:1].nbytes,
             embedded_as=tower.embedded_as(image),
         )
     except (InvalidRequest, *_TRIED) as error:
@@ -197,22 +197,21 @@ def look(
     groups: int,
     states: bool,
     rounded: bool,
-    cache_bytes: int,
 ) -> ImageEmbeddings | None:
     """The way of features into ``model``, as it is served; None where that is not what was loaded.
 
     ``forward`` has a cache with room for the trial, of so many ``groups``; ``states`` where there
     are recurrent layers, ``rounded`` where weights are no longer those that were loaded.
     """
-    vision_encoder = TowerThread(vision.tower, cache_bytes, vision.token_bytes)
+    vision_encoder = TowerThread(vision.tower, vision.token_bytes)
     seen = ImageEmbeddings(model, vision_encoder, vision.depth, vision.embedded_as)
-    looked = vision_encoder.look([each.image for each in vision.trial.images.images])
-    looked.wait()
-    for plan in _steps(vision.trial, block_size, groups, states=states):
-        step = lay_out(plan, block_size)
+    images = [each.image for each in vision.trial.images.images]
+    features = {each.digest: vision_encoder.encode(each).result() for each in images}
+    trial = replace(vision.trial, images=vision.trial.images.encoded(features))
+    for span in _steps(trial, block_size, groups, states=states):
+        step = lay_out([span], block_size)
         with seen.of_step(step):
             logits = forward.run(step)
-    looked.drop()
     error = worst_error(logits, vision.expected)
     allowed = _TOLERANCE_AT_MOST if rounded else vision.allowed
     if error <= allowed:
@@ -231,26 +230,28 @@ def blocks_for(vision: LoadedVision, block_size: int) -> int:
     return -(len(vision.trial.tokens) // -block_size)
 
 
-def _steps(trial: ExpandedPrompt, block_size: int, groups: int, *, states: bool) -> list[StepPlan]:
-    """The trial in two steps: the image is cut in the middle, or two of them from one another."""
+def _steps(trial: ExpandedPrompt, block_size: int, groups: int, *, states: bool) -> list[Span]:
+    """The trial in two steps, a span each: the image is cut in the middle, or two of them from one
+    another."""
     seen = trial.images.images
     length = len(trial.tokens)
     cut = (seen[0].start + seen[0].end) // 2 if len(seen) == 1 else seen[1].start
     table = tuple(range(-(length // -block_size)))
     positions = trial.images.positions
-    plans = []
+    spans = []
     for start, end in ((0, cut), (cut, length)):
         axes = None if positions is None else positions[:, start:end]
-        span = Span(
-            trial.tokens[start:end],
-            start,
-            (table,) * groups,
-            state=1 if states and start else 0,
-            saves=[(end - start, 1)] if states else (),
-            vision_input=SpanImages(
-                [each for each in seen if each.start < end and start < each.end], axes=axes
-            ),
+        spans.append(
+            Span(
+                trial.tokens[start:end],
+                start,
+                (table,) * groups,
+                state=1 if states and start else 0,
+                saves=[(end - start, 1)] if states else (),
+                rows=range(end - start - _compared(trial), end - start) if end == length else (),
+                vision_input=SpanImages(
+                    [each for each in seen if each.start < end and start < each.end], axes=axes
+                ),
+            )
         )
-        rows = range(end - start - _compared(trial), end - start) if end == length else ()
-        plans.append(StepPlan([span], [LogitsRow(0, row) for row in rows]))
-    return plans
+    return spans

@@ -118,7 +118,7 @@ class Tower:
 
     @torch.inference_mode()
     def see(self, image: PreparedImage, is_wanted: Callable[[], bool] = lambda: True) -> Tensor:
-        """The features of an image: [1 + D, placeholders, H].
+        """The features of an image: [placeholders, 1 + D, H].
 
         The first are those that stand in the places of embeddings; each further one is added to
         what another of the first D layers gave there (DeepStack; Meng et al., 2024). One thread at
@@ -134,7 +134,7 @@ class Tower:
             self._seeing(input_ids=ids, position_ids=positions, use_cache=False, **inputs)
         except _Handed as handed:
             shown = handed.embeddings[0][ids[0] == self._placeholder]
-            return torch.stack([shown, *[each.to(shown) for each in handed.deeper]])
+            return torch.stack([shown, *[each.to(shown) for each in handed.deeper]], dim=1)
         raise AssertionError("the language model was not called")
 
     def _go_on(self, *_: Any) -> None:

@@ -171,6 +171,12 @@ class Ticket:
         images.take(self.tenant, size)
         self.image_bytes += size
 
+    def release_images(self, size: int) -> None:
+        """Give so many bytes of images back. Of no effect where it has left."""
+        if not self.left:
+            self.image_bytes -= size
+            self._admission.images.give(self.tenant, size)
+
     def take(self, answers: int, asked: ServiceTier = ServiceTier.DEFAULT) -> None:
         """Take places for so many answers. Called once; raises ``QueueFull`` or ``Draining``.
 

@@ -14,6 +14,7 @@ from app.core.errors import InvalidImage, ReaderStuck, RequestError, Unavailable
 from app.core.images import ImageDetail, PreparedImage, VisionSpec
 from app.core.lru import Lru
 from app.serving.admission import Ticket
+from app.serving.images.encoding import ImageEncoder
 from app.serving.images.fetching import Fetcher
 from app.serving.images.jobs import ImageJob
 from app.serving.workers.pool import Trouble, WorkerPool
@@ -78,6 +79,7 @@ class ImageIntake:
         pool: WorkerPool,
         observer: ImageObserver,
         vision: VisionSpec,
+        encoder: ImageEncoder,
         *,
         max_tokens: int,
         max_kept_bytes: int,
@@ -88,6 +90,7 @@ class ImageIntake:
         taken."""
         self._kept = kept_images(max_kept_bytes)
         self.vision = vision
+        self.encoder = encoder
         self._pool = pool
         self._observer = observer
         self._max_tokens = max_tokens

@@ -15,6 +15,7 @@ T = TypeVar("T")
 @dataclass(frozen=True, slots=True, eq=False)
 class _Waiter(Generic[T]):
     tenant: str
+    level: int
     acquired: asyncio.Future[T]
 
 
@@ -26,13 +27,16 @@ class FairPool(Generic[T]):
 
     def __init__(self) -> None:
         self._free: deque[T] = deque()
-        self._queue: FairQueue[_Waiter[T]] = FairQueue(lambda waiter: waiter.tenant)
+        self._queue: FairQueue[_Waiter[T]] = FairQueue(
+            lambda waiter: waiter.tenant, lambda waiter: waiter.level
+        )
 
-    async def acquire(self, tenant: str) -> T:
-        """One of the things, as soon as one is free and it is this tenant's turn."""
+    async def acquire(self, tenant: str, level: int = 0) -> T:
+        """One of the things, as soon as one is free and it is this tenant's turn; higher levels go
+        first."""
         if self._free:
             return self._free.popleft()
-        waiter: _Waiter[T] = _Waiter(tenant, asyncio.get_running_loop().create_future())
+        waiter: _Waiter[T] = _Waiter(tenant, level, asyncio.get_running_loop().create_future())
         self._queue.push(waiter)
         try:
             return await waiter.acquired
@@ -52,6 +56,6 @@ class FairPool(Generic[T]):
                 return
         self._free.append(thing)
 
-    def charge(self, tenant: str, seconds: float) -> None:
+    def charge(self, tenant: str, seconds: float, level: int = 0) -> None:
         """Count so much use; whoever has used less of late goes first."""
-        self._queue.charge(tenant, round(1000 * seconds))
+        self._queue.charge(tenant, round(1000 * seconds), level)

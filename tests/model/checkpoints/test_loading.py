@@ -19,15 +19,16 @@ from transformers.utils.import_utils import is_accelerate_available
 
 from app.core.errors import UnsupportedModel
 from app.core.request import SamplingParams
-from app.core.step import Draw, LogitsRow, Span, StepPlan
+from app.core.step import Draw, Span
 from app.model.checkpoints.loading import eos_token_ids, read_config
 from app.model.composition import load_runner
 from app.model.runner import TorchRunner
 from tests.model.tiny import VOCAB, eager_model, load_model, runner_config, save_config, tiny_runner
+from tests.steps import planned
 
 
 def greedy_token(runner: TorchRunner) -> int:
-    runner.launch(StepPlan([Span([5, 6, 7], 0, [[0]])], [LogitsRow(0, 2)]))
+    runner.launch(planned([Span([5, 6, 7], 0, [[0]])], [(0, 2)]))
     return runner.sample([Draw(SamplingParams(temperature=0.0), 0)]).wait().tokens[0].token_id
 
 
@@ -112,7 +113,7 @@ def test_a_tokenizer_larger_than_the_logits_is_refused(tmp_path: Path) -> None:
 
 def test_padding_of_the_logits_is_never_sampled(tmp_path: Path) -> None:
     runner = tiny_runner(tmp_path, "llama", vocab_size=5)
-    runner.launch(StepPlan([Span([1, 2, 3], 0, [[0]])], [LogitsRow(0, 2)] * 50))
+    runner.launch(planned([Span([1, 2, 3], 0, [[0]])], [(0, 2)] * 50))
     drawn = runner.sample([Draw(SamplingParams(temperature=5.0), key) for key in range(50)]).wait()
     assert {token.token_id for token in drawn.tokens} == {0, 1, 2, 3, 4}
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from app.core.errors import UnsupportedModel
-from app.core.step import LogitsRow, Span, StepPlan
+from app.core.step import Span
 from app.model.composition import load_runner
 from app.model.config import ModelConfig
 from app.model.cpu.kernels import quantized_products
@@ -27,6 +27,7 @@ from tests.model.checkpoints.gguf.files import (
     write_gguf,
 )
 from tests.model.checkpoints.test_gptq_awq import AWQ, GPTQ, checkpoint
+from tests.steps import planned
 
 NEEDS_VNNI = pytest.mark.skipif(not quantized_products.runs_here(), reason="needs AVX512-VNNI")
 TOKENS = (5, 6, 7, 8, 9, 30, 60, 90)
@@ -39,7 +40,7 @@ def config(model: str, **changes: Any) -> ModelConfig:
 
 def logits(runner: TorchRunner) -> torch.Tensor:
     """Of the last three tokens."""
-    plan = StepPlan([Span(TOKENS, 0, [[0, 1]])], [LogitsRow(0, i) for i in (5, 6, 7)])
+    plan = planned([Span(TOKENS, 0, [[0, 1]])], [(0, i) for i in (5, 6, 7)])
     return runner._forward.run(lay_out(plan, 4)).float()
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from app.core.step import Span, StepPlan
+from app.core.step import Span
 from app.model.cpu.attention import CpuAttention
 from app.model.inputs import StepArrays, lay_out
 from app.model.kv_storage import KvStorage, LayerShape, allocate
@@ -104,7 +104,7 @@ def test_short_and_long_spans_get_plain_attention(
         Span([0] * length, start, [[pool.pop() for _ in range(-(-(start + length) // BLOCK_SIZE))]])
         for length, start in BATCH
     ]
-    step = lay_out(StepPlan(spans, []), BLOCK_SIZE)
+    step = lay_out(spans, BLOCK_SIZE)
     shape = LayerShape(kv_heads, 8, 6, 4 // kv_heads, dtype)
     storage = allocate({0: shape}, num_blocks=60, block_size=BLOCK_SIZE, device=torch.device("cpu"))
     storage.keys[0][:-BLOCK_SIZE].normal_()
@@ -159,7 +159,7 @@ def test_a_token_has_the_same_bits_in_any_span_and_any_company(
             own = slice(0, length)
             if dice.random() < 0.5:  # the same text, once more, before this one
                 spans, own = [Span([0] * length, start, [other]), *spans], slice(length, 2 * length)
-            attention.begin(lay_out(StepPlan(spans, []), size))
+            attention.begin(lay_out(spans, size))
             rows = [*range(start, start + length)] * len(spans)
             if start and len(spans) > 1:
                 for pool in (storage.keys[0], storage.values[0]):

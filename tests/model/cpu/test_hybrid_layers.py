@@ -13,14 +13,14 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from app.core.cache import StateSlots
-from app.core.step import LogitsRow, Span, StepPlan
+from app.core.step import Span
 from app.model.config import QuantizeName
 from app.model.cpu.attention import CpuAttention
 from app.model.cpu.layers import FusedLayer, fuse
 from app.model.cpu.norms import read_norm
 from app.model.cpu.scan import CpuScan
 from app.model.cpu.whole_pass import WholePass
-from app.model.forward import RaggedForward, StepStates
+from app.model.forward import RaggedForward
 from app.model.inputs import lay_out
 from app.model.kv_storage import allocate
 from app.model.layers.attention import AttentionRoute, probe_layers
@@ -31,6 +31,7 @@ from app.model.state_storage import allocate_states
 from tests.model.cpu.test_layers import FITS
 from tests.model.hybrid import Slots, StatefulSequence, hybrid_runner, lively_model
 from tests.model.tiny import VOCAB, mean_error
+from tests.steps import planned
 
 BLOCK, CPU = 4, torch.device("cpu")
 KINDS: dict[str, dict[str, Any]] = {
@@ -70,12 +71,12 @@ class Fused:
         self.slots = StateSlots(count=64, interval=BLOCK)
         scan = CpuScan(allocate_states(recurrent.shapes, self.slots, CPU))
         attention = CpuAttention(storage, batch_invariant=True)
-        self.forward = RaggedForward(self.model, route, attention, StepStates(recurrent, scan))
+        self.forward = RaggedForward(self.model, route, attention, recurrent, scan)
 
     def run(self, spans: list[Span]) -> Tensor:
         """Logits of all tokens."""
-        rows = [LogitsRow(i, at) for i, span in enumerate(spans) for at in range(len(span.tokens))]
-        return self.forward.run(lay_out(StepPlan(spans, rows), BLOCK)).float()
+        rows = [(i, at) for i, span in enumerate(spans) for at in range(len(span.tokens))]
+        return self.forward.run(lay_out(planned(spans, rows), BLOCK)).float()
 
 
 def random_steps(fused: Fused, texts: list[list[int]], seed: str) -> list[Tensor]:

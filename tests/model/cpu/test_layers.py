@@ -13,7 +13,7 @@ import torch
 import transformers
 
 from app.core.errors import UnsupportedModel
-from app.core.step import LogitsRow, Span, StepPlan
+from app.core.step import Span
 from app.model.composition import load_runner
 from app.model.config import ModelConfig
 from app.model.cpu.attention import CpuAttention
@@ -24,6 +24,7 @@ from app.model.inputs import lay_out
 from app.model.kv_storage import allocate
 from app.model.layers.attention import AttentionRoute, probe_layers
 from tests.model.tiny import VOCAB, mean_error, run_in_random_batches, varied_model
+from tests.steps import planned
 
 FITS = pytest.mark.skipif(
     not panels.runs_here(),
@@ -177,8 +178,8 @@ def test_a_token_is_the_same_however_its_text_is_cut_and_whoever_is_beside_it(
         parts, first = [], 0
         for last in [*cuts, len(text)]:
             span = Span(text[first:last], first, (range(23),))
-            rows = [LogitsRow(len(beside), offset) for offset in range(last - first)]
-            parts.append(forward.run(lay_out(StepPlan([*beside, span], rows), 4)))
+            rows = [(len(beside), offset) for offset in range(last - first)]
+            parts.append(forward.run(lay_out(planned([*beside, span], rows), 4)))
             first = last
         return torch.cat(parts)
 

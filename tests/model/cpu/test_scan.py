@@ -11,7 +11,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from app.core.cache import StateSlots
-from app.core.step import Span, StepPlan
+from app.core.step import Span
 from app.model.cpu import scan as cpu_scan
 from app.model.cpu.scan import CpuScan
 from app.model.inputs import lay_out
@@ -99,7 +99,7 @@ def begin(
         Span([0] * length, 0, [], state=read, saves=own)
         for length, own, read in zip(lengths, saves, reads, strict=True)
     ]
-    scan.begin(lay_out(StepPlan(spans, []), 16))
+    scan.begin(lay_out(spans, 16))
 
 
 LENGTHS, READS = (1, 70, 3, 2), (1, 2, 0, 2)

@@ -7,7 +7,7 @@ import random
 import pytest
 import torch
 
-from app.core.step import Span, StepPlan
+from app.core.step import Span
 from app.model.cpu.attention import CpuAttention
 from app.model.inputs import lay_out
 from app.model.kv_storage import LayerShape, allocate
@@ -32,7 +32,7 @@ def test_trees_among_plain_spans_get_plain_attention_to_their_ways(name: str) ->
         )
         for length, start in BATCH
     ]
-    step = lay_out(StepPlan(spans, []), BLOCK_SIZE)
+    step = lay_out(spans, BLOCK_SIZE)
     shape = LayerShape(2, 8, 6, 2, torch.float32)
     storage = allocate({0: shape}, num_blocks=60, block_size=BLOCK_SIZE, device=CPU)
     storage.keys[0][:-BLOCK_SIZE].normal_()

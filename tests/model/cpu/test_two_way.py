@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from app.core.images import PreparedImage, PromptImage, TwoWay
-from app.core.step import LogitsRow, Span, SpanImages, StepPlan
+from app.core.step import Span, SpanImages
 from app.model.cpu.attention import CpuAttention
 from app.model.cpu.layers import FusedLayer, fuse
 from app.model.forward import RaggedForward
@@ -20,6 +20,7 @@ from tests.model.cpu.test_attention import BLOCK_SIZE, OPTIONS, TOLERANCES, naiv
 from tests.model.cpu.test_layers import FITS, saved
 from tests.model.tiny import VOCAB, mean_error, varied_model
 from tests.model.trees import random_tree
+from tests.steps import planned
 
 NAMES = ["plain", "window", "softcap", "sinks", "everything"]
 SPANS = [
@@ -54,7 +55,7 @@ def test_tokens_of_an_image_get_plain_attention_over_all_of_it(
         tree = random_tree(dice, length) if trees and not places else ()
         vision_input = SpanImages([image_at(places, two_way)]) if places else None
         spans.append(Span([0] * length, start, [table], vision_input=vision_input, tree=tree))
-    step = lay_out(StepPlan(spans, []), BLOCK_SIZE)
+    step = lay_out(spans, BLOCK_SIZE)
     shape = LayerShape(kv_heads, 8, 6, 4 // kv_heads, dtype, window=options.window)
     storage = allocate({0: shape}, num_blocks=80, block_size=BLOCK_SIZE, device=torch.device("cpu"))
     storage.keys[0][:-BLOCK_SIZE].normal_()
@@ -93,7 +94,7 @@ def test_a_token_has_the_same_bits_however_the_prompt_around_images_is_cut(
             while end in inside:
                 end += 1
             span = Span([0] * (end - start), start, [range(10)], vision_input=SpanImages([image]))
-            attention.begin(lay_out(StepPlan([span], []), size))
+            attention.begin(lay_out([span], size))
             query, key, value = (part[:, start:end].contiguous() for part in parts)
             out[start:end] = attention.attend(0, query, key, value, OPTIONS[name])
             start = end
@@ -124,8 +125,8 @@ def test_fused_layers_see_what_others_see_of_an_image(
         tables, found = [range(30)] * len(storage.groups), []
         for start, end in ((0, 10), (10, 100)):
             span = Span(text[start:end], start, tables, vision_input=vision_input)
-            rows = [LogitsRow(0, row) for row in range(end - start)]
-            found.append(forward.run(lay_out(StepPlan([span], rows), 4)).float())
+            rows = [(0, row) for row in range(end - start)]
+            found.append(forward.run(lay_out(planned([span], rows), 4)).float())
         return torch.cat(found)
 
     fused, others = (

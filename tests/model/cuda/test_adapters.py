@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from app.core.step import LogitsRow, Span, StepPlan
+from app.core.step import Span
 from app.model.adapters.peft import Pair
 from app.model.adapters.slots import AdapterSlots
 from app.model.adapters.targets import Target
@@ -31,6 +31,7 @@ from app.model.layers.attention import AttentionRoute, probe_layers
 from tests.model.interpreter import hasten, rounding_as_a_gpu_does
 from tests.model.peft_files import ATTENTION, MLP, merge, save_adapter
 from tests.model.tiny import eager_model, save_config
+from tests.steps import planned
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 if DEVICE.type == "cpu":
@@ -153,9 +154,9 @@ def test_a_captured_step_serves_adapters_that_are_loaded_later(
     attention = TritonAttention(storage, shapes, max_model_len=32, has_adapters=True, device=SMALL)
     forward = RaggedForward(model, route, attention)
     texts = [[5, 9], [7, 2]]
-    plan = StepPlan(
+    plan = planned(
         [Span(texts[0], 0, [[0]], adapter=2), Span(texts[1], 0, [[1]])],
-        [LogitsRow(0, 1), LogitsRow(1, 1)],
+        [(0, 1), (1, 1)],
     )
     slots.attach(lambda: forward.run(lay_out(plan, 4)))
     steps = CudaSteps(

@@ -22,7 +22,7 @@ from triton.runtime.jit import JITFunction, create_function_from_signature
 
 from app.core.errors import UnsupportedModel
 from app.core.images import PreparedImage, PromptImage, TwoWay
-from app.core.step import Span, SpanImages, StepPlan
+from app.core.step import Span, SpanImages
 from app.model.cpu.attention import CpuAttention
 from app.model.cuda import attention as attention_module
 from app.model.cuda import step_buffers
@@ -99,7 +99,7 @@ def make_step(
             image = PreparedImage(b"", (), {})
             vision_input = SpanImages([PromptImage(image, images[number], two_way)])
         spans.append(Span([1] * length, start, [table], tree=tree, vision_input=vision_input))
-    return lay_out(StepPlan(spans, []), BLOCK)
+    return lay_out(spans, BLOCK)
 
 
 def make_storage(
@@ -330,7 +330,7 @@ def rows_of(
     attention: TritonAttention, options: AttentionOptions, query: Tensor, spans: Sequence[Span]
 ) -> list[Tensor]:
     """What each span's rows are, by span; ``query`` [Hq, positions, D] is of the first one."""
-    step = lay_out(StepPlan(spans, []), BLOCK)
+    step = lay_out(spans, BLOCK)
     attention.begin(step)
     columns = [torch.from_numpy(step.positions)[: len(spans[0].tokens)]]
     columns += [torch.zeros(len(step.token_ids) - len(columns[0]), dtype=torch.long)]
@@ -410,12 +410,12 @@ def test_layers_of_two_cache_groups_have_slots_and_tables_of_their_own() -> None
         values={i: each.values[0].clone() for i, each in enumerate(alone)},
     )
     attention = TritonAttention(both, {0: shape, 1: shape}, max_model_len=2048, device=SMALL)
-    step = lay_out(StepPlan([Span([1] * 2, 28, tables)], []), BLOCK)
+    step = lay_out([Span([1] * 2, 28, tables)], BLOCK)
     attention.begin(step)
     query, key, value = (part.to(DEVICE) for part in new_heads(shape, 2))
     for layer in range(2):
         single = attention_of(alone[layer], shape)
-        single.begin(lay_out(StepPlan([Span([1] * 2, 28, [tables[layer]])], []), BLOCK))
+        single.begin(lay_out([Span([1] * 2, 28, [tables[layer]])], BLOCK))
         expected = single.attend(0, query, key, value, options[layer])
         assert torch.equal(attention.attend(layer, query, key, value, options[layer]), expected)
         assert attention.slots(layer).tolist() == step.slots[layer].tolist()

@@ -19,7 +19,7 @@ from torch import Tensor
 from app.core.cache import StateSlots
 from app.core.errors import UnsupportedModel
 from app.core.images import PreparedImage, PromptImage
-from app.core.step import LogitsRow, Span, SpanImages, StepPlan
+from app.core.step import Span, SpanImages
 from app.model.cpu.attention import CpuAttention
 from app.model.cuda.attention import TritonAttention
 from app.model.cuda.graphs import (
@@ -43,6 +43,7 @@ from app.model.layers.recurrent import DeltaRule
 from app.model.state_storage import StateShape, allocate_states
 from tests.model.cuda.test_attention import BLOCK, CPU, DEVICE, make_storage, on_device
 from tests.model.tiny import eager_model, save_config
+from tests.steps import planned
 
 SMALL = Device(multiprocessors=1, shared_bytes=99 << 10, capability=8)
 MAX_MODEL_LEN = 96
@@ -83,11 +84,11 @@ def step_of(
         for i, (length, start) in enumerate(spans, start=1)
     ]
     rows = [
-        LogitsRow(i, at)
+        (i, at)
         for i, (length, _) in enumerate(spans)
         for at in range(0 if all_rows else length - 1, length)
     ]
-    return lay_out(StepPlan(made, rows), BLOCK)
+    return lay_out(planned(made, rows), BLOCK)
 
 
 @pytest.fixture(scope="module")
@@ -231,7 +232,7 @@ def test_where_nothing_could_be_drawn_the_pass_goes_on_with_a_token_that_there_i
 
 def test_a_span_says_which_draw_of_the_step_before_is_its_token() -> None:
     spans = [Span([7, 8], 3, [range(2)]), Span([0], 5, [range(2, 4)], drawn_by=4)]
-    assert lay_out(StepPlan(spans, []), BLOCK).drawn_rows.tolist() == [-1, -1, 4]
+    assert lay_out(spans, BLOCK).drawn_rows.tolist() == [-1, -1, 4]
 
 
 def test_padding_writes_to_the_spare_block_and_comes_out_as_zeros(prepared: CudaSteps) -> None:

@@ -15,7 +15,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from triton.runtime.jit import KernelInterface
 
-from app.core.step import Span, StepPlan
+from app.core.step import Span
 from app.model.inputs import lay_out
 from tests.model.fused_models import DEVICE, GEMMAS, fused, saved
 from tests.model.interpreter import rounding_as_a_gpu_does
@@ -72,7 +72,7 @@ def launches_of_a_step(folder: str, *, batch_invariant: bool) -> tuple[list[str]
     _, forward, attention = fused(folder, torch.bfloat16, batch_invariant=batch_invariant)
     groups = len(attention.storage.groups)
     spans = [Span([5], 0, ((0,),) * groups), Span([6, 7], 0, ((1,),) * groups)]
-    attention.begin(lay_out(StepPlan(spans, []), 4))
+    attention.begin(lay_out(spans, 4))
     ids, positions = torch.tensor([[5, 6, 7]]), torch.tensor([[0, 0, 1]])
     launches = Launches()
     with launches.counting_kernels(), launches:
@@ -129,7 +129,7 @@ def only_compiled(kernel, grid):
 driver.set_active(NoGpu())
 JITFunction.__getitem__ = only_compiled
 
-from app.core.step import LogitsRow, Span, StepPlan
+from app.core.step import Span
 from app.model.cuda.compilations import KernelCompilations
 from app.model.inputs import lay_out
 from tests.model.fused_models import fused
@@ -142,8 +142,7 @@ for folder, mode in (("qwen3", True), ("gemma3", False)):
     _, forward, attention = fused(path, torch.bfloat16, **modes)
     tables = (tuple(range(30)),) * len(attention.storage.groups)
     for tokens in (1, 2, 16, 17, 100):
-        plan = StepPlan([Span([3] * tokens, 0, tables)], [LogitsRow(0, 0)])
-        forward.run(lay_out(plan, 4))
+        forward.run(lay_out([Span([3] * tokens, 0, tables, rows=(0,))], 4))
         print(compilations.while_loading, end=" ")
 """
 

@@ -15,13 +15,14 @@ import torch
 from torch import Tensor, nn
 
 from app.core.errors import UnsupportedModel
-from app.core.step import LogitsRow, Span, StepPlan
+from app.core.step import Span
 from app.model.cuda.layers import FusedLayer, FusedNorm, fuse
 from app.model.inputs import lay_out
 from app.model.layers.attention import AttentionRoute, probe_layers
 from tests.model.fused_models import DEVICE, KINDS, OTHERS, SIZES, fused, saved
 from tests.model.interpreter import rounding_as_a_gpu_does
 from tests.model.tiny import VOCAB, mean_error, run_in_random_batches, varied_model
+from tests.steps import planned
 
 LENGTHS = (11, 2, 5)
 """Tokens of the texts."""
@@ -104,8 +105,8 @@ def test_a_token_is_the_same_however_its_text_is_cut_and_whoever_is_beside_it(
         """Of ``text[first:last]``, with so many others before and behind it."""
         own = Span(text[first:last], first, blocks)
         spans = [*others[:before], own, *others[before : before + behind]]
-        rows = [LogitsRow(before, offset) for offset in range(last - first)]
-        return forward.run(lay_out(StepPlan(spans, rows), 4))
+        rows = [(before, offset) for offset in range(last - first)]
+        return forward.run(lay_out(planned(spans, rows), 4))
 
     alone = torch.cat([logits(i, i + 1, 0, 0) for i in range(len(text))])
     for before, behind in ((2, 0), (20, 13)):

@@ -143,7 +143,7 @@ def test_a_runner_on_a_gpu_stays_within_its_share(tmp_path: Path) -> None:
         block_size=runner.block_size,
         blocks=[runner.cache_groups[0].num_blocks],
     ):
-        runner.launch(step.plan)
+        runner.launch(step.spans)
         assert len(runner.sample(step.draws).wait().tokens) == len(step.draws)
     assert torch.cuda.memory_reserved() / total <= share + 0.001  # torch rounds up
 

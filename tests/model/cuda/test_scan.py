@@ -18,7 +18,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from app.core.cache import StateSlots
-from app.core.step import Span, StepPlan
+from app.core.step import Span
 from app.model.cpu.sampling import CpuSampler
 from app.model.cpu.scan import CpuScan
 from app.model.cuda.attention import TritonAttention
@@ -26,7 +26,7 @@ from app.model.cuda.graphs import CudaSteps
 from app.model.cuda.scan import TritonScan
 from app.model.cuda.step_buffers import Layout, StateSizes, StepBuffers
 from app.model.cuda.tiles import Device
-from app.model.forward import RaggedForward, StepStates
+from app.model.forward import RaggedForward
 from app.model.inputs import StepArrays, lay_out
 from app.model.kv_storage import allocate
 from app.model.layers.recurrent import DeltaRule, Mamba1, Mamba2
@@ -58,7 +58,7 @@ def random_step(dice: random.Random, lengths: tuple[int, ...]) -> StepArrays:
             place = dice.randrange(len(saves))
             saves[place] = (saves[place][0], read)
         spans.append(Span([0] * length, 0, (), state=read, saves=saves))
-    return lay_out(StepPlan(spans, []), 4)
+    return lay_out(spans, 4)
 
 
 def noisy(shape: StateShape) -> StateStorage:
@@ -235,8 +235,8 @@ def interpreted_runner(folder: Path, model: PreTrainedModel) -> TorchRunner:
     attention = TritonAttention(
         storage, loaded.shapes, max_model_len=80, recurrent=True, device=limits
     )
-    route = StepStates(loaded.recurrent, TritonScan(states, attention))
-    forward = RaggedForward(model, loaded.route, attention, route)
+    scan = TritonScan(states, attention)
+    forward = RaggedForward(model, loaded.route, attention, loaded.recurrent, scan)
     steps = CudaSteps(
         forward,
         attention,

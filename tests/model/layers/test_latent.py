@@ -13,7 +13,7 @@ import transformers
 from torch import Tensor
 from transformers.models.deepseek_v3.modeling_deepseek_v3 import DeepseekV3Attention
 
-from app.core.step import Span, StepPlan
+from app.core.step import Span
 from app.model.adapters.targets import find_targets
 from app.model.composition import load_runner
 from app.model.cpu import latent as cpu_latent
@@ -211,7 +211,7 @@ def make_step(number: int) -> StepArrays:
         Span([0] * length, start, table)
         for (length, start), table in zip(lengths, tables, strict=True)
     ]
-    return lay_out(StepPlan(spans, []), 4)
+    return lay_out(spans, 4)
 
 
 def new_heads(count: int, tokens: int) -> tuple[LatentHeads, Tensor, Tensor]:

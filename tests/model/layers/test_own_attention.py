@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from app.core.errors import UnsupportedModel
-from app.core.step import LogitsRow, Span, StepPlan
+from app.core.step import Span
 from app.model.composition import load_runner
 from app.model.cpu.kernels import panels
 from app.model.inputs import lay_out
@@ -20,6 +20,7 @@ from app.model.layers.own_attention import route_own_attention
 from app.model.self_check import worst_error
 from tests.model.reach.small import small_config
 from tests.model.tiny import eager_model, run_in_random_batches, runner_config
+from tests.steps import planned
 
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "falcon, several key heads": (
@@ -95,5 +96,5 @@ def test_layers_that_were_packed_later_are_those_that_run(tmp_path: Path) -> Non
     assert type(attention.q_proj) is not torch.nn.Linear
     called: list[object] = []
     attention.q_proj.register_forward_pre_hook(lambda module, _: called.append(module))
-    runner._forward.run(lay_out(StepPlan([Span([5, 6], 0, [[0]])], [LogitsRow(0, 1)]), 4))
+    runner._forward.run(lay_out(planned([Span([5, 6], 0, [[0]])], [(0, 1)]), 4))
     assert called == [attention.q_proj]

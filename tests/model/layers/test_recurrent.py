@@ -15,10 +15,10 @@ from transformers import PreTrainedModel
 
 from app.core.errors import UnsupportedModel
 from app.core.request import SamplingParams
-from app.core.step import Draw, LogitsRow, Span, StepPlan
+from app.core.step import Draw, Span
 from app.model.cpu.attention import CpuAttention
 from app.model.cpu.scan import CpuScan
-from app.model.forward import RaggedForward, StepStates
+from app.model.forward import RaggedForward
 from app.model.inputs import StepArrays
 from app.model.kv_storage import allocate
 from app.model.layers.attention import AttentionRoute, probe_layers
@@ -34,6 +34,7 @@ from app.model.self_check import (
 from app.model.state_storage import allocate_states
 from tests.model.hybrid import KINDS, Slots, StatefulSequence, hybrid_runner, lively_model
 from tests.model.tiny import VOCAB
+from tests.steps import planned
 
 EVERY_LOGPROB = SamplingParams(temperature=0.0, logprobs=VOCAB)
 BLOCK = 4
@@ -46,9 +47,11 @@ def whole_logprobs(model: PreTrainedModel, tokens: list[int]) -> NDArray[np.floa
     return found
 
 
-def run(runner: TorchRunner, spans: list[Span], rows: list[LogitsRow]) -> list[NDArray[np.float64]]:
+def run(
+    runner: TorchRunner, spans: list[Span], rows: list[tuple[int, int]]
+) -> list[NDArray[np.float64]]:
     """Log-probabilities of the rows."""
-    runner.launch(StepPlan(spans, rows))
+    runner.launch(planned(spans, rows))
     drawn = runner.sample([Draw(EVERY_LOGPROB, 0)] * len(rows)).wait().tokens
     found = np.empty((len(rows), VOCAB))
     for row, token in zip(found, drawn, strict=True):
@@ -90,7 +93,7 @@ class Company:
     def step(self) -> None:
         """One step of some sequences: chunks, decodes, drafts of which the last are wrong."""
         spans: list[Span] = []
-        rows: list[LogitsRow] = []
+        rows: list[tuple[int, int]] = []
         places: list[tuple[int, int]] = []
         backs: list[tuple[StatefulSequence, int]] = []
         for index, sequence in enumerate(self.sequences):
@@ -102,7 +105,7 @@ class Company:
             start = sequence.computed
             for offset in range(length):
                 if self.dice.random() < 0.4:
-                    rows.append(LogitsRow(len(spans), offset))
+                    rows.append((len(spans), offset))
                     places.append((index, start + offset))
             spans.append(sequence.span(length, self.dice, wrong=wrong))
             # Drafts that were wrong; sometimes a leap that drops what was right, too.
@@ -153,8 +156,8 @@ def test_from_the_empty_state_the_same_span_says_something_else(tmp_path: Path) 
     table = [[*range(5)]]
     run(runner, [Span(text[:16], 0, table, saves=[(16, 1)])], [])
     expected = whole_logprobs(model, text)[-1]
-    [right] = run(runner, [Span(text[16:], 16, table, state=1)], [LogitsRow(0, 3)])
-    [lost] = run(runner, [Span(text[16:], 16, table)], [LogitsRow(0, 3)])
+    [right] = run(runner, [Span(text[16:], 16, table, state=1)], [(0, 3)])
+    [lost] = run(runner, [Span(text[16:], 16, table)], [(0, 3)])
     np.testing.assert_allclose(right, expected, atol=2e-4)
     assert np.abs(lost - expected).max() > 0.05
 
@@ -192,8 +195,7 @@ def check(kind: str, scan: type[CpuScan]) -> None:
     cpu = torch.device("cpu")
     storage = allocate(shapes, num_blocks=case.blocks, block_size=BLOCK, device=cpu)
     states = allocate_states(recurrent.shapes, CHECKED_SLOTS, cpu)
-    scans = StepStates(recurrent, scan(states))
-    forward = RaggedForward(model, route, CpuAttention(storage), scans)
+    forward = RaggedForward(model, route, CpuAttention(storage), recurrent, scan(states))
     check_ragged_step(model, forward, case, BLOCK, expected)
 
 

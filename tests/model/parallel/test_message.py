@@ -8,30 +8,31 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.core.step import LogitsRow, Span, StepPlan
+from app.core.step import Span
 from app.model.inputs import StepArrays, lay_out
 from app.model.parallel.message import pack, unpack
+from tests.steps import planned
 
 PLANS = {
-    "a prompt and a decode": StepPlan(
+    "a prompt and a decode": planned(
         spans=[
             Span([5, 6, 7], 2, [[4, 1], [3, 9]]),
             Span([8], 9, [[2, 7, 5], [1, 1, 1]], drawn_by=1, adapter=2, state=3, saves=[(1, 2)]),
         ],
-        rows=[LogitsRow(0, 2), LogitsRow(1, 0)],
+        rows=[(0, 2), (1, 0)],
     ),
-    "a tree": StepPlan(
+    "a tree": planned(
         spans=[
             Span([5, 6, 7], 2, [[4, 1], [3, 9]], tree=[-1, 0, 0]),
             Span([8], 9, [[2, 7, 5], [1, 1, 1]], drawn_by=1),
         ],
-        rows=[LogitsRow(0, 2), LogitsRow(1, 0)],
+        rows=[(0, 2), (1, 0)],
     ),
-    "a model without attention": StepPlan(
+    "a model without attention": planned(
         spans=[Span([1, 2], 0, [], saves=[(1, 4), (2, 5)]), Span([3], 8, [], state=1)],
-        rows=[LogitsRow(0, 1)],
+        rows=[(0, 1)],
     ),
-    "no rows": StepPlan(spans=[Span([1] * 9, 0, [[0, 1, 2]])], rows=[]),
+    "no rows": [Span([1] * 9, 0, [[0, 1, 2]])],
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -9,19 +10,20 @@ import pytest
 import torch
 from torch import Tensor
 
-from app.core.step import LogitsRow, Span, StepPlan
+from app.core.step import Span
 from app.model.inputs import StepArrays, lay_out
 from app.model.parallel.message import pack, unpack
 from app.model.parallel.steps import Follower, Leader
 from tests.model.parallel.threads import ThreadGroup, on_all_ranks
+from tests.steps import planned
 
-KNOWN = StepPlan([Span([5, 6], 0, [[0]])], [LogitsRow(0, 1)])
-AHEAD = StepPlan([Span([0], 2, [[0]], drawn_by=1)], [LogitsRow(0, 0)])
+KNOWN = planned([Span([5, 6], 0, [[0]])], [(0, 1)])
+AHEAD = planned([Span([0], 2, [[0]], drawn_by=1)], [(0, 0)])
 
 
 @pytest.mark.parametrize(("plan", "handed_out"), [(KNOWN, None), (AHEAD, [7, 8, 9])])
 def test_ids_that_a_device_has_drawn_reach_the_others_where_a_step_goes_on_from_them(
-    plan: StepPlan, handed_out: list[int] | None
+    plan: Sequence[Span], handed_out: list[int] | None
 ) -> None:
     sent: list[bytes] = []
 

@@ -19,7 +19,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from app.core.errors import UnsupportedModel
-from app.core.step import LogitsRow, Span, StepPlan
+from app.core.step import Span
 from app.model.composition import load_runner
 from app.model.inputs import lay_out
 from app.model.layers.model_call import logits_of
@@ -27,6 +27,7 @@ from app.model.runner import TorchRunner
 from app.model.self_check import worst_error
 from tests.model.reach.small import PLAIN_TOKENS, small_config
 from tests.model.tiny import PagedSequence, eager_model, runner_config
+from tests.steps import planned
 
 _LENGTHS = (29, 17, 6)
 _CHUNKS = (1, 1, 2, 5, 18)
@@ -100,14 +101,14 @@ def _in_random_batches(
     found: list[list[Tensor]] = [[] for _ in texts]
     while any(sequence.computed < len(sequence.tokens) for sequence in sequences):
         spans: list[Span] = []
-        rows: list[LogitsRow] = []
+        rows: list[tuple[int, int]] = []
         owners: list[int] = []
         for index, sequence in enumerate(sequences):
             left = len(sequence.tokens) - sequence.computed
             if not left or dice.random() < 0.2:
                 continue
             length = min(left, dice.choice(_CHUNKS))
-            rows += [LogitsRow(len(spans), offset) for offset in range(length)]
+            rows += [(len(spans), offset) for offset in range(length)]
             owners += [index] * length
             span = sequence.span(length, size)
             if runner.states is not None:  # a slot for each sequence, read and written in place
@@ -115,7 +116,7 @@ def _in_random_batches(
                 span = replace(span, state=slot if span.start else 0, saves=[(length, slot)])
             spans.append(span)
         if spans:
-            logits = runner._forward.run(lay_out(StepPlan(spans=spans, rows=rows), size))
+            logits = runner._forward.run(lay_out(planned(spans=spans, rows=rows), size))
             for index, row in zip(owners, logits, strict=True):
                 found[index].append(row)
     return [torch.stack(rows) for rows in found]

@@ -14,7 +14,8 @@ from PIL import Image
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import AutoModelForImageTextToText, PreTrainedModel, PreTrainedTokenizerFast
 
-from app.core.images import PreparedImage
+from app.core.images import PreparedImage, PromptImages
+from app.model.runner import TorchRunner
 from app.model.vision import processing
 from app.model.vision.processing import HfImageProcessor, load_image_processor
 from tests.fakes import ByteTokenizer, ByteVocabulary
@@ -567,6 +568,16 @@ def saved(folder: Path, kind: Kind) -> Seeing:
     kind.processor(own).save_pretrained(folder)
     own.save_pretrained(folder)
     return Seeing(str(folder), kind, model, load_image_processor(str(folder)))
+
+
+def encoded(runner: TorchRunner, images: PromptImages) -> PromptImages:
+    """With what the runner's encoder makes of them."""
+    encoder = runner.vision_encoder
+    assert encoder is not None, "it is served as text"
+    found = [each.image for each in images.images]
+    return images.encoded(
+        {each.digest: encoder.encode(each, lambda: True).result() for each in found}
+    )
 
 
 def picture(number: int, width: int = 60, height: int = 40) -> Image.Image:

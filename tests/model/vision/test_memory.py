@@ -48,7 +48,6 @@ def loaded(model: Seeing, **changes: Any) -> TorchRunner:
             random_weights=False,
             kv_cache_bytes=None,
             max_model_len=900,
-            image_cache_bytes=1000,
             **changes,
         )
     )
@@ -66,24 +65,22 @@ def test_the_tower_runs_for_the_largest_image_and_its_memory_is_left_alone(
             largest = watched.seen[-1]
             assert max(each.num_tokens for each in watched.seen) == largest.num_tokens
             assert 4 <= largest.num_tokens <= 9
-            assert runner.vision_counts is not None
-            assert runner.vision_counts.computed == 1, "that of the trial"
             runner.close()
     token_bytes = 3 * 2 * 2 * 8 * 4  # layers, keys and values, heads, width, float32
     lost = (blocks[0] - blocks[1]) * 4 * token_bytes
     assert abs(lost - TOWER) <= 4 * token_bytes
 
 
-def test_the_features_of_the_largest_prompt_are_left_alone(
+def test_the_features_of_the_largest_step_are_left_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, blocks = seeing(tmp_path, "llava"), []
-    for images in (1, 3):
+    for tokens in (100, 600):
         with monkeypatch.context() as patched:
             Watched(patched, 0)
-            runner = loaded(model, image_tokens=200, prompt_images=images)
+            runner = loaded(model, max_batch_tokens=tokens)
             blocks.append(runner.cache_groups[0].num_blocks)
             runner.close()
-    more = (3 - 1) * 200 * 32 * 4  # tokens, width, float32
+    more = 2 * (600 - 100) * 32 * 4  # the features and a copy; tokens, width, float32
     token_bytes = 3 * 2 * 2 * 8 * 4
     assert abs((blocks[0] - blocks[1]) * 4 * token_bytes - more) <= 4 * token_bytes

@@ -12,7 +12,6 @@ import pytest
 import torch
 from PIL import Image
 
-from app.core.images import VisionSpec
 from app.core.request import EngineRequest
 from app.engine import Engine, EngineConfig
 from app.model.composition import load_runner
@@ -21,7 +20,15 @@ from tests.engine.harness import Recorder, answers_of, request
 from tests.engine.naive import naive_answer
 from tests.fakes import FiniteConstraint, Logits, ScriptedModel
 from tests.model.tiny import runner_config
-from tests.model.vision.seeing import KINDS, TOKENIZER, VOCABULARY, Seeing, picture, seeing
+from tests.model.vision.seeing import (
+    KINDS,
+    TOKENIZER,
+    VOCABULARY,
+    Seeing,
+    encoded,
+    picture,
+    seeing,
+)
 
 PICTURES = (picture(1), picture(2, 30, 90), picture(3, 56, 56))
 LANGUAGES: tuple[FiniteConstraint | None, ...] = (
@@ -57,8 +64,9 @@ class _Whole(ScriptedModel):
 class _Asked:
     """Requests with images, and what transformers makes of each."""
 
-    def __init__(self, model: Seeing, vision: VisionSpec) -> None:
-        self.model, self.vision = model, vision
+    def __init__(self, model: Seeing, runner: TorchRunner) -> None:
+        assert runner.vision is not None, "it is served as text"
+        self.model, self.runner, self.vision = model, runner, runner.vision
         self.requests: list[EngineRequest] = []
         self.inputs: dict[str, dict[str, torch.Tensor]] = {}
 
@@ -66,7 +74,8 @@ class _Asked:
         model = self.model
         expanded = self.vision.expand(model.tokens(prompt), model.prepared(*pictures))
         plain = request(name, expanded.tokens, **({"max_tokens": 16} | more))
-        self.requests.append(replace(plain, images=expanded.images if pictures else None))
+        images = encoded(self.runner, expanded.images) if pictures else None
+        self.requests.append(replace(plain, images=images))
         if pictures:
             self.inputs[name] = model.inputs(prompt, *pictures)
         else:
@@ -85,11 +94,6 @@ def _runner(model: Seeing, **changes: Any) -> TorchRunner:
     return load_runner(runner_config(model.folder, random_weights=False, **changes))
 
 
-def _eyes(runner: TorchRunner) -> VisionSpec:
-    assert runner.vision is not None, "it is served as text"
-    return runner.vision
-
-
 @pytest.mark.parametrize("overlap", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
 def test_images_cut_into_chunks_among_texts_give_the_text_of_the_whole_model(
@@ -97,7 +101,7 @@ def test_images_cut_into_chunks_among_texts_give_the_text_of_the_whole_model(
 ) -> None:
     model, recorder = seeing(tmp_path, kind), Recorder()
     runner = _runner(model)
-    asked = _Asked(model, _eyes(runner))
+    asked = _Asked(model, runner)
     first, second, third = PICTURES
     for turn, allowed in enumerate(LANGUAGES):
         asked.ask(f"one {turn}", "look at IMAGE: ", first, allowed=allowed)
@@ -127,7 +131,7 @@ def test_a_sequence_that_lost_its_blocks_sees_again_what_it_saw(
     config = EngineConfig(max_batch_tokens=32, max_running=3, share_prefixes=False, overlap=overlap)
     engine = Engine(runner, VOCABULARY, TOKENIZER, config, recorder)
     for tokens in (1, 50):  # then all have been looked at, and run beside one another
-        asked = _Asked(model, _eyes(runner))
+        asked = _Asked(model, runner)
         for number, one in enumerate(PICTURES):
             asked.ask(f"{number}", f"{number} is IMAGE: ", one, max_tokens=tokens)
         asked.compare(engine)
@@ -138,12 +142,11 @@ def test_a_sequence_that_lost_its_blocks_sees_again_what_it_saw(
 def test_prefixes_are_shared_up_to_another_image(kind: str, tmp_path: Path) -> None:
     model, recorder = seeing(tmp_path, kind), Recorder()
     runner = _runner(model)
-    vision = _eyes(runner)
     engine = Engine(runner, VOCABULARY, TOKENIZER, EngineConfig(), recorder)
     beginning = "the same beginning: "
     found = []
     for name, one in (("a", picture(1)), ("b", picture(1)), ("c", picture(9))):
-        asked = _Asked(model, vision)
+        asked = _Asked(model, runner)
         asked.ask(name, beginning + "IMAGE and the same end", one)
         recorder.steps.clear()
         asked.compare(engine)
@@ -155,33 +158,3 @@ def test_prefixes_are_shared_up_to_another_image(kind: str, tmp_path: Path) -> N
     assert images is not None
     start = images.images[0].start
     assert start - 4 < found[2] <= start, "up to the image, which is another"
-
-
-def test_an_image_is_looked_at_once_however_often_it_is_sent(tmp_path: Path) -> None:
-    model = seeing(tmp_path, "llava")
-    runner = _runner(model)
-    assert runner.vision_counts is not None
-    before = runner.vision_counts.computed
-    config = EngineConfig(max_batch_tokens=8, max_running=2, share_prefixes=False)
-    engine = Engine(runner, VOCABULARY, TOKENIZER, config)
-    for turn in range(3):
-        asked = _Asked(model, _eyes(runner))
-        asked.ask(f"{turn}", "IMAGE again", PICTURES[0])
-        asked.compare(engine)
-    assert runner.vision_counts.computed == before + 1
-
-
-@pytest.mark.parametrize(("room", "looks"), [(1, 3), (1 << 20, 2)])
-def test_what_was_forgotten_is_looked_at_again(room: int, looks: int, tmp_path: Path) -> None:
-    model = seeing(tmp_path, "llava")
-    runner = _runner(model, image_cache_bytes=room)
-    assert runner.vision_counts is not None
-    before = runner.vision_counts.computed
-    first, second, _ = PICTURES
-    config = EngineConfig(max_batch_tokens=9, max_running=3, share_prefixes=False)
-    engine = Engine(runner, VOCABULARY, TOKENIZER, config)
-    for turn, one in enumerate((first, second, first)):
-        asked = _Asked(model, _eyes(runner))
-        asked.ask(f"{turn}", "IMAGE IMAGE", one, one)
-        asked.compare(engine)
-    assert runner.vision_counts.computed == before + looks

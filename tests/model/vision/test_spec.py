@@ -122,7 +122,7 @@ def test_a_folder_without_an_image_processor_is_served_as_text(
     with caplog.at_level(logging.INFO):
         runner = _runner(model)
     assert runner.vision is None
-    assert runner.vision_counts is None
+    assert runner.vision_encoder is None
     assert "cannot load the image processor" in "\n".join(caplog.messages)
 
 

@@ -112,9 +112,9 @@ def test_prompts_are_the_same_every_time_and_no_two_begin_alike() -> None:
 def test_sequences_of_a_step_have_blocks_of_their_own(shape: tuple[int, int]) -> None:
     sequences, tokens = shape
     plan = plan_of(sequences, tokens, block_size=16)
-    assert [len(span.tokens) for span in plan.spans] == [tokens] * sequences
-    assert all(16 * len(span.block_tables[0]) >= CONTEXT + tokens for span in plan.spans)
-    blocks = [block for span in plan.spans for block in span.block_tables[0]]
+    assert [len(span.tokens) for span in plan] == [tokens] * sequences
+    assert all(16 * len(span.block_tables[0]) >= CONTEXT + tokens for span in plan)
+    blocks = [block for span in plan for block in span.block_tables[0]]
     assert len(set(blocks)) == len(blocks)
 
 

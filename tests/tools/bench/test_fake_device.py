@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from app.core.request import SamplingParams
-from app.core.step import Draw, LogitsRow, Span, StepPlan
+from app.core.step import Draw, Span
+from tests.steps import planned
 from tools.bench.fake_device import FakeDevice, VirtualClock
 
-PLAN = StepPlan([Span((7,), 0, ((0,),))], [LogitsRow(0, 0)])
-AHEAD = StepPlan([Span((0,), 1, ((0,),), drawn_by=0)], [LogitsRow(0, 0)])
+PLAN = planned([Span((7,), 0, ((0,),))], [(0, 0)])
+AHEAD = planned([Span((0,), 1, ((0,),), drawn_by=0)], [(0, 0)])
 
 
 class _Clock(VirtualClock):
@@ -62,7 +63,7 @@ def test_draws_are_kept_to_their_masks_and_known_to_the_next_step() -> None:
     device.launch(PLAN)
     device.sample([draw(5, 42)]).wait()
     drawn = []
-    for plan in (AHEAD, StepPlan([Span((42,), 1, ((0,),))], [LogitsRow(0, 0)])):
+    for plan in (AHEAD, planned([Span((42,), 1, ((0,),))], [(0, 0)])):
         device.launch(plan)
         drawn.append(device.sample([draw(9)]).wait().tokens[0].token_id)
         device.launch(PLAN)

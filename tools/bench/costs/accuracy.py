@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from transformers import AutoTokenizer
 
-from app.core.step import LogitsRow, Span, StepPlan
+from app.core.step import Span
 from app.demo import MODEL_PATH
 from app.model.composition import load_runner
 from app.model.config import ModelConfig, QuantizeName
@@ -93,7 +93,7 @@ def logprobs(runner: TorchRunner, passage: Passage) -> Tensor:
     fed = passage.ids[:-1]
     blocks = range(-(-len(fed) // BLOCK_SIZE))
     offsets = range(passage.first - 1, len(fed))
-    plan = StepPlan([Span(fed, 0, (blocks,))], [LogitsRow(0, offset) for offset in offsets])
+    plan = [Span(fed, 0, (blocks,), rows=offsets)]
     logits = runner._forward.run(lay_out(plan, BLOCK_SIZE))
     return logits.float().log_softmax(-1)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from app.core.request import SamplingParams
-from app.core.step import Draw, LogitsRow, Span, StepPlan
+from app.core.step import Draw, Span
 from app.model.composition import load_runner
 from app.model.config import ModelConfig
 from app.model.runner import TorchRunner
@@ -65,7 +65,7 @@ _CACHE_BYTES = 3 << 30
 _WARM = 1
 
 
-def plan_of(runner: TorchRunner, lengths: Sequence[int], start: int) -> StepPlan:
+def plan_of(runner: TorchRunner, lengths: Sequence[int], start: int) -> Sequence[Span]:
     """The next tokens of each sequence, which goes on from a state of its own."""
     size, spans = runner.block_size, []
     for index, length in enumerate(lengths):
@@ -75,9 +75,8 @@ def plan_of(runner: TorchRunner, lengths: Sequence[int], start: int) -> StepPlan
         if runner.states is not None:
             state, saves = (1 + index if start else 0), [(length, 1 + index)]
         tokens = range(1, length + 1)
-        spans.append(Span(tokens, start, tables, state=state, saves=saves))
-    rows = [LogitsRow(index, length - 1) for index, length in enumerate(lengths)]
-    return StepPlan(spans, rows)
+        spans.append(Span(tokens, start, tables, state=state, saves=saves, rows=(length - 1,)))
+    return spans
 
 
 def hybrid_table(folder: Path, steps: int, threads: int | None, *, processor_time: bool) -> str:
@@ -114,7 +113,7 @@ def hybrid_table(folder: Path, steps: int, threads: int | None, *, processor_tim
 
 def _by_turns(
     runners: Mapping[str, TorchRunner],
-    plans: Mapping[str, StepPlan],
+    plans: Mapping[str, Sequence[Span]],
     steps: int,
     clock: Callable[[], float],
 ) -> dict[str, float]:
@@ -123,7 +122,7 @@ def _by_turns(
     for _ in range(_WARM + steps):
         for name, runner in runners.items():
             plan = plans[name]
-            draws = [Draw(SamplingParams(temperature=0.0), key) for key in range(len(plan.rows))]
+            draws = [Draw(SamplingParams(temperature=0.0), key) for key in range(len(plan))]
             start = clock()
             runner.launch(plan)
             runner.sample(draws).wait()

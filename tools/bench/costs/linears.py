@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from app.core.request import SamplingParams
-from app.core.step import Draw, LogitsRow, Runner, Span, StepPlan
+from app.core.step import Draw, Runner, Span
 from app.model.composition import load_runner
 from loadtest.tables import table
 from tools.bench.costs.stepping import Words, model_config
@@ -24,15 +24,18 @@ SHAPES = ((1, 1), (1, 8), (8, 1), (32, 1))
 WARM = 3
 
 
-def plan_of(sequences: int, tokens: int, block_size: int) -> StepPlan:
+def plan_of(sequences: int, tokens: int, block_size: int) -> Sequence[Span]:
     """The next ``tokens`` of each sequence, after ``CONTEXT`` that nobody computed."""
     blocks = -(-(CONTEXT + tokens) // block_size)
-    spans = [
-        Span(range(1, tokens + 1), CONTEXT, [range(index * blocks, (index + 1) * blocks)])
+    return [
+        Span(
+            range(1, tokens + 1),
+            CONTEXT,
+            [range(index * blocks, (index + 1) * blocks)],
+            rows=(tokens - 1,),
+        )
         for index in range(sequences)
     ]
-    rows = [LogitsRow(index, tokens - 1) for index in range(sequences)]
-    return StepPlan(spans, rows)
 
 
 def linears_table(folder: Path, words: Words, steps: int, threads: int | None) -> str:
@@ -55,7 +58,7 @@ def linears_table(folder: Path, words: Words, steps: int, threads: int | None) -
 
 def _median(runner: Runner, shape: tuple[int, int], steps: int) -> float:
     plan = plan_of(*shape, runner.block_size)
-    draws = [Draw(SamplingParams(), key) for key in range(len(plan.rows))]
+    draws = [Draw(SamplingParams(), key) for key in range(len(plan))]
     found = []
     for _ in range(WARM + steps):
         start = time.perf_counter()

@@ -5,10 +5,11 @@ from __future__ import annotations
 import itertools
 import statistics
 import time
+from collections.abc import Sequence
 
 import torch
 
-from app.core.step import StepPlan
+from app.core.step import Span
 from app.model.runner import TorchRunner
 from tools.bench.gpu_report.device import Timing, bandwidth, device_of, synchronize, timed, timing
 from tools.bench.gpu_report.model import Watch, answers_plan, memory
@@ -86,10 +87,10 @@ def measure(
 
 
 def forward_pass(
-    runner: TorchRunner, plan: StepPlan, device: torch.device, tiny: bool
+    runner: TorchRunner, plan: Sequence[Span], device: torch.device, tiny: bool
 ) -> tuple[str, Timing, float]:
     """How the step is launched, the device's time for the pass alone, the host's to launch it."""
-    nobody = [None] * len(plan.rows)
+    nobody = [None] * len(plan)
     hosts = []
     watch = Watch()
     with watch.looking():

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import torch
 
-from app.core.step import Draw, LogitsRow, PendingDraws, Runner, Span, StepPlan
+from app.core.step import Draw, PendingDraws, Runner, Span
 from app.model.checkpoints.loading import language_part, load_whole
 from app.model.composition import load_runner
 from app.model.config import ModelConfig
@@ -286,7 +286,7 @@ class Watch:
 
 def answers_plan(
     runner: Runner, batch: int, context: int, length: int = 1, vocabulary: int = 1000
-) -> StepPlan:
+) -> Sequence[Span]:
     """The last ``length`` tokens of ``batch`` sequences of ``context`` tokens; logits of the last.
 
     Raises ``ValueError`` where the cache does not hold them.
@@ -297,11 +297,15 @@ def answers_plan(
         raise ValueError(f"the cache has {there} blocks, and {batch * blocks} are needed")
     order = torch.randperm(there, generator=torch.Generator().manual_seed(0)).tolist()
     tokens = torch.randint(0, vocabulary, (batch, length)).tolist()
-    spans = [
-        Span(tokens[i], context - length, [order[i * blocks : (i + 1) * blocks]])
+    return [
+        Span(
+            tokens[i],
+            context - length,
+            [order[i * blocks : (i + 1) * blocks]],
+            rows=(length - 1,),
+        )
         for i in range(batch)
     ]
-    return StepPlan(spans, [LogitsRow(i, length - 1) for i in range(batch)])
 
 
 class WatchedRunner:
@@ -317,7 +321,7 @@ class WatchedRunner:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._runner, name)
 
-    def launch(self, plan: StepPlan) -> None:
+    def launch(self, plan: Sequence[Span]) -> None:
         start = time.perf_counter()
         self._runner.launch(plan)
         self.launching.append(time.perf_counter() - start)

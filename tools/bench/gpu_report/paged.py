@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from app.core.step import LogitsRow, Span, StepPlan
+from app.core.step import Span
 from app.model.cuda.attention import TritonAttention
 from app.model.cuda.tiles import Device
 from app.model.cuda.trial_steps import fill_with_noise
@@ -58,7 +58,7 @@ class Heads:
         return AttentionOptions(self.key_dim**-0.5, self.window, self.softcap, sinks)
 
 
-def plan_of(lengths: Lengths, vocabulary: int = 1000) -> tuple[StepPlan, int]:
+def plan_of(lengths: Lengths, vocabulary: int = 1000) -> tuple[Sequence[Span], int]:
     """A step of such spans with logits of each one's last token, and the blocks it needs.
 
     Blocks are handed out in no order; tokens are random.
@@ -68,11 +68,15 @@ def plan_of(lengths: Lengths, vocabulary: int = 1000) -> tuple[StepPlan, int]:
     blocks = chance.permutation(sum(needed))
     tables = np.split(blocks, np.cumsum(needed)[:-1])
     spans = [
-        Span(chance.integers(0, vocabulary, length).tolist(), start, [table.tolist()])
+        Span(
+            chance.integers(0, vocabulary, length).tolist(),
+            start,
+            [table.tolist()],
+            rows=(length - 1,),
+        )
         for (length, start), table in zip(lengths, tables, strict=True)
     ]
-    rows = [LogitsRow(index, len(span.tokens) - 1) for index, span in enumerate(spans)]
-    return StepPlan(spans, rows), len(blocks)
+    return spans, len(blocks)
 
 
 def step_of(lengths: Lengths) -> tuple[StepArrays, int]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from app.core.request import SamplingParams
-from app.core.step import Draw, LogitsRow, SampledToken, StepPlan
+from app.core.step import Draw, SampledToken, Span
 from app.model.runner import TorchRunner
 from tools.bench.gpu_report.device import device_of
 from tools.bench.gpu_report.forward import forward_pass
@@ -45,28 +46,23 @@ def compare(record: Record, runner: TorchRunner, tiny: bool, *, required: bool) 
     context = 20 if tiny else 512
     most = 4 if tiny else 200
     whole = answers_plan(runner, most, context)
-    alone = _first(runner, whole, 1)
+    alone = _drawn(runner, whole[:1])
     seen = {}
     for company in (3,) if tiny else (2, 7, 31, 64, 129, 200):
-        seen[str(company)] = _first(runner, whole, company) == alone
+        seen[str(company)] = _drawn(runner, whole[:company]) == alone
     spans = [
-        replace(span, tokens=[*range(1, 6)], start=span.start - 4) if index % 2 else span
-        for index, span in enumerate(whole.spans[: 3 if tiny else 40])
+        replace(span, tokens=[*range(1, 6)], start=span.start - 4, rows=(4,)) if index % 2 else span
+        for index, span in enumerate(whole[: 3 if tiny else 40])
     ]
-    rows = [LogitsRow(index, len(span.tokens) - 1) for index, span in enumerate(spans)]
-    seen["leaps"] = _drawn(runner, StepPlan(spans, rows)) == alone
+    seen["leaps"] = _drawn(runner, spans) == alone
     said = {name: "yes" if same else "no" for name, same in seen.items()}
     record.row("the same bits as alone, with so many", **said)
     if required and not all(seen.values()):
         record.failed("batch-invariant mode", "logits depend on the company of their step")
 
 
-def _first(runner: TorchRunner, whole: StepPlan, answers: int) -> SampledToken:
-    return _drawn(runner, StepPlan(whole.spans[:answers], whole.rows[:answers]))
-
-
-def _drawn(runner: TorchRunner, plan: StepPlan) -> SampledToken:
+def _drawn(runner: TorchRunner, plan: Sequence[Span]) -> SampledToken:
     """What is said of the first row."""
     runner.launch(plan)
-    draws = [Draw(LOOKED_AT, key=0), *[None] * (len(plan.rows) - 1)]
+    draws = [Draw(LOOKED_AT, key=0), *[None] * (len(plan) - 1)]
     return runner.sample(draws).wait().tokens[0]

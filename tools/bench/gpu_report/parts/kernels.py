@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from app.core.step import StepPlan
+from app.core.step import Span
 from app.model.inputs import StepArrays, lay_out
 from app.model.kv_storage import KvStorage
 from app.model.layers.attention import AttentionOptions
@@ -92,7 +93,7 @@ class Attended:
 
     heads: Heads
     storage: KvStorage
-    plan: StepPlan
+    plan: Sequence[Span]
     step: StepArrays
     tokens: tuple[Tensor, Tensor, Tensor]
     options: AttentionOptions
@@ -118,10 +119,10 @@ class Attended:
 
     def same_alone(self, *, batch_invariant: bool) -> bool:
         """Whether every span gives the same bits when it is a step of its own."""
-        for span, layout in zip(self.plan.spans, self.step.spans, strict=True):
+        for span, layout in zip(self.plan, self.step.spans, strict=True):
             rows = slice(layout.row, layout.row + layout.length)
             attention = attention_over(self.heads, self.storage, batch_invariant=batch_invariant)
-            attention.begin(lay_out(StepPlan([span], []), BLOCK_SIZE))
+            attention.begin(lay_out([span], BLOCK_SIZE))
             query, key, value = (each[:, rows] for each in self.tokens)
             alone = attention.attend(0, query, key, value, self.options)
             if not torch.equal(alone, self.out[rows]):
