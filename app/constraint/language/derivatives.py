@@ -233,7 +233,10 @@ class Derivatives(Rows):
             elif kind == Kind.RULE:
                 expression = pool.body(expression)
             elif kind == Kind.DISTINCT:
-                expression = pool.expand_distinct(expression)
+                expression = pool.expand(expression)
+            elif kind == Kind.CASES:
+                parts += map(self.shortest, operand.shortest(self.length, pool.nearest))
+                break
             elif kind == Kind.REMAINDER:
                 parts.append(operand.shortest())
                 break
@@ -318,6 +321,8 @@ class Derivatives(Rows):
             return self.length(operand[1])
         if kind == Kind.REMAINDER:
             return len(operand.shortest())
+        if kind == Kind.CASES:
+            return int(operand.mapped(self.length).nearest(pool.nearest))
         if kind == Kind.DISTINCT:
             items, between, least, _ = operand
             nearest: list[int] = sorted(map(self.length, items))[: int(least)]
