@@ -281,8 +281,8 @@ class Derivatives(Rows):
         self._alive.extend(bytes(len(self.pool) - min(len(self._alive), len(self.pool))))
         for before, byte, end in reversed(list(zip(states, text, states[1:], strict=False))):
             if not self._is_plainly_alive(before):
-                self._alive[before] = 1
                 self._ways[before] = byte, end
+            self._alive[before] = 1  # in any case: what it is the tail of then need not look at it
 
     def _shortest_piece(self, hole: Expression) -> bytes:
         """A shortest string of a hole that no document fills."""
