@@ -8,14 +8,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from loadtest.server import running_server
 from tests.clients.catalogue import CLIENTS
 from tests.clients.environments import variables
 from tests.clients.run import MODEL, PICTURE, SETTINGS, VISION_MODEL, VISION_SETTINGS
+from tests.servers import running_server
 
 
 def test_every_check_of_the_openai_package_passes(tmp_path: Path) -> None:
-    with running_server(None, tmp_path / "log", SETTINGS) as server:
+    settings = {**SETTINGS, "DATA": str(tmp_path / "data")}
+    with running_server(None, tmp_path / "log", settings) as server:
         outcomes = _checks(variables(f"{server.url}/v1", MODEL, None))
     assert len(outcomes) > 50
     assert [outcome for outcome in outcomes if not outcome["ok"]] == []
