@@ -181,7 +181,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     add("--batch", type=int, nargs="+", default=[1, 2, 4, 8, 16, 32, 64, 128])
     add("--properties", type=int, nargs="+", default=[1, 10, 100, 1_000, 5_000])
     add("--context", type=int, nargs="+", default=[128, 512, 1_024, 1_900])
-    add("--count", type=int, help="longest: so many schemas of MaskBench; all if none")
+    add("--count", type=int, help="longest: so many schemas of each source; all if none")
     add("--threads", type=int, help="of the model; torch's default if none")
     add(
         "--size",

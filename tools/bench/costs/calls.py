@@ -110,20 +110,22 @@ def calls_table(folder: Path, tokens: int, answers: int) -> str:
 
 def longest_table(folder: Path, tokens: int, answers: int, count: int | None) -> str:
     """The longest calls of a kind over all schemas: hostile ones, the probes of keywords, MaskBench
-    (``count`` of them, or all) and the official suite. An interrupt ends it with what there is."""
-    cases = [replace(each, name=f"hostile: {each.name}") for each in hostile(KINDS)]
+    and the official suite; ``count`` of each, or all. An interrupt ends it with what there is."""
+    attacks = hostile(KINDS)[:count]
+    cases = [replace(each, name=f"hostile: {each.name}") for each in attacks]
     cases.append(Attack("800 required names", _asked(_required(800))))
     cases.append(Attack("20 flags with if/then", _asked(_conditions(20))))
-    probes = enumerate(datasets.keyword_probes())
+    probes = enumerate(datasets.keyword_probes()[:count])
     cases += [Attack(f"probe {n}", _asked(probe["schema"])) for n, probe in probes]
     real = datasets.maskbench(count=count)
     cases += [Attack(f"MaskBench {case['id']}", _asked(case["schema"])) for case in real]
-    cases += [
+    suite = [
         Attack(f"suite {draft} {file}: {group['description']}", _asked(group["schema"]))
         for draft, files in datasets.official_suite().items()
         for file, groups in files.items()
         for group in groups
     ]
+    cases += suite[:count]
     found: list[tuple[float, str, str]] = []
     done = 0
     with suppress(KeyboardInterrupt):
