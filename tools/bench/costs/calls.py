@@ -42,6 +42,9 @@ _ROOM, _TIGHT = 4_096, 12
 _GIVEN_UP = 8
 """Tokens after which a mask is given up at once, so that a shortest completion is found."""
 
+_CONTEXT = 32_768
+"""Tokens that an answer may have at all, as in a server."""
+
 _SLOW = 0.05
 """Seconds that no call should take."""
 
@@ -225,7 +228,10 @@ def _answer(
 ) -> None:
     state = constraint.start()
     try:
-        budget = calls.timed("shortest_tokens", state.shortest_tokens) + spare
+        needed = calls.timed("shortest_tokens", partial(state.shortest_tokens, _CONTEXT))
+        if needed > _CONTEXT:
+            return
+        budget = needed + spare
         for number in range(tokens):
             if number == 0:
                 calls.in_turns("opening", lambda work: state.prepare(work=work))
