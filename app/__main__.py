@@ -127,8 +127,7 @@ def settings_page() -> str:
 
 
 def _settings(parser: argparse.ArgumentParser, options: argparse.Namespace) -> Settings:
-    from pydantic import ValidationError
-
+    from app.core.errors import LeapjsonError
     from app.server.settings import Settings
 
     given = {
@@ -137,10 +136,9 @@ def _settings(parser: argparse.ArgumentParser, options: argparse.Namespace) -> S
         if key not in ("command", "help_markdown")
     }
     try:
-        return Settings(**given)
-    except ValidationError as error:
-        first = error.errors()[0]
-        parser.error(f"{'.'.join(str(step) for step in first['loc'])}: {first['msg']}")
+        return Settings.read(**given)
+    except LeapjsonError as error:
+        parser.error(str(error))
 
 
 if __name__ == "__main__":

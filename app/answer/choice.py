@@ -4,36 +4,86 @@ Tokens are told apart by the piece in which their first byte lies::
 
     text       | reasoning | mark | content     | held back |
     tokens     |   |    |   |    |   |    |   |   |
+
+Where tokens came from is reported as far as the text has been. The engine says of each token all
+that it spells: what the text leaves out at its end, the stop string, is no part of it either.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from app.answer.confidence_reader import ConfidenceReader
-from app.answer.custom import InputReader
-from app.answer.decoding import Decoder
-from app.answer.formats.call_ids import AnyIds, CallIds
+from app.answer.confidence import ConfidenceReader
+from app.answer.fields import FieldReader
+from app.answer.formats.calls import AnyIds, CallIds
+from app.answer.incoming import Decoder
 from app.answer.pieces import (
     CallArguments,
     CallEnd,
     CallStart,
-    Confidences,
     Content,
     Delta,
     End,
-    Inexact,
+    Measurements,
     Piece,
     PromptTokens,
     Reasoning,
-    Spans,
     TextPiece,
 )
 from app.answer.reader import AnswerReader
 from app.answer.spans import SpanReader
-from app.core.events import AnswerToken, TokenChunk
+from app.answer.tools import InputReader
+from app.core.events import AnswerToken, Origins, OriginToken, TokenChunk
+
+
+class OriginReader:
+    """Of one choice. Their bytes, joined, are the text of the answer, its marks included."""
+
+    def __init__(self) -> None:
+        self._tokens: list[OriginToken] = []
+        self._ends: list[int] = []
+        """Where each of them ends, in bytes of the answer."""
+        self._text = 0
+        """Bytes of the answer so far."""
+        self._known = 0
+        """Tokens that the client knows."""
+
+    def read(self, chunks: Sequence[TokenChunk], delta: Delta) -> None:
+        """Add to ``delta``, which is made of ``chunks``, which tokens came or changed."""
+        first = self._known
+        for chunk in chunks:
+            self._text += len(chunk.data)
+            if chunk.origins is not None:
+                first = min(first, chunk.origins.index)
+                self._take(chunk.origins)
+        ended = chunks[-1].finish_reason is not None
+        known = len(self._tokens) if ended else bisect_right(self._ends, self._text)
+        first = min(first, known)
+        if first == known == self._known:
+            return
+        self._known = known
+        found = Origins(first, [self._cut(index) for index in range(first, known)])
+        pieces = list(delta.pieces)
+        pieces.insert(len(pieces) - (bool(pieces) and isinstance(pieces[-1], End)), found)
+        delta.pieces = pieces
+
+    def _take(self, origins: Origins) -> None:
+        del self._tokens[origins.index :], self._ends[origins.index :]
+        end = self._ends[-1] if self._ends else 0
+        for token in origins.tokens:
+            end += len(token.data)
+            self._ends.append(end)
+        self._tokens += origins.tokens
+
+    def _cut(self, index: int) -> OriginToken:
+        """A token without what is behind the answer's end."""
+        token, excess = self._tokens[index], self._ends[index] - self._text
+        if excess <= 0:
+            return token
+        return replace(token, data=token.data[: max(0, len(token.data) - excess)])
 
 
 class ChoiceReader:
@@ -49,16 +99,21 @@ class ChoiceReader:
         custom: Collection[str] = (),
         given: str = "",
         *,
+        fields: FieldReader | None = None,
+        origins: OriginReader | None = None,
         shows_reasoning: bool = True,
     ) -> None:
         """``reader`` None: nothing but content can come, and nothing is looked for. It has read
         ``given``, which the client has begun the answer with and is not told of.
 
-        ``call_ids``: of calls, in OpenAI's form where not given. ``confidence`` and ``spans``:
-        where asked for. ``custom``: the names of tools whose calls have an input.
+        ``call_ids``: of calls, in OpenAI's form where not given. ``confidence``, ``spans``,
+        ``fields`` and ``origins``: where asked for. ``custom``: the names of tools whose calls
+        have an input.
         """
         self._shows_reasoning = shows_reasoning
         self._spans = spans
+        self._fields = fields
+        self._origins = origins
         self._confidence = confidence
         self.reasoning_tokens = 0
         self._index = index
@@ -118,25 +173,27 @@ class ChoiceReader:
             calls_whole = self._calls and not self._open_calls
             stopped_by = last.stopped_by.decode()
             pieces.append(End("tool_calls" if calls_whole else reason, stopped_by))
-        return Delta(self._index, pieces)
+        delta = Delta(self._index, pieces)
+        if self._origins is not None:
+            self._origins.read(chunks, delta)
+        return delta if self._fields is None else self._fields.read(delta)
 
     def _measured(self) -> list[Piece]:
-        """What is told of the values once all have come."""
-        found: list[Piece] = []
+        """What is reported of the values once all have come."""
+        found = Measurements()
         spans = None if self._spans is None else self._spans.finish()
         if self._confidence is not None:
-            told = self._confidence.finish()
+            scores = self._confidence.finish()
             by_place = {(each.call, each.pointer): each for each in spans or ()}
-            for each in told.entries:
+            for each in scores.entries:
                 if each.what == "value":
                     each.span = by_place.get((each.call, each.pointer))
             if self._confidence.listed:
-                found.append(Confidences(told.entries))
-            if told.by_tokens:
-                found.append(Inexact(told.by_tokens))
+                found.confidence = scores.entries
+            found.inexact = scores.by_tokens
         if self._spans is not None and spans is not None and self._spans.listed:
-            found.append(Spans(spans))
-        return found
+            found.spans = spans
+        return [] if found == Measurements() else [found]
 
     def _behind_given(self, piece: TextPiece) -> TextPiece | None:
         """What of a piece is new: the reader may have held back the end of what was given."""

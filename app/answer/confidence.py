@@ -1,23 +1,81 @@
 """How sure the model was of each value of an answer: from its text, tokens and scored choices.
 
-See ``docs/confidence.md`` for what the numbers mean.
+A scored choice is told as shares of all its ways; ``ConfidenceReader`` collects while an answer
+comes. See ``docs/confidence.md`` for what the numbers mean.
 """
 
 from __future__ import annotations
 
 import json
 import math
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 
-from app.answer.pieces import AlternativeKind, Confidence, LeastLikely, TokenByToken
-from app.answer.probability_mass import tell
-from app.core.choices import ScoredChoice, Way
-from app.core.events import AnswerToken
-from app.core.json_scan import BLANKS, NUMBER_BYTES, JsonScan, Place
+from app.answer.pieces import (
+    Alternative,
+    AlternativeKind,
+    CallArguments,
+    CallStart,
+    Confidence,
+    Content,
+    LeastLikely,
+    Piece,
+    TokenByToken,
+)
+from app.core.choices import ScoredChoice, ScoredWay, Way
+from app.core.events import AnswerToken, TokenChunk
+from app.core.json_scan import JsonWalk, Place
 
-_OPENING, _CLOSING = b"{[", b"}]"
+MOST_ALTERNATIVES = 64
+MOST_ALTERNATIVE_BYTES = 512
+"""Of one value; the rest of them are told together."""
+
+Named = Callable[[Way], tuple[AlternativeKind, Any]]
+"""What an alternative is called."""
+
+
+def write_score(entry: Confidence, choice: ScoredChoice, text: bytes, named: Named) -> Way | None:
+    """Write into ``entry`` what ``choice`` says, where the answer went on with ``text``.
+
+    The way that it went; None, and nothing is written, where the text ends before that is told, or
+    where the model gives nothing to any way, or none was scored.
+    """
+    chosen = next(
+        (
+            each
+            for each in choice.ways
+            if text.startswith(each.way.texts) or (each.way.ends_answer and text == each.way.text)
+        ),
+        None,
+    )
+    highest = max([way.logprob for way in choice.ways], default=-math.inf)
+    if chosen is None or highest == -math.inf:
+        return None
+    total = math.fsum([math.exp(way.logprob - highest) for way in choice.ways])
+    log_sum = highest + math.log(total)
+
+    def logprob(way: ScoredWay) -> float:
+        """Of all ways together."""
+        return min(0.0, way.logprob - log_sum)
+
+    entry.logprob = logprob(chosen)
+    entry.mass = None if choice.is_open else min(1.0, math.exp(log_sum))
+    entry.alternatives = found = list[Alternative]()
+    others = sorted([way for way in choice.ways if way is not chosen], key=lambda way: -way.logprob)
+    size = 0
+    for each in others:
+        size += len(each.way.text)
+        if len(found) == MOST_ALTERNATIVES or size > MOST_ALTERNATIVE_BYTES:
+            break
+        found.append(Alternative(math.exp(logprob(each)), *named(each.way)))
+    if rest := others[len(found) :]:
+        share = math.fsum([math.exp(logprob(each)) for each in rest])
+        found.append(Alternative(share, "other", len(rest)))
+    return chosen.way
+
+
 _NEXT = (Place.FIRST_KEY, Place.NEXT_KEY, Place.FIRST_ITEM, Place.NEXT_ITEM)
 
 
@@ -63,7 +121,7 @@ class Tokens:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class Scores:
     """What there is to say of one value, and of those in it."""
 
     entries: list[Confidence]
@@ -76,7 +134,7 @@ Span = Callable[[int, int], tuple[int, int]]
 
 def value_confidences(
     data: bytes, start: int, tokens: Tokens, choices: Sequence[ScoredChoice]
-) -> Told:
+) -> Scores:
     """Of the JSON value ``data``, which begins at byte ``start`` of its answer; in its order.
 
     ``choices`` are those of the whole answer. What is not whole is left out.
@@ -86,31 +144,31 @@ def value_confidences(
         (each.start - start, each.place): each for each in choices if start <= each.start <= end
     }
     walk = _Walk(data, lambda first, last: (start + first, start + last), tokens, known)
-    return Told(walk.entries(), walk.by_tokens)
+    return Scores(walk.entries(), walk.by_tokens)
 
 
-def translated_confidences(data: bytes, span: Span, tokens: Tokens) -> Told:
+def translated_confidences(data: bytes, span: Span, tokens: Tokens) -> Scores:
     """Of the JSON value ``data``, which its answer has in another notation: by tokens alone.
 
     ``span``: where in the answer it is said what stands from one byte of ``data`` to another.
     """
-    return Told(_Walk(data, span, tokens, {}).entries(), [])
+    return Scores(_Walk(data, span, tokens, {}).entries(), [])
 
 
 def text_confidence(
     data: bytes, start: int, tokens: Tokens, choices: Sequence[ScoredChoice]
-) -> Told:
+) -> Scores:
     """The same of a text that is one value and no JSON."""
     drawn = tokens.take(start, start + len(data))
     entry = Confidence("", "value", data.decode(errors="replace"))
     choice = next((each for each in choices if each.place is Place.TEXT), None)
-    if choice is None or tell(entry, choice, data, _alternative) is None:
+    if choice is None or write_score(entry, choice, data, _alternative) is None:
         _add_tokens(entry, drawn)
     by_tokens = choice is not None and choice.by_tokens
-    return Told([entry], [TokenByToken("", "value")] if by_tokens else [])
+    return Scores([entry], [TokenByToken("", "value")] if by_tokens else [])
 
 
-class _Walk:
+class _Walk(JsonWalk):
     """Goes through one JSON text."""
 
     def __init__(
@@ -120,6 +178,7 @@ class _Walk:
         tokens: Tokens,
         choices: dict[tuple[int, Place], ScoredChoice],
     ) -> None:
+        super().__init__()
         self._data = data
         self._span = span
         self._tokens = tokens
@@ -127,48 +186,18 @@ class _Walk:
         self._open: list[_Container] = []
         self._entries: list[Confidence] = []
         self.by_tokens: list[TokenByToken] = []
-        self._whole: set[int] = set()
-        """Containers that were closed, by their id."""
-        self._began = 0
-        """Where the value or key that is being read begins."""
         self._asked = 0
         """Where it was decided what it would be."""
 
     def entries(self) -> list[Confidence]:
-        scan, data = JsonScan(), self._data
+        scan, data = self._scan, self._data
         self._decided(scan.place, 0)
         for at, byte in enumerate(data):
-            before = scan.place
-            if before is Place.NUMBER and byte not in NUMBER_BYTES:
-                self._scalar(at)
-                scan.end_number()
-                before = scan.place
-                self._decided(before, at)
-            scan.push(byte)
-            self._pushed(before, scan.place, at, byte)
+            self._push(at, byte)
         if scan.place is Place.NUMBER and scan.after_value() is Place.END and data[-1:].isdigit():
-            self._scalar(len(data))
+            self._leaf(len(data))
         open_ones = {id(each.entry) for each in self._open}
         return [each for each in self._entries if id(each) not in open_ones]
-
-    def _pushed(self, before: Place, after: Place, at: int, byte: int) -> None:
-        """One byte was read."""
-        if before in (Place.STRING, Place.WORD):
-            if after is Place.COLON:
-                self._open[-1].key = json.loads(self._data[self._began : at + 1])
-                self._key(at + 1)
-            elif after is not before:
-                self._scalar(at + 1)
-        elif byte in BLANKS:
-            return
-        elif byte in _CLOSING:
-            self._close()
-        elif before in (Place.VALUE, Place.FIRST_ITEM, Place.FIRST_KEY, Place.KEY):
-            self._began = at
-            if byte in _OPENING:
-                self._begin_container(byte == _OPENING[0])
-        if after is not before or byte in _OPENING + _CLOSING:
-            self._decided(after, at + 1)
 
     def _decided(self, place: Place, at: int) -> None:
         """What is next is decided from here on: note it where it is the next member."""
@@ -185,7 +214,7 @@ class _Walk:
         if choice.by_tokens:
             self.by_tokens.append(TokenByToken(container.entry.pointer, "next"))
         entry = Confidence(container.entry.pointer, "next")
-        way = tell(entry, choice, self._data[at:], lambda way: _alternative(way, container))
+        way = write_score(entry, choice, self._data[at:], lambda way: _alternative(way, container))
         if way is None:
             return
         entry.which = _which(way, container)
@@ -194,9 +223,10 @@ class _Walk:
             self._count(entry.logprob)
 
     def _key(self, end: int) -> None:
-        """A key was read; one of many counts by its tokens, too."""
+        """One of many counts by its tokens, too."""
         entry = self._entries[-1]
         container = self._open[-1]
+        container.key = json.loads(self._data[self._began : end])
         if entry.what != "next" or entry.pointer != container.entry.pointer:
             return
         if entry.which is None:
@@ -204,36 +234,35 @@ class _Walk:
             entry.which = container.key
             self._count(entry.logprob)
 
-    def _begin_container(self, is_object: bool) -> None:
+    def _begin(self, is_object: bool) -> None:
         entry = Confidence(self._pointer(), "container")
-        self._tell(entry)
+        self._write_score(entry)
         self._entries.append(entry)
         self._open.append(_Container(entry, is_object))
 
-    def _close(self) -> None:
+    def _close(self, end: int) -> None:
         closed = self._open.pop()
         self._ended(closed.entry.logprob)
 
-    def _scalar(self, end: int) -> None:
-        """The value that ends here."""
+    def _leaf(self, end: int) -> None:
         text = self._data[self._began : end]
         entry = Confidence(self._pointer(), "value", json.loads(text))
         tokens = self._tokens.take(*self._span(self._began, end))
-        way = self._tell(entry)
+        way = self._write_score(entry)
         if way is None or way.kind != "value":
             entry.logprob = 0.0
             _add_tokens(entry, tokens)
         self._entries.append(entry)
         self._ended(entry.logprob)
 
-    def _tell(self, entry: Confidence) -> Way | None:
+    def _write_score(self, entry: Confidence) -> Way | None:
         """Tell what was scored of the value that begins, if it was."""
         choice = self._choices.get((self._asked, Place.VALUE))
         if choice is None:
             return None
         if choice.by_tokens:
             self.by_tokens.append(TokenByToken(entry.pointer, "value"))
-        return tell(entry, choice, self._data[self._asked :], _alternative)
+        return write_score(entry, choice, self._data[self._asked :], _alternative)
 
     def _ended(self, logprob: float) -> None:
         """A member is whole."""
@@ -279,3 +308,99 @@ def _which(way: Way, container: _Container | None = None) -> Any:
         case "item" if container is not None:
             return container.count
     return None
+
+
+ContentKind = Literal["json", "text", "free"]
+"""A JSON value; a text that is a value as a whole; any text, of which nothing is told."""
+
+
+class ConfidenceReader:
+    """Collects what the confidence of one choice of a request is made of, while it comes."""
+
+    def __init__(self, content: ContentKind, *, listed: bool = True, exact: bool = False) -> None:
+        """``listed``: whether the confidence was asked for, or only where choices are not exact.
+
+        ``exact``: whether choices are to be.
+        """
+        self._content = content
+        self.listed = listed
+        self._exact = exact
+        self._text: list[str] = []
+        self._tokens = Tokens()
+        self._choices: list[ScoredChoice] = []
+        self._values: dict[int | None, tuple[int, list[str]]] = {}
+        """By call, or None for the content: where it begins, in characters, and its text."""
+        self._translated: dict[int, list[CallArguments]] = {}
+        """By call, where its arguments are not JSON in the answer."""
+
+    def read(self, chunks: Sequence[TokenChunk], text: str, pieces: Sequence[Piece]) -> None:
+        """The answer goes on with ``text``; ``pieces`` came of it."""
+        self._text.append(text)
+        for chunk in chunks:
+            self._choices += chunk.choices
+            for token in chunk.tokens:
+                self._tokens.add(token)
+        for piece in pieces:
+            match piece:
+                case Content() if self._content != "free":
+                    self._values.setdefault(None, (piece.start, []))[1].append(piece.text)
+                case CallStart(in_json=True):
+                    self._values[piece.index] = (piece.end, [])
+                case CallArguments() if piece.index in self._values:
+                    self._values[piece.index][1].append(piece.text)
+                case CallArguments():
+                    self._translated.setdefault(piece.index, []).append(piece)
+
+    def finish(self) -> Scores:
+        """What there is to say, in the order of the text. Costs O(answer)."""
+        found: list[Confidence] = []
+        by_tokens: list[TokenByToken] = []
+        # No choice is found in another notation than JSON.
+        translated = [TokenByToken("", "value", call) for call in self._translated if self._exact]
+        if not self.listed and not any(each.by_tokens for each in self._choices):
+            return Scores(found, translated)
+        whole = "".join(self._text)
+        for call, (start, parts) in self._values.items():
+            data, before = "".join(parts).encode(), len(whole[:start].encode())
+            is_text = call is None and self._content == "text"
+            score = text_confidence if is_text else value_confidences
+            of_value = score(data, before, self._tokens, self._choices)
+            for entry in of_value.entries:
+                entry.call = call
+            found += of_value.entries
+            by_tokens += [replace(each, call=call) for each in of_value.by_tokens]
+        for call, pieces in self._translated.items():
+            data = "".join(piece.text for piece in pieces).encode()
+            of_call = translated_confidences(data, _Places(whole, pieces).span, self._tokens)
+            for entry in of_call.entries:
+                entry.call = call
+            found += of_call.entries
+        return Scores(found, by_tokens + translated)
+
+
+class _Places:
+    """Where in an answer it is said what stands in the JSON of a call's arguments, in bytes."""
+
+    def __init__(self, answer: str, pieces: Sequence[CallArguments]) -> None:
+        self._begins: list[int] = []
+        """In the JSON, of each piece, and the end of the last."""
+        self._starts: list[int] = []
+        self._ends: list[int] = []
+        """In the answer, of each piece."""
+        read, passed, size = 0, 0, 0
+        for piece in pieces:
+            self._begins.append(size)
+            size += len(piece.text.encode())
+            for places, place in ((self._starts, piece.start), (self._ends, piece.end)):
+                passed += len(answer[read:place].encode())
+                read = place
+                places.append(passed)
+        self._begins.append(size)
+
+    def span(self, first: int, last: int) -> tuple[int, int]:
+        """Of the bytes from ``first`` to ``last``: of a value that is a part of a piece, or that
+        begins and ends with one."""
+        at = bisect_right(self._begins, first) - 1
+        until = bisect_left(self._begins, last) - 1
+        start = min(self._starts[at] + first - self._begins[at], self._ends[at])
+        return start, max(self._ends[until] - (self._begins[until + 1] - last), start)

@@ -1,6 +1,13 @@
-"""Text that comes in chunks of any size, read from its beginning."""
+"""What comes in chunks of any size: text, bytes, and the arguments of calls."""
 
 from __future__ import annotations
+
+import codecs
+import json
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
 
 
 def begun_at_end(text: str, mark: str) -> int:
@@ -50,3 +57,122 @@ class Incoming:
         if at >= 0:
             return at, True
         return len(self.text) - begun_at_end(self.text, mark), False
+
+
+@dataclass(frozen=True, slots=True)
+class JsonPart:
+    """A part of the JSON of arguments, and the place in the answer of what says so.
+
+    A value begins with a part of its own and ends with one. The places have no gaps between them.
+    """
+
+    text: str
+    start: int
+    end: int
+
+
+class ArgumentsReader(Protocol):
+    """Reads one call's arguments."""
+
+    def push(self, text: str, start: int) -> list[JsonPart]:
+        """What ``text``, which begins at ``start`` of the answer, adds. Not beyond their end."""
+
+    @property
+    def rest(self) -> str | None:
+        """What was read of the text behind the arguments; None: they have not ended."""
+
+
+class BufferedReader:
+    """An ``ArgumentsReader`` that reads in steps from what has come and was not understood yet."""
+
+    def __init__(self, step: Callable[[], bool]) -> None:
+        """``step``: the first. Each says whether there may be more to do."""
+        self._buffer = ""
+        self._position = 0
+        """Where the buffer begins in the answer."""
+        self._written = -1
+        """Up to where the text was told."""
+        self._parts: list[JsonPart] = []
+        self._step = step
+        self.rest: str | None = None
+
+    def push(self, text: str, start: int) -> list[JsonPart]:
+        """See ``ArgumentsReader``."""
+        if self._written < 0:
+            self._position = self._written = start
+        self._buffer += text
+        while self._step():
+            pass
+        parts, self._parts = self._parts, []
+        return parts
+
+    def _put(self, text: str, count: int) -> None:
+        """``text`` is what the buffer's first characters say."""
+        self._take(count)
+        self._parts.append(JsonPart(text, self._written, self._position))
+        self._written = self._position
+
+    def _take(self, count: int) -> None:
+        self._buffer = self._buffer[count:]
+        self._position += count
+
+    def _put_bare(self, mark: str) -> bool:
+        """Tell what of a string stands before ``mark``, as it is; whether ``mark`` is there."""
+        at = self._buffer.find(mark)
+        ready = at if at >= 0 else len(self._buffer) - begun_at_end(self._buffer, mark)
+        if ready:
+            self._put(json_string(self._buffer[:ready])[1:-1], ready)
+        return at >= 0
+
+
+def json_string(text: str) -> str:
+    """``text`` as JSON has it, with its quotes."""
+    return json.dumps(text, ensure_ascii=False)
+
+
+class Decoder:
+    """Decodes UTF-8 as it comes; what is none becomes U+FFFD (Unicode, section 3.9)."""
+
+    def __init__(self, *, places: bool = True) -> None:
+        """``places``: whether ``bytes_before`` will be asked."""
+        self._places = places
+        self._undecoded = b""
+        """The beginning of a character."""
+        self._runs: deque[tuple[str, int]] = deque()
+        """Text behind the last place that was asked for, and how many bytes it comes from."""
+        self._passed = 0
+        """Characters before it."""
+        self._passed_bytes = 0
+
+    def decode(self, data: bytes, last: bool = False) -> str:
+        """The characters that are whole; the ``last`` data leaves none open."""
+        data = self._undecoded + data
+        texts = []
+        while True:
+            try:
+                text, used = codecs.utf_8_decode(data, "strict", last)
+                break
+            except UnicodeDecodeError as error:
+                texts += [data[: error.start].decode(), "\ufffd"]
+                if self._places:
+                    self._runs += [(texts[-2], error.start), ("\ufffd", error.end - error.start)]
+                data = data[error.end :]
+        self._undecoded = data[used:]
+        if self._places:
+            self._runs.append((text, used))
+        return "".join([*texts, text]) if texts else text
+
+    def bytes_before(self, position: int) -> int:
+        """Where a character is in bytes; asked for in ascending order."""
+        left = position - self._passed
+        while self._runs and left >= len(self._runs[0][0]):
+            text, size = self._runs.popleft()
+            left -= len(text)
+            self._passed_bytes += size
+        if left:
+            text, size = self._runs[0]
+            taken = len(text[:left].encode())
+            self._passed_bytes += taken
+            self._runs[0] = text[left:], size - taken
+        self._passed = position
+        return self._passed_bytes

@@ -262,7 +262,8 @@ def _ends_free(part: Part) -> bool:
                 if _ends_free(each):
                     return True
                 # Only the mark behind free text stands where it was cut.
-                if not isinstance(each, FixedText) and not _is_optional(each):
+                leaf = isinstance(each, JsonSchema | JsonObject | Regex | Choice | Grammar)
+                if not isinstance(each, FixedText) and (leaf or not _may_be_empty(each)):
                     return False
             return False
         case Either(parts):
@@ -270,9 +271,3 @@ def _ends_free(part: Part) -> bool:
         case Repeated(inner) | NotStarting(inner):
             return _ends_free(inner)
     return False
-
-
-def _is_optional(part: Part) -> bool:
-    """Whether nothing is a text of ``part``, as far as its shape tells."""
-    leaf = isinstance(part, JsonSchema | JsonObject | Regex | Choice | Grammar)
-    return not leaf and _may_be_empty(part)

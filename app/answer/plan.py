@@ -12,17 +12,21 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from app.answer.choice import ChoiceReader
-from app.answer.confidence_reader import ConfidenceReader, ContentKind
+from app.answer.choice import ChoiceReader, OriginReader
+from app.answer.confidence import ConfidenceReader, ContentKind
 from app.answer.fields import ClosedValue, FieldReader, ValueScanner
 from app.answer.formats.chat import ChatFormat
-from app.answer.formats.reasoning import BARE, NEWLINES_BEFORE_ANSWER
+from app.answer.formats.reasoning import (
+    AS_IT_IS,
+    BARE,
+    NEWLINES_BEFORE_ANSWER,
+    UNTAUGHT,
+    ReasoningUse,
+)
 from app.answer.language import answer, free_content, is_open_ended, with_reasoning
-from app.answer.locator import AnswerLocator
 from app.answer.pieces import CallArguments, CallStart, Content, Delta
 from app.answer.prompt import Begun, Conversation, Opening, Prompt, opening, render
-from app.answer.reader import AnswerReader
-from app.answer.reasoning import AS_IT_IS, UNTAUGHT, ReasoningUse
+from app.answer.reader import AnswerLocator, AnswerReader
 from app.answer.spans import Quotable, SpanReader
 from app.answer.tools import ToolUse
 from app.core.composite import Composite
@@ -59,21 +63,13 @@ def prepare(
         rendered = replace(rendered, tokens=expanded.tokens, images=expanded.images)
     if not isinstance(prompt, Conversation):
         return AnswerPlan.of(rendered, content, tools, format)
-    told = prompt.told
-    is_optional = told is not None and told.schema and not told.asked
-    if told is not None and is_optional and room is not None and len(rendered.tokens) > room:
-        untold = replace(prompt, told=replace(told, schema=""))
-        return prepare(
-            untold,
-            content,
-            tools,
-            tokenizer,
-            format,
-            expand=expand,
-            add_special_tokens=add_special_tokens,
-        )
-    told_schema = None if told is None else bool(told.schema)
-    plan = AnswerPlan.of(rendered, content, tools, format, prompt.reasoning, told_schema)
+    shown = prompt.schema_prompt
+    optional = shown is not None and shown.schema and not shown.asked
+    if shown is not None and optional and room is not None and len(rendered.tokens) > room:
+        without = replace(prompt, schema_prompt=replace(shown, schema=""))
+        return prepare(without, content, tools, tokenizer, format, expand=expand)
+    shows_schema = None if shown is None else bool(shown.schema)
+    plan = AnswerPlan.of(rendered, content, tools, format, prompt.reasoning, shows_schema)
     return plan if prompt.begun is None else plan.begin(prompt.begun, tokenizer.encode)
 
 
@@ -93,7 +89,7 @@ class AnswerPlan:
     open_ended: bool
     """The constraint ends in free text: an answer that ``max_tokens`` ends there was cut."""
     reasoning: ReasoningUse
-    told_schema: bool | None = None
+    shows_schema: bool | None = None
     """Whether the prompt tells the content's schema; False: it was left out for its length."""
     images: PromptImages | None = None
     """What is seen in places of the prompt."""
@@ -110,7 +106,7 @@ class AnswerPlan:
         tools: ToolUse | None,
         format: ChatFormat,
         reasoning: ReasoningUse = AS_IT_IS,
-        told_schema: bool | None = None,
+        shows_schema: bool | None = None,
     ) -> AnswerPlan:
         """Raises ``InvalidRequest`` for a function whose parameters no object can satisfy."""
         format = _fitted(format, prompt.tail)
@@ -140,7 +136,7 @@ class AnswerPlan:
             whole,
             open_ended,
             reasoning,
-            told_schema,
+            shows_schema,
             prompt.images,
         )
 
@@ -227,35 +223,45 @@ class AnswerPlan:
         *,
         confidence: bool = False,
         exact: bool = False,
+        fields: bool = False,
+        origins: bool = False,
         texts: Quotable | None = None,
     ) -> ChoiceReader:
         """What takes the choice ``index`` apart.
 
-        ``confidence``: that of its values, too; ``exact``: where choices are not, too; ``texts``:
+        ``confidence``: that of its values, too; ``exact``: where choices are not, too; ``fields``:
+        each value when it is complete, too; ``origins``: where tokens came from, too; ``texts``:
         where values stand in these, too.
         """
         confidences = None
         if confidence or exact:
             confidences = ConfidenceReader(self._content_is, listed=confidence, exact=exact)
-        spans = None if texts is None else self._span_reader(texts)
+        tools, spans = () if self.tools is None else self.tools.tools, None
+        if texts is not None:
+            content = self.content.schema if isinstance(self.content, JsonSchema) else None
+            spans = SpanReader(content, {tool.name: tool.parameters for tool in tools}, texts)
+        values = FieldReader(content=self._content_is == "json") if fields else None
+        if values is not None and self.begun is not None:
+            values.read(Delta(0, [Content(self.begun.content)]))
+        sources = OriginReader() if origins else None
         if self._is_content_alone:
-            return ChoiceReader(index, None, confidence=confidences, spans=spans)
+            return ChoiceReader(
+                index, None, confidence=confidences, spans=spans, fields=values, origins=sources
+            )
         reader = self._answer_reader()
         reader.push(self.given)
-        tools = () if self.tools is None else self.tools.tools
-        custom = frozenset(tool.name for tool in tools if tool.custom)
-        ids = self.format.tools.ids
-        shown = self.reasoning.shown
         return ChoiceReader(
-            index, reader, ids, confidences, spans, custom, self.given, shows_reasoning=shown
+            index,
+            reader,
+            self.format.tools.ids,
+            confidences,
+            spans,
+            frozenset(tool.name for tool in tools if tool.custom),
+            self.given,
+            fields=values,
+            origins=sources,
+            shows_reasoning=self.reasoning.shown,
         )
-
-    def field_reader(self) -> FieldReader:
-        """What finds the values of a choice as they become whole."""
-        fields = FieldReader(content=self._content_is == "json")
-        if self.begun is not None:
-            fields.read(Delta(0, [Content(self.begun.content)]))
-        return fields
 
     def closed_value(self, choice: int, text: bytes) -> ClosedValue | None:
         """The JSON value that is being written where ``text``, an answer's beginning, ends.
@@ -284,11 +290,6 @@ class AnswerPlan:
         tools = () if self.tools is None else self.tools.tools
         is_input = any(tool.custom and tool.name == name for tool in tools)
         return ClosedValue(choice, name, "" if is_input else scanner.pointer)
-
-    def _span_reader(self, texts: Quotable) -> SpanReader:
-        content = self.content.schema if isinstance(self.content, JsonSchema) else None
-        tools = () if self.tools is None else self.tools.tools
-        return SpanReader(content, {tool.name: tool.parameters for tool in tools}, texts)
 
     @property
     def _content_is(self) -> ContentKind:

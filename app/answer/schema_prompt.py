@@ -40,7 +40,7 @@ _DEEPEST = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class SchemaPrompt:
     """What the prompt tells of the answer's schema."""
 
     schema: str
@@ -53,7 +53,7 @@ class Told:
         return (_ANSWER_OR_CALL if may_call else _ANSWER) + self.schema
 
 
-def told_schema(schema: Any, name: str | None = None, description: str | None = None) -> str:
+def schema_text(schema: Any, name: str | None = None, description: str | None = None) -> str:
     """``kept_schema`` as JSON; "" where it says nothing."""
     kept = kept_schema(schema, name, description)
     return json.dumps(kept, ensure_ascii=False, separators=(",", ":")) if kept else ""

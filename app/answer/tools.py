@@ -1,14 +1,20 @@
-"""Functions that an answer may call: which and how often, and their arguments."""
+"""Functions that an answer may call: which and how often, and their arguments.
+
+OpenAI's custom tools have one text in place of arguments. A model knows functions alone, so it is
+shown one with the parameter ``input``, and calls it in the format it was taught. What it writes is
+``{"input": "..."}``; clients are given the text inside.
+"""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from app.core.errors import InvalidRequest, InvalidSchema
-from app.core.specs import JsonSchema, OnUnsupported
+from app.core.specs import Grammar, JsonSchema, OnUnsupported, Regex
 
 MOST_CALLS = 16
 """Calls of one answer where nothing is set: a model that repeats itself would go on until its
@@ -33,7 +39,7 @@ class FunctionTool:
     strict: bool | None = None
     """False leaves objects open, as the specification does; else they are closed."""
     custom: bool = False
-    """Whether calls have one text in place of arguments (``app.answer.custom``)."""
+    """Whether calls have one text in place of arguments (``app.answer.tools``)."""
     shown: Any = None
     """What the prompt shows in place of ``parameters``; None: those."""
 
@@ -109,3 +115,68 @@ def objects_of(schema: Any) -> Any:
     if kind != "object" and not (isinstance(kind, list) and "object" in kind):
         raise InvalidSchema(f"the type has to be 'object', not {kind!r}", pointer="/type")
     return {**schema, "type": "object"}
+
+
+_INPUT = "input"
+
+_BEGINNING = re.compile(r'\s*\{\s*"[^"]*+"\s*:\s*"')
+_CHARACTERS = re.compile(
+    r'(?:[^"\\]|\\[^u]|\\u[dD][89abAB]..\\u.{4}|\\u(?![dD][89abAB])[0-9a-fA-F]{4})*+', re.DOTALL
+)
+"""Those that are whole; a pair of surrogate escapes is one character."""
+
+
+def custom_tool(
+    name: str, description: str | None, format: Grammar | Regex | None = None
+) -> FunctionTool:
+    """A tool whose input is any text, or one of ``format``."""
+    plain: dict[str, Any] = {"type": "string"}
+    match format:
+        case Grammar(text, syntax):
+            plain["description"] = f"A text of this grammar (notation: {syntax}):\n{text}"
+            asked = {**plain, "x-grammar": {"syntax": syntax, "definition": text}}
+        case Regex(pattern):
+            plain["description"] = f"A text that this regular expression matches whole:\n{pattern}"
+            asked = {**plain, "x-grammar": {"syntax": "regex", "definition": pattern}}
+        case None:
+            asked = plain
+    return FunctionTool(
+        name, description, _parameters(asked), strict=True, custom=True, shown=_parameters(plain)
+    )
+
+
+def custom_arguments(input: str) -> dict[str, str]:
+    """The arguments of an earlier call with this input, as the model wrote them."""
+    return {_INPUT: input}
+
+
+def _parameters(input: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "properties": {_INPUT: input},
+        "required": [_INPUT],
+        "additionalProperties": False,
+    }
+
+
+class InputReader:
+    """The input out of the JSON of a call's arguments, in chunks of any size."""
+
+    def __init__(self) -> None:
+        self._begun = False
+        self._held = ""
+
+    def push(self, text: str) -> str:
+        """What ``text`` adds to the input; half an escape is held back."""
+        self._held += text
+        if not self._begun:
+            beginning = _BEGINNING.match(self._held)
+            if beginning is None:
+                return ""
+            self._begun = True
+            self._held = self._held[beginning.end() :]
+        whole = _CHARACTERS.match(self._held)
+        assert whole is not None
+        self._held = self._held[whole.end() :]
+        written: str = json.loads(f'"{whole[0]}"', strict=False)
+        return written

@@ -18,7 +18,6 @@ from datetime import timedelta
 from functools import lru_cache
 from typing import Any
 
-from pydantic import ValidationError
 from pydantic_core import from_json
 
 from app.cli.batch_files import (
@@ -36,7 +35,7 @@ from app.cli.batch_targets import Target, in_process, servers
 from app.cli.specification import UnusableInput, read_bytes
 from app.core.errors import LeapjsonError
 from app.core.progress import Stage
-from app.http.inside import InsideAnswer
+from app.http.edge import InsideAnswer
 from app.server.settings import Settings
 from app.telemetry.logs import configure_logging
 from app.terminal.screen import Screen, is_watched, open_screen
@@ -52,31 +51,22 @@ _SCHEMAS = 64
 
 def run(options: argparse.Namespace) -> int:
     """The exit status. Raises ``UnusableInput``."""
-    settings = _settings(options)
-    screen = open_screen(sys.stderr)
-    level = settings.log_level if "log_level" in vars(options) else "warning"
-    configure_logging(screen.log, level=level, log_format="text", content=0)
-    try:
-        return asyncio.run(_run(options, settings, screen))
-    except LeapjsonError as error:
-        raise UnusableInput(str(error)) from None
-    except KeyboardInterrupt:  # while no line is asked: before the first or after the last one
-        print("leapjson: stopped; run the same command again to go on", file=sys.stderr)
-        return STOPPED
-
-
-def _settings(options: argparse.Namespace) -> Settings:
     given = {key: value for key, value in vars(options).items() if key in Settings.model_fields}
     unused = [key for key in given if key not in ("model", "log_level")]
     if options.url and unused:
         flag = unused[0].replace("_", "-")
         raise UnusableInput(f"--{flag} is of the engine in this process; leave it or --url out")
     try:
-        return Settings(**({} if options.url else given))
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(step) for step in first["loc"])
-        raise UnusableInput(f"{place}: {first['msg']}") from None
+        settings = Settings.read(**({} if options.url else given))
+        screen = open_screen(sys.stderr)
+        level = settings.log_level if "log_level" in vars(options) else "warning"
+        configure_logging(screen.log, level=level, log_format="text", content=0)
+        return asyncio.run(_run(options, settings, screen))
+    except LeapjsonError as error:
+        raise UnusableInput(str(error)) from None
+    except KeyboardInterrupt:  # while no line is asked: before the first or after the last one
+        print("leapjson: stopped; run the same command again to go on", file=sys.stderr)
+        return STOPPED
 
 
 async def _run(options: argparse.Namespace, settings: Settings, screen: Screen) -> int:
@@ -98,7 +88,15 @@ async def _run(options: argparse.Namespace, settings: Settings, screen: Screen) 
             journal.forget_errors()
         board = Board(journal, read.count)
         if journal.done < read.count:
-            async with _target(options, settings, screen) as target:
+            if options.url:
+                key = os.environ.get("LEAPJSON_API_KEY") or os.environ.get("OPENAI_API_KEY")
+                seconds = settings.request_seconds
+                opened: AbstractAsyncContextManager[Target] = servers(
+                    options.url, key, options.concurrency, model, seconds
+                )
+            else:
+                opened = in_process(settings, screen, options.concurrency)
+            async with opened as target:
                 if await Driver(target, journal, board, fields).drive(read, screen):
                     print(
                         f"Stopped; {journal.done:,} of {read.count:,} lines are kept in "
@@ -123,16 +121,6 @@ async def _run(options: argparse.Namespace, settings: Settings, screen: Screen) 
     if journal.counts["error"]:
         print(f"Errors: {errors}. Run the same command to ask those lines again.", file=sys.stderr)
     return FAILED if journal.counts["error"] or journal.counts["invalid"] else 0
-
-
-def _target(
-    options: argparse.Namespace, settings: Settings, screen: Screen
-) -> AbstractAsyncContextManager[Target]:
-    if not options.url:
-        return in_process(settings, screen, options.concurrency)
-    key = os.environ.get("LEAPJSON_API_KEY") or os.environ.get("OPENAI_API_KEY")
-    model = getattr(options, "model", None)
-    return servers(options.url, key, options.concurrency, model, settings.request_seconds)
 
 
 def _template(options: argparse.Namespace) -> Template | None:

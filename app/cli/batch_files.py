@@ -23,8 +23,9 @@ from typing import IO, Any, Literal
 from pydantic_core import from_json, to_json
 
 from app.cli.specification import UnusableInput
+from app.http.batches import ENDPOINTS as URLS
+from app.serving.batches import wrong_request
 
-URLS = ("/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages")
 Kind = Literal["valid", "invalid", "answer", "error"]
 """``valid`` and ``invalid`` are answers that were asked to have a schema, and have it or not;
 ``answer`` is any other, ``error`` is none."""
@@ -146,19 +147,13 @@ class Input:
             return Line(number, f"line-{number + 1}", problem="not JSON, or not an object")
         if self._template is not None:
             return self._template.line(number, row)
-        custom_id, url, body, problem = row.get("custom_id"), row.get("url"), row.get("body"), None
-        if not isinstance(custom_id, str) or not custom_id:
-            custom_id = f"line-{number + 1}"
-            problem = "custom_id has to be a string that no other line has"
-        elif row.get("method") != "POST":
-            problem = 'method has to be "POST"'
-        elif url not in URLS:
-            problem = f"url has to be one of {', '.join(URLS)}"
-        elif not isinstance(body, dict):
-            problem = "body has to be an object, the request itself"
-        elif body.get("stream"):
+        if (wrong := wrong_request(row, URLS)) is not None:
+            custom_id = f"line-{number + 1}" if wrong[2] == "custom_id" else row["custom_id"]
+            return Line(number, custom_id, problem=wrong[1])
+        if row["body"].get("stream"):
             problem = "lines are not streamed; leave body.stream out"
-        return Line(number, custom_id, str(url), None if problem else body, problem)
+            return Line(number, row["custom_id"], problem=problem)
+        return Line(number, row["custom_id"], row["url"], row["body"])
 
     def _rows(self) -> Iterator[Any]:
         """The lines of a JSONL file as bytes, the rows of others as objects.

@@ -10,11 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from app.constraint.limits import Limits
 from app.core.constraint import ConstraintSpec
-from app.core.errors import ConstraintError
+from app.core.errors import ConstraintError, LeapjsonError
 from app.core.specs import Grammar, JsonSchema, Regex
 from app.server.settings import Settings
 from app.terminal.paint import paint_for
@@ -41,7 +39,11 @@ class Constrained:
 
 def read_specification(options: argparse.Namespace) -> Constrained:
     """Raises ``UnusableInput``."""
-    limits = _configured_limits()
+    try:
+        limits = Settings.read().constraint_limits()
+    except LeapjsonError as error:
+        name, _, reason = str(error).partition(": ")
+        raise UnusableInput(f"LEAPJSON_{name.upper()}: {reason}") from None
     if options.regex is not None:
         return Constrained(Regex(options.regex), None, options.regex, limits)
     if options.grammar_file is not None:
@@ -57,16 +59,6 @@ def read_specification(options: argparse.Namespace) -> Constrained:
     title = schema.get("title") if isinstance(schema, dict) else None
     name = title if isinstance(title, str) else Path(options.schema).name
     return Constrained(spec, schema, name, limits)
-
-
-def _configured_limits() -> Limits:
-    """From the environment, where the server reads them, too. Raises ``UnusableInput``."""
-    try:
-        return Settings().constraint_limits()
-    except ValidationError as error:
-        first = error.errors()[0]
-        name = "_".join(str(step) for step in first["loc"]).upper()
-        raise UnusableInput(f"LEAPJSON_{name}: {first['msg']}") from None
 
 
 def reporting_errors(run: Callable[[argparse.Namespace], int], options: argparse.Namespace) -> int:

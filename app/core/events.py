@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Literal, Protocol
 
 from app.core.choices import ScoredChoice
@@ -54,22 +55,29 @@ class Origins:
 class AnswerUsage:
     """Counts for one answer so far, in tokens unless said otherwise."""
 
-    prompt_tokens: int
-    cached_tokens: int
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
     """Prompt tokens whose keys and values were found in the prefix cache."""
-    completion_tokens: int
+    completion_tokens: int = 0
     """Tokens of the answer as it stands (after re-tokenization), end of sequence included."""
-    leapt_tokens: int
-    drafted_tokens: int
+    leapt_tokens: int = 0
+    drafted_tokens: int = 0
     """Those that were guessed before they were drawn; like the next, as the answer stands."""
-    held_tokens: int
+    held_tokens: int = 0
     """Those that were drawn though a leap could have spelled them: ``app.engine.token_sources``."""
-    forward_passes: int
+    forward_passes: int = 0
     """Steps of the engine in which this answer took part."""
     accepted_prediction_tokens: int = 0
     """Tokens that were drafted from the client's prediction and came about."""
     rejected_prediction_tokens: int = 0
     """Tokens that were drafted from it and did not."""
+    reasoning_tokens: int = 0
+    """Tokens of the reasoning, which only the answer's reader knows: 0 in the engine's counts."""
+
+    @classmethod
+    def sum(cls, counts: Iterable[AnswerUsage]) -> AnswerUsage:
+        names = cls.__dataclass_fields__
+        return cls(*map(sum, zip(*map(attrgetter(*names), counts), strict=True)))
 
 
 @dataclass(slots=True)  # not frozen: a step makes hundreds
@@ -193,15 +201,9 @@ class RequestStats:
     """In order; those that the request got to."""
     choices: int
     """Choices that have begun."""
-    prompt_tokens: int
-    """Of all prompts together; 0 if the request never got to the engine."""
-    cached_tokens: int
-    """Prompt tokens of the choice that found most of them in the prefix cache."""
-    completion_tokens: int
-    leapt_tokens: int
-    drafted_tokens: int
-    forward_passes: int
-    """Steps in which the choices took part, each choice counted by itself."""
+    usage: AnswerUsage
+    """Of all prompts together, none if the request never got to the engine; cached tokens are those
+    of the choice that found most, passes count for each choice by itself."""
 
 
 class StepObserver(Protocol):

@@ -15,10 +15,10 @@ OnBudget = Literal["finish", "truncate"]
 
 
 class ServiceTier(IntEnum):
-    """Classes of requests: a higher one is scheduled before a lower one and preempted after it."""
+    """Tiers of requests: a higher one is scheduled before a lower one and preempted after it."""
 
     BATCH = 0
-    """Lines of a batch. They and flex pause while a higher class has a prompt to compute."""
+    """Lines of a batch. They and flex pause while a higher tier has a prompt to compute."""
     FLEX = 1
     DEFAULT = 2
     PRIORITY = 3
@@ -168,7 +168,7 @@ class EngineRequest:
     tenant: str = ""
     """Tenants take turns; what they have been served is counted apart."""
     tier: ServiceTier = ServiceTier.DEFAULT
-    """What the server grants: tenants take turns within a class."""
+    """What the server grants: tenants take turns within a tier."""
     adapter: int = 0
     """Slot of the adapter to run with; 0: the base model. One of it has a scope of its own."""
     scope: str = ""

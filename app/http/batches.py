@@ -5,20 +5,19 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Request, Response
-from fastapi.responses import JSONResponse
+from fastapi import APIRouter, Request
 from pydantic import Field, create_model
 
 from app.core.errors import InvalidRequest
-from app.http.endpoint import Api, Endpoint
+from app.http.endpoint import Api, post
 from app.http.errors import NotKept, StoreOff
-from app.http.files import KEPT_SECONDS, expiry, page, paging, parameters
+from app.http.files import KEPT_SECONDS, expiry, page, paging, parameters, required
 from app.http.keys import owner_of
-from app.http.openapi import Shape, tells
-from app.http.requests.ignored import Ignored
-from app.http.requests.wire import Body, Wire, refusal
+from app.http.openapi import Page, Shape, tells
+from app.http.requests.wire import Body, Ignored, Wire, refusal
 from app.serving.admission import Ticket
 from app.serving.timeline import Timeline
 from app.serving.usage import UsageByKey
@@ -93,14 +92,6 @@ BatchObject = create_model(
 )  # type: ignore[call-overload]
 
 
-class BatchList(Shape):
-    object: Literal["list"]
-    data: list[BatchObject]  # type: ignore[valid-type]
-    first_id: str | None
-    last_id: str | None
-    has_more: bool
-
-
 UsageDay = create_model(
     "UsageDay", __base__=Shape, day=(str, ...), **dict.fromkeys(COUNTS, (int, ...))
 )  # type: ignore[call-overload]
@@ -115,12 +106,9 @@ def batches_router(api: Api, store: Store | None, wake: Callable[[], None]) -> A
     """``store`` None: every call says so. ``wake`` is called when there is work, or less."""
     router, most = APIRouter(), api.config.store.key_batches
 
-    def kept() -> Store:
-        if store is None:
-            raise StoreOff("batches")
-        return store
+    kept = partial(required, store, "batches")
 
-    def parse(body: Mapping[str, Any], request_id: str, ignored: Ignored) -> BatchRequest:
+    def parse(body: Mapping[str, Any], ignored: Ignored) -> BatchRequest:
         kept()
         wire = BatchRequest.read(body, ignored)
         names = wire.metadata or {}
@@ -128,7 +116,7 @@ def batches_router(api: Api, store: Store | None, wake: Callable[[], None]) -> A
             raise refusal("metadata", "at most 16 pairs, with keys of at most 64 characters")
         return wire
 
-    async def create(call: BatchRequest, timeline: Timeline, ticket: Ticket) -> Response:
+    async def create(call: BatchRequest, timeline: Timeline, _: Ticket) -> dict[str, Any]:
         expires = call.output_expires_after
         after = {} if expires is None else {"anchor": expires.anchor, "seconds": expires.seconds}
         seconds = expiry(after, "output_expires_after") if after else KEPT_SECONDS
@@ -150,8 +138,7 @@ def batches_router(api: Api, store: Store | None, wake: Callable[[], None]) -> A
         }
         batch = await kept().run(state.add_batch, owner, row, most)
         wake()
-        timeline.end(status=200, finish_reason="stop")
-        return JSONResponse(_shown(batch))
+        return _shown(batch)
 
     operation = tells(
         "Answer the requests of a file",
@@ -159,8 +146,7 @@ def batches_router(api: Api, store: Store | None, wake: Callable[[], None]) -> A
         bodies=[BatchRequest],
         errors=[400, 404, 413, 429, 503],
     )
-    endpoint = Endpoint(PATH, api, parse=parse, respond=create)
-    router.post(PATH, openapi_extra=operation)(endpoint.answer)
+    post(router, api, PATH, operation, parse, create)
 
     async def find(batch_id: str, request: Request) -> Mapping[str, Any]:
         found = await kept().run(kept().state.find_batch, owner_of(request.scope), batch_id)
@@ -186,12 +172,13 @@ def batches_router(api: Api, store: Store | None, wake: Callable[[], None]) -> A
         wake()
         return _shown(await find(batch_id, request))
 
-    operation = tells("The batches of an API key", BatchList, errors=[400, 404, 503])
+    listed = Page[BatchObject]  # type: ignore[valid-type]
+    operation = tells("The batches of an API key", listed, errors=[400, 404, 503])
     operation["parameters"] = parameters("limit", "after")
 
     @router.get(PATH, openapi_extra=operation)
     async def list_batches(request: Request) -> dict[str, Any]:
-        after, limit = paging(request, _MOST_LISTED, 20)
+        after, limit, _ = paging(request, _MOST_LISTED, 20)
         owner = owner_of(request.scope)
         found = await kept().run(kept().state.list_batches, owner, after, limit + 1)
         return page([_shown(row) for row in found], limit)

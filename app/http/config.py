@@ -11,7 +11,7 @@ from pydantic import Field
 from app.answer.formats import ChatFormat
 from app.answer.tools import MOST_CALLS
 from app.http.keys import ApiKeys
-from app.http.requests.images import ImageRules
+from app.http.requests.messages import ImageRules
 
 Whitespace = Annotated[str, Field(pattern=r"^(spaced|compact|flexible|indent:([0-9]|1[0-6]))$")]
 """Where white space stands in answers that are JSON: see ``app.constraint.json.whitespace``."""
@@ -66,7 +66,7 @@ class ApiConfig:
     api_keys: ApiKeys = field(default_factory=ApiKeys)
     """Those that requests need one of; none: requests need no key."""
     priority_keys: frozenset[str] = frozenset()
-    """Tenants ("key 1") that may ask for the class priority."""
+    """Tenants ("key 1") that may ask for the tier priority."""
     metrics_public: bool = False
     """Whether ``/metrics`` needs no key."""
     head_seconds: float = 1.0

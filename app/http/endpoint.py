@@ -3,33 +3,32 @@
 from __future__ import annotations
 
 import asyncio
-import functools
+import contextlib
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from fastapi import APIRouter, Request, Response
 from pydantic_core import to_json
 from starlette.requests import ClientDisconnect
+from starlette.types import Receive, Scope, Send
 
 from app.answer.pieces import Delta
 from app.core.constraint import Vocabulary
 from app.core.errors import LeapjsonError, RequestError, Role
 from app.http.config import ApiConfig
-from app.http.errors import envelope, error_response, status_of
+from app.http.errors import error_response, status_of
 from app.http.keys import owner_of
 from app.http.models import ServedModels
 from app.http.reports import relaxed_headers
 from app.http.requests.body import in_thread_if_large, read_body
 from app.http.requests.constraints import ConstraintReader
-from app.http.requests.ignored import Ignored
-from app.http.streaming import ClientLeft, EventStream, while_connected
+from app.http.requests.wire import Ignored
 from app.serving.admission import Ticket
 from app.serving.generation import CLIENT_LEFT, Generation
-from app.serving.request import GenerationRequest
-from app.serving.service import GenerationService
+from app.serving.service import GenerationRequest, GenerationService
 from app.serving.timeline import Timeline
 
 logger = logging.getLogger(__name__)
@@ -41,6 +40,7 @@ _UNHURRIED = 32
 """Chunks that are collected before a whole answer goes on: it need not wake for each step."""
 
 Call = TypeVar("Call")
+T = TypeVar("T")
 
 Resume = Callable[[dict[str, Any], Request], Awaitable[tuple[Mapping[str, Any], int]]]
 """From a body to what it stands for, and how many bytes more that has."""
@@ -57,55 +57,62 @@ class Api:
     constraints: ConstraintReader
 
 
-class Endpoint(Generic[Call]):
-    """Reads the body by hand, for its limits; answers every error; ends when its client leaves."""
+def post(
+    router: APIRouter,
+    api: Api,
+    path: str,
+    operation: dict[str, Any],
+    parse: Callable[[Mapping[str, Any], Ignored], Call],
+    respond: Callable[[Call, Timeline, Ticket], Coroutine[Any, Any, Any]],
+    *,
+    resume: Resume | None = None,
+) -> None:
+    """Add a route that takes JSON: see ``endpoint``, ``openapi.tells``."""
+    router.post(path, openapi_extra=operation)(endpoint(api, path, parse, respond, resume=resume))
 
-    def __init__(
-        self,
-        path: str,
-        api: Api,
-        *,
-        parse: Callable[[Mapping[str, Any], str, Ignored], Call],
-        respond: Callable[[Call, Timeline, Ticket], Coroutine[Any, Any, Response]],
-        resume: Resume | None = None,
-    ) -> None:
-        """``parse`` checks a body, with the request's id; ``respond`` answers.
 
-        What ``parse`` tells ``Ignored`` of is named in the answer's headers. ``resume`` puts into a
-        body what it refers to.
+def endpoint(
+    api: Api,
+    path: str,
+    parse: Callable[[Mapping[str, Any], Ignored], Call],
+    respond: Callable[[Call, Timeline, Ticket], Coroutine[Any, Any, Any]],
+    *,
+    resume: Resume | None = None,
+) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+    """Reads the body by hand, for its limits; answers every error; ends when its client leaves.
 
-        ``parse`` may run on a thread, where the body is large. All raise ``LeapjsonError`` for
-        what they refuse.
-        """
-        self._resume = resume
-        self._path = path
-        self._service = api.service
-        self._config = api.config
-        self._parse = parse
-        self._respond = respond
+    ``parse`` checks a body, perhaps on a thread; what it tells ``Ignored`` of is named in the
+    answer's headers. ``respond`` gives the answer: its JSON, or a value, or a response that ends
+    the timeline itself. ``resume`` puts into a body what it refers to. All raise ``LeapjsonError``
+    for what they refuse.
+    """
+    config = api.config
 
-    async def answer(self, request: Request) -> Response:
+    async def answer(request: Request) -> Response:
         ticket: Ticket = request.state.ticket
-        request_id: str = request.state.request_id
-        timeline = self._service.arrive(self._path, owner_of(request.scope))
-        ignored = Ignored(refuses=self._config.unknown_fields == "refuse")
+        timeline = api.service.arrive(path, request.state.request_id, owner_of(request.scope))
+        ignored = Ignored(refuses=config.unknown_fields == "refuse")
         try:
             async with ticket.deadline().holds("the request was not read"):
                 with ticket.reading() as keep:
                     read, size = await read_body(
                         request,
                         keep=keep,
-                        max_bytes=self._config.max_body_bytes,
-                        max_nesting=self._config.max_nesting,
+                        max_bytes=config.max_body_bytes,
+                        max_nesting=config.max_nesting,
                     )
                     body: Mapping[str, Any] = read
-                    if self._resume is not None:
-                        body, more = await self._resume(read, request)
+                    if resume is not None:
+                        body, more = await resume(read, request)
                         size += more
-                    call = await in_thread_if_large(
-                        size, lambda: self._parse(body, request_id, ignored)
-                    )
-            response = await while_connected(request.receive, self._respond(call, timeline, ticket))
+                    call = await in_thread_if_large(size, lambda: parse(body, ignored))
+            found = await while_connected(request.receive, respond(call, timeline, ticket))
+            if isinstance(found, Response):
+                response = found
+            else:
+                timeline.end(status=200, finish_reason="stop")
+                data = found if isinstance(found, bytes) else to_json(found)
+                response = Response(data, media_type="application/json")
             response.headers.update(ignored.headers)
             return response
         except (ClientLeft, ClientDisconnect):
@@ -115,42 +122,9 @@ class Endpoint(Generic[Call]):
             if not isinstance(error, LeapjsonError):
                 logger.exception("a request failed")
             timeline.end(status=status_of(error), finish_reason="error")
-            return error_response(error, self._path)
+            return error_response(error, path)
 
-
-def post_json(
-    router: APIRouter,
-    api: Api,
-    path: str,
-    parse: Callable[[Mapping[str, Any], Ignored], Call],
-    answer: Callable[[Call, Ticket], Awaitable[Any]],
-    operation: dict[str, Any],
-    *,
-    resume: Resume | None = None,
-) -> None:
-    """Add a route that generates nothing: see ``Endpoint``, ``json_of``, ``openapi.tells``."""
-    endpoint = Endpoint(
-        path,
-        api,
-        parse=lambda body, _, ignored: parse(body, ignored),
-        respond=json_of(answer),
-        resume=resume,
-    )
-    router.post(path, openapi_extra=operation)(endpoint.answer)
-
-
-def json_of(
-    answer: Callable[[Call, Ticket], Awaitable[Any]],
-) -> Callable[[Call, Timeline, Ticket], Coroutine[Any, Any, Response]]:
-    """``respond`` of an endpoint that generates nothing: ``answer`` gives its JSON, or a value."""
-
-    async def respond(call: Call, timeline: Timeline, ticket: Ticket) -> Response:
-        content = await answer(call, ticket)
-        timeline.end(status=200, finish_reason="stop")
-        data = content if isinstance(content, bytes) else to_json(content)
-        return Response(data, media_type="application/json")
-
-    return respond
+    return answer
 
 
 class Renderer(ABC):
@@ -194,47 +168,21 @@ class AnswerCall:
     """Keeps the answer for later requests, before its end is sent; None: it is not kept."""
 
 
-def answer_router(
-    api: Api,
-    path: str,
-    parse: Callable[..., AnswerCall],
-    operation: dict[str, Any],
-    *,
-    resume: Resume | None = None,
-) -> APIRouter:
-    """The router of a route that generates: see ``Endpoint``, ``openapi.tells``."""
-    endpoint = Endpoint(
-        path,
-        api,
-        parse=functools.partial(parse, api=api),
-        respond=functools.partial(_respond, api.service, api.config),
-        resume=resume,
-    )
-    router = APIRouter()
-    router.post(path, openapi_extra=operation)(endpoint.answer)
-    return router
-
-
-async def _respond(
-    service: GenerationService,
-    config: ApiConfig,
-    call: AnswerCall,
-    timeline: Timeline,
-    ticket: Ticket,
-) -> Response:
+async def respond(api: Api, call: AnswerCall, timeline: Timeline, ticket: Ticket) -> Response:
+    """Open the generation and send what its renderer writes: at once, or as a stream."""
     try:
-        generation = await service.open(call.request, timeline, ticket)
+        generation = await api.service.open(call.request, timeline, ticket)
         try:
-            output = _output(service, generation, call, ticket, config.ping_seconds)
+            output = _output(api, generation, call, ticket)
             headers = relaxed_headers(generation)
-            if generation.told_schema is not None:
-                told = "told" if generation.told_schema else "left out: too long"
-                headers[SCHEMA_IN_PROMPT] = told
+            if generation.shows_schema is not None:
+                shown = "told" if generation.shows_schema else "left out: too long"
+                headers[SCHEMA_IN_PROMPT] = shown
             asked = call.request.options.max_tokens
             if asked is not None and generation.max_tokens < asked:
                 headers[CLIPPED] = str(generation.max_tokens)
             if call.stream:
-                await generation.begun(within=config.head_seconds)
+                await generation.begun(within=api.config.head_seconds)
                 return EventStream(output, generation.close, headers)
             body = b"".join([data async for data in output])
         except BaseException:
@@ -247,29 +195,20 @@ async def _respond(
 
 
 async def _output(
-    service: GenerationService,
-    generation: Generation,
-    call: AnswerCall,
-    ticket: Ticket,
-    ping_seconds: float,
+    api: Api, generation: Generation, call: AnswerCall, ticket: Ticket
 ) -> AsyncIterator[bytes]:
     """What is to be sent, in order; what is ready together is sent together."""
-    renderer = call.renderer(generation)
-    begun = False
+    renderer, begun = call.renderer(generation), False
+    silence = api.config.ping_seconds if call.stream else None
     try:
-        batches = (
-            generation.batches(silence=ping_seconds)
-            if call.stream
-            else generation.batches(_UNHURRIED)
-        )
-        async for deltas in batches:
+        async for deltas in generation.batches(1 if call.stream else _UNHURRIED, silence=silence):
             if not deltas:
                 yield renderer.ping
                 continue
             head = b"" if begun else renderer.begin()
             begun = True
             yield head + b"".join(map(renderer.chunk, deltas))
-        await service.validate(generation, ticket)
+        await api.service.validate(generation, ticket)
         data = await asyncio.to_thread(renderer.end) if call.logprobs else renderer.end()
         if call.keep is not None and renderer.response is not None:
             await call.keep(renderer.response)
@@ -280,6 +219,82 @@ async def _output(
         yield renderer.fail(error.named(call.names) if isinstance(error, RequestError) else error)
 
 
-def error_event(error: Exception) -> bytes:
-    """The event that ends a stream in which an answer failed: the status line is long sent."""
-    return b"data: " + to_json(envelope(error)) + b"\n\n"
+class ClientLeft(Exception):
+    """The connection closed before the work was done; nobody reads the answer."""
+
+
+async def while_connected(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
+    """The result of ``work``; if the client leaves first, ``work`` is cancelled: ``ClientLeft``.
+
+    ``receive`` is the request's ASGI channel, with the body read already: what it says next is
+    that the client has left.
+    """
+    task = asyncio.ensure_future(work)
+    listener = asyncio.ensure_future(_until_disconnect(receive))
+    try:
+        await asyncio.wait({task, listener}, return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            raise ClientLeft
+        return task.result()
+    finally:
+        await _cancel(task)
+        await _cancel(listener)
+
+
+async def _until_disconnect(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _cancel(task: asyncio.Future[Any]) -> None:
+    """Cancel and wait, so that what the task cleans up is clean when this returns."""
+    task.cancel()
+    await asyncio.wait({task})
+    if not task.cancelled():
+        task.exception()  # retrieved: the caller has raised it already, or nobody is left to see
+
+
+class EventStream(Response):
+    """Sends what ``events`` yields, each item in one write, as it comes; empty ones are left out.
+
+    A slow client makes ``events`` wait and nobody else. ``close`` is called once in the end,
+    whether the stream was read to its end, the client left or nothing was sent at all.
+    """
+
+    media_type = "text/event-stream"
+
+    def __init__(
+        self,
+        events: AsyncIterator[bytes],
+        close: Callable[[], None],
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        own = {"cache-control": "no-cache", "x-accel-buffering": "no"}
+        super().__init__(headers={**own, **(headers or {})})
+        # The length of an empty body, which the base class has counted, is not this body's.
+        del self.headers["content-length"]
+        self._events = events
+        self._close = close
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            with contextlib.suppress(ClientLeft):
+                # Past the layers that look at the head alone: see ``app.http.edge``.
+                body: Send = scope.get("state", {}).get("send_body", send)
+                await while_connected(receive, self._write(send, body))
+        finally:
+            self._close()
+
+    async def _write(self, send_head: Send, send_body: Send) -> None:
+        await send_head(
+            {
+                "type": "http.response.start",
+                "status": self.status_code,
+                "headers": self.raw_headers,
+            }
+        )
+        async for event in self._events:
+            if not event:
+                continue
+            await send_body({"type": "http.response.body", "body": event, "more_body": True})
+        await send_body({"type": "http.response.body", "body": b"", "more_body": False})

@@ -158,16 +158,16 @@ def envelope(error: Exception, path: str = "") -> dict[str, Any]:
     text = str(error) if isinstance(error, LeapjsonError) else _UNPLANNED
     if anthropics and isinstance(error, PromptTooLong):
         text = error.anthropics
-    told = error_object(
+    content = error_object(
         _clipped(text),
         row.type,
         param=None if param is None else _clipped(param),
         code=row.code or getattr(error, "code", None),
     )
-    told["error"].update(_place(error))
+    content["error"].update(_place(error))
     if not anthropics:
-        return told
-    return {"type": "error", "error": {**told["error"], "type": row.anthropic}}
+        return content
+    return {"type": "error", "error": {**content["error"], "type": row.anthropic}}
 
 
 def _place(error: Exception) -> dict[str, Any]:
@@ -232,10 +232,10 @@ def install_error_handlers(app: FastAPI) -> None:
         if error.status_code == 404 and (known := _elsewhere(path)):
             what = "This server generates text and JSON (POST /v1/chat/completions)"
             message = f"{message}. {what}; it {known}."
-        told: dict[str, Any] = error_object(message)
+        content: dict[str, Any] = error_object(message)
         if path.startswith("/api/"):
-            told = {"error": message}  # as Ollama's clients read it
-        return JSONResponse(told, error.status_code, headers)
+            content = {"error": message}  # as Ollama's clients read it
+        return JSONResponse(content, error.status_code, headers)
 
     app.add_exception_handler(LeapjsonError, on_error)
     app.add_exception_handler(HTTPException, on_http_error)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 from collections.abc import AsyncIterator, Mapping
+from functools import partial
 from typing import Any, Literal
 
 from fastapi import APIRouter, Request, Response
@@ -16,11 +17,9 @@ from app.core.errors import InvalidRequest, QueueFull, StoreUnavailable
 from app.http.config import ApiConfig
 from app.http.errors import BodyTooLarge, NotKept, StoreOff
 from app.http.keys import owner_of
-from app.http.openapi import Json, Shape, tells
-from app.http.requests.ignored import Ignored
-from app.http.requests.wire import missing, refusal
-from app.store.files import CHUNK
-from app.store.store import Store
+from app.http.openapi import Deleted, Json, Page, Shape, tells
+from app.http.requests.wire import Ignored, missing, refusal
+from app.store.store import CHUNK, Store
 from app.store.tables import NewFile, fresh_id
 
 PATH = "/v1/files"
@@ -49,28 +48,18 @@ class FileObject(Shape):
     status_details: None
 
 
-class FileList(Shape):
-    object: Literal["list"]
-    data: list[FileObject]
-    first_id: str | None
-    last_id: str | None
-    has_more: bool
-
-
-class DeletedFile(Shape):
-    id: str
-    object: Literal["file"]
-    deleted: Literal[True]
+def required(store: Store | None, what: str) -> Store:
+    """Raises ``StoreOff`` where there is none for ``what``."""
+    if store is None:
+        raise StoreOff(what)
+    return store
 
 
 def files_router(store: Store | None, config: ApiConfig) -> APIRouter:
     """``store`` None: every call says so."""
     router, uploads = APIRouter(), asyncio.Semaphore(_MOST_UPLOADS)
 
-    def kept() -> Store:
-        if store is None:
-            raise StoreOff("files")
-        return store
+    kept = partial(required, store, "files")
 
     operation = tells("Upload a file", FileObject, errors=[400, 404, 413, 429, 503])
     fields: Json = {
@@ -85,7 +74,13 @@ def files_router(store: Store | None, config: ApiConfig) -> APIRouter:
 
     @router.post(PATH, openapi_extra=operation)
     async def upload(request: Request) -> Response:
-        _check_origin(request, config)
+        origin, allowed = request.headers.get("origin"), config.cors_origins
+        # A page may send a form without a preflight: only a key shows that it was let.
+        if origin and not config.api_keys and origin not in allowed and "*" not in allowed:
+            raise InvalidRequest(
+                "pages may not upload to a server without API keys; name the page's origin in "
+                "LEAPJSON_CORS_ORIGINS, or set LEAPJSON_API_KEYS"
+            )
         if kept() is not None and uploads.locked():
             message = f"{_MOST_UPLOADS} files are being uploaded, the limit; retry later"
             raise QueueFull(message, retry_after=5, code="bodies_full")
@@ -94,16 +89,13 @@ def files_router(store: Store | None, config: ApiConfig) -> APIRouter:
             row = await _upload(kept(), request, config, ignored)
         return JSONResponse(shown(row), headers=ignored.headers)
 
-    operation = tells("The files that are kept", FileList, errors=[400, 404, 503])
+    operation = tells("The files that are kept", Page[FileObject], errors=[400, 404, 503])
     operation["parameters"] = parameters("limit", "after", "order", "purpose")
 
     @router.get(PATH, openapi_extra=operation)
     async def list_files(request: Request) -> dict[str, Any]:
         purpose = request.query_params.get("purpose")
-        order = request.query_params.get("order", "desc")
-        if order not in ("asc", "desc"):
-            raise InvalidRequest(f"order is {order[:64]!r}; it is asc or desc", param="order")
-        after, limit = paging(request, _MOST_LISTED, _MOST_LISTED)
+        after, limit, order = paging(request, _MOST_LISTED, _MOST_LISTED)
         found = await kept().run(
             kept().state.list_files, owner_of(request.scope), purpose, after, limit + 1, order
         )
@@ -123,7 +115,7 @@ def files_router(store: Store | None, config: ApiConfig) -> APIRouter:
     async def retrieve(file_id: str, request: Request) -> dict[str, Any]:
         return shown(await find(file_id, request))
 
-    @router.delete(_ONE, openapi_extra=tells("Delete a file", DeletedFile, errors=[400, 404, 503]))
+    @router.delete(_ONE, openapi_extra=tells("Delete a file", Deleted, errors=[400, 404, 503]))
     async def delete(file_id: str, request: Request) -> dict[str, Any]:
         await find(file_id, request)
         used = await kept().run(kept().state.delete_file, owner_of(request.scope), file_id)
@@ -251,16 +243,6 @@ def _too_large(most: int) -> BodyTooLarge:
     )
 
 
-def _check_origin(request: Request, config: ApiConfig) -> None:
-    """A page may send a form without a preflight: only a key shows that it was let."""
-    origin, allowed = request.headers.get("origin"), config.cors_origins
-    if origin and not config.api_keys and origin not in allowed and "*" not in allowed:
-        raise InvalidRequest(
-            "pages may not upload to a server without API keys; name the page's origin in "
-            "LEAPJSON_CORS_ORIGINS, or set LEAPJSON_API_KEYS"
-        )
-
-
 def shown(row: Mapping[str, Any]) -> dict[str, Any]:
     names = ("id", "bytes", "created_at", "expires_at", "filename", "purpose")
     return {
@@ -278,16 +260,19 @@ def parameters(*names: str) -> list[Json]:
     return [{"name": name, "in": "query", "schema": kinds.get(name, text)} for name in names]
 
 
-def paging(request: Request, most: int, usual: int) -> tuple[str | None, int]:
-    """``after`` and ``limit`` of a list. Raises ``InvalidRequest``."""
-    after, limit = request.query_params.get("after"), request.query_params.get("limit", str(usual))
+def paging(request: Request, most: int, usual: int) -> tuple[str | None, int, str]:
+    """``after``, ``limit`` and ``order`` of a list. Raises ``InvalidRequest``."""
+    asked = request.query_params
+    limit, order = asked.get("limit", str(usual)), asked.get("order", "desc")
+    if order not in ("asc", "desc"):
+        raise InvalidRequest(f"order is {order[:64]!r}; it is asc or desc", param="order")
     if not limit.isascii() or not limit.isdecimal() or not 1 <= int(limit[:9]) <= most:
         raise InvalidRequest(f"limit has to be 1 to {most}", param="limit")
-    return after, int(limit)
+    return asked.get("after"), int(limit), order
 
 
 def page(found: list[dict[str, Any]], limit: int) -> dict[str, Any]:
-    """A list object of ``limit`` of those ``found``; one more is asked for, to see if there is."""
+    """A ``Page`` of ``limit`` of those ``found``; one more is asked for, to see if there is."""
     listed = found[:limit]
     return {
         "object": "list",

@@ -14,15 +14,13 @@ from fastapi import APIRouter, Request
 from pydantic import Field
 
 from app.core.errors import InvalidRequest
-from app.http.endpoint import Api, post_json
+from app.http.endpoint import Api, post
 from app.http.errors import ANTHROPIC_VERSION
 from app.http.models import ServedModel
-from app.http.openapi import Shape, tells
-from app.http.requests.ignored import Ignored
+from app.http.openapi import Deleted, Shape, tells
 from app.http.requests.unserved import refused
-from app.http.requests.wire import Body, Unserved
+from app.http.requests.wire import Body, Ignored, Unserved
 from app.serving.adapters import NAME, Adapters
-from app.serving.admission import Ticket
 
 LOAD = "/v1/load_lora_adapter"
 UNLOAD = "/v1/unload_lora_adapter"
@@ -87,12 +85,6 @@ class MessagesModels(Shape):
     has_more: Literal[False]
 
 
-class DeletedModel(Shape):
-    id: str
-    object: Literal["model"]
-    deleted: Literal[True]
-
-
 def models_router(api: Api) -> APIRouter:
     router, config, models, adapters = APIRouter(), api.config, api.models, api.service.adapters
 
@@ -138,24 +130,24 @@ def models_router(api: Api) -> APIRouter:
 
     @router.delete(
         "/v1/models/{model:path}",
-        openapi_extra=tells("Unload an adapter", DeletedModel, errors=[400, 404]),
+        openapi_extra=tells("Unload an adapter", Deleted, errors=[400, 404]),
     )
     async def delete_model(model: str) -> dict[str, Any]:
         return await _unload(adapters, models.find(model))
 
-    async def load(call: LoadAdapter, ticket: Ticket) -> dict[str, Any]:
+    async def load(call: LoadAdapter, *_: object) -> dict[str, Any]:
         return described(models.of(await adapters.load(call.lora_name, call.lora_path)))
 
     def parse_unload(body: Mapping[str, Any], ignored: Ignored) -> ServedModel:
         return models.find(f"{models.base.id}:{UnloadAdapter.read(body, ignored).lora_name}")
 
-    async def unload(model: ServedModel, ticket: Ticket) -> dict[str, Any]:
+    async def unload(model: ServedModel, *_: object) -> dict[str, Any]:
         return await _unload(adapters, model)
 
     operation = tells("Load an adapter", ModelObject, bodies=[LoadAdapter], errors=_ERRORS)
-    post_json(router, api, LOAD, LoadAdapter.read, load, operation)
-    operation = tells("Unload an adapter", DeletedModel, bodies=[UnloadAdapter], errors=_ERRORS)
-    post_json(router, api, UNLOAD, parse_unload, unload, operation)
+    post(router, api, LOAD, operation, LoadAdapter.read, load)
+    operation = tells("Unload an adapter", Deleted, bodies=[UnloadAdapter], errors=_ERRORS)
+    post(router, api, UNLOAD, operation, parse_unload, unload)
     return router
 
 

@@ -9,24 +9,26 @@ from urllib.parse import quote
 from pydantic import Field
 from pydantic_core import to_json
 
-from app.answer.pieces import (
-    Confidence,
-    Confidences,
-    FieldValue,
-    Inexact,
-    Measurement,
-    Span,
-    Spans,
-    TokenByToken,
-)
+from app.answer.pieces import Confidence, FieldValue, Measurements, Span, TokenByToken
 from app.core.constraint import Vocabulary
-from app.core.events import AnswerToken, Origins, OriginToken
+from app.core.events import AnswerToken, AnswerUsage, Origins, OriginToken
 from app.http.openapi import Shape
-from app.serving.generation import Generation, Usage
+from app.serving.generation import Generation
 
 
-def token_sources(usage: Usage) -> dict[str, int]:
-    """How the tokens came about; what each is stands at ``choices.CompletionTokensDetails``."""
+class TokenSources(Shape):
+    """How the tokens of answers came about."""
+
+    leapt_tokens: int
+    """Forced by the constraint, and never decoded."""
+    drafted_tokens: int
+    """Guessed and confirmed."""
+    held_tokens: int
+    """Forced, but left to the model, as the next character could still merge with them."""
+    forward_passes: int
+
+
+def token_sources(usage: AnswerUsage) -> dict[str, int]:
     return {
         "leapt_tokens": usage.leapt_tokens,
         "drafted_tokens": usage.drafted_tokens,
@@ -35,15 +37,16 @@ def token_sources(usage: Usage) -> dict[str, int]:
     }
 
 
-def measured(piece: Measurement) -> dict[str, Any]:
-    """What a choice tells of its values: a field and its list."""
-    match piece:
-        case Confidences(values=values):
-            return {"confidence": [_confidence(each) for each in values]}
-        case Inexact(values=inexact):
-            return {"inexact": [{**_pointed(each), "what": each.what} for each in inexact]}
-        case Spans(values=spans):
-            return {"spans": [{**_pointed(each), **_place(each)} for each in spans]}
+def measured(piece: Measurements) -> dict[str, Any]:
+    """What a choice reports of its values: fields and their lists."""
+    found: dict[str, Any] = {}
+    if piece.confidence is not None:
+        found["confidence"] = [_confidence(each) for each in piece.confidence]
+    if piece.inexact:
+        found["inexact"] = [{**_pointed(each), "what": each.what} for each in piece.inexact]
+    if piece.spans is not None:
+        found["spans"] = [{**_pointed(each), **_place(each)} for each in piece.spans]
+    return found
 
 
 def _pointed(value: Confidence | TokenByToken | Span) -> dict[str, Any]:
@@ -152,7 +155,7 @@ class Measured(Shape):
     spans: list[ValueSpan] = Field(default=[])
 
 
-class WholeValue(Shape):
+class CompleteValue(Shape):
     tool_call: int = 0
     """Of a call's arguments: which call, from 0."""
     pointer: str
@@ -163,10 +166,10 @@ class WholeValue(Shape):
 
 def with_fields(data: bytes, values: Sequence[FieldValue]) -> bytes:
     """``data``, a JSON object, with the member ``fields`` at its end."""
-    return b"".join((data[:-1], b',"fields":[', b",".join(map(_whole_value, values)), b"]}"))
+    return b"".join((data[:-1], b',"fields":[', b",".join(map(_complete_value, values)), b"]}"))
 
 
-def _whole_value(value: FieldValue) -> bytes:
+def _complete_value(value: FieldValue) -> bytes:
     call = b"" if value.call is None else b'"tool_call":%d,' % value.call
     entry = b'{%b"pointer":%b' % (call, to_json(value.pointer))
     if value.text is None:
@@ -206,7 +209,7 @@ def named_token(data: bytes | None, logprob: float) -> dict[str, Any]:
     }
 
 
-class TokenOfTop(Shape):
+class TopLogprob(Shape):
     token: str
     logprob: float
     bytes: list[int] | None
@@ -220,7 +223,7 @@ class TokenOrigin(Shape):
     source: Literal["sampled", "drafted", "held", "leapt"]
     logprob: float | None = None
     """Where log-probabilities were asked for; null: it was not drawn as it stands."""
-    top_logprobs: list[TokenOfTop] = Field(default=[])
+    top_logprobs: list[TopLogprob] = Field(default=[])
 
 
 class TokenOrigins(Shape):
@@ -308,7 +311,7 @@ def relaxed_headers(generation: Generation) -> dict[str, str]:
 def warnings_of(generation: Generation) -> dict[str, Any]:
     """The member ``warnings`` of an answer; nothing where there are none."""
     relaxed = () if generation.relaxed is None else generation.relaxed.warnings
-    told: list[dict[str, Any]] = [
+    warnings: list[dict[str, Any]] = [
         {
             "code": "inexact" if each.relaxation.inexact else "relaxed",
             "function": each.function,
@@ -320,7 +323,7 @@ def warnings_of(generation: Generation) -> dict[str, Any]:
         }
         for each in relaxed
     ]
-    told += [
+    warnings += [
         {
             "code": "budget_closed",
             "function": each.function,
@@ -332,4 +335,4 @@ def warnings_of(generation: Generation) -> dict[str, Any]:
         }
         for each in sorted(generation.closed, key=lambda closed: closed.choice)
     ]
-    return {"warnings": told} if told else {}
+    return {"warnings": warnings} if warnings else {}

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
@@ -22,16 +22,16 @@ from app.core.errors import ConstraintError, InvalidRequest, UnknownSchema
 from app.core.graphs import MOST_STATES, MOST_WALKED, GraphOptions
 from app.core.specs import Choice, Grammar, JsonSchema, OnUnsupported, Regex
 from app.http.config import Whitespace
-from app.http.endpoint import Api, Endpoint, json_of, post_json
+from app.http.endpoint import Api, endpoint, post
 from app.http.errors import envelope
 from app.http.openapi import Shape, tells
 from app.http.requests.constraints import ResponseFormat
-from app.http.requests.ignored import Ignored
 from app.http.requests.unserved import NO_EFFECT
-from app.http.requests.wire import Body, Name, Wire
+from app.http.requests.wire import Body, Ignored, Name, Wire
 from app.serving.admission import Ticket
 from app.serving.compiling.graphs import Graphs
 from app.serving.compiling.schema_registry import RegisteredSchema, SchemaRegistry
+from app.serving.timeline import Timeline
 
 PATH = "/v1/schemas"
 
@@ -64,7 +64,7 @@ class SchemaRequest(
 ):
     """Either the fields of OpenAI's ``json_schema``, or a whole ``response_format``."""
 
-    no_effect: ClassVar[frozenset[str]] = NO_EFFECT | {"description"}
+    no_effect = NO_EFFECT | {"description"}
 
     schema_: Any = Field(default=None, alias="schema")
     documents: list[dict[str, Any]] | None = None
@@ -81,7 +81,7 @@ class SchemaRequest(
 
 
 class WalkRequest(Body):
-    no_effect: ClassVar[frozenset[str]] = NO_EFFECT
+    no_effect = NO_EFFECT
 
     text: Annotated[str, Field(max_length=MOST_WALKED)]
     """The whole answer so far."""
@@ -242,7 +242,7 @@ def schemas_router(api: Api, registry: SchemaRegistry, graphs: Graphs) -> APIRou
     """The router of schemas that are compiled ahead."""
     router = APIRouter()
 
-    async def register(call: _Call, ticket: Ticket) -> bytes:
+    async def register(call: _Call, _: Timeline, ticket: Ticket) -> bytes:
         try:
             registered = await registry.register(call.spec, call.name, ticket)
         except ConstraintError as error:
@@ -259,7 +259,7 @@ def schemas_router(api: Api, registry: SchemaRegistry, graphs: Graphs) -> APIRou
         bodies=[SchemaRequest],
         errors=(400, 413, 429, 503, 504),
     )
-    post_json(router, api, PATH, functools.partial(_call, api=api), register, operation)
+    post(router, api, PATH, operation, functools.partial(_call, api=api), register)
 
     operation = tells(
         "Follow a text over a schema's graph",
@@ -275,17 +275,12 @@ def schemas_router(api: Api, registry: SchemaRegistry, graphs: Graphs) -> APIRou
         except UnknownSchema as error:
             return _not_found(error)
 
-        async def follow(asked: WalkRequest, ticket: Ticket) -> bytes:
+        async def follow(asked: WalkRequest, _: Timeline, ticket: Ticket) -> bytes:
             options = GraphOptions() if asked.graph is None else asked.graph.options
             return await graphs.walk(registered, options, asked.text, asked.state, ticket)
 
-        endpoint = Endpoint(
-            PATH + "/{schema_id}/walk",
-            api,
-            parse=lambda body, _, ignored: WalkRequest.read(body, ignored),
-            respond=json_of(follow),
-        )
-        return await endpoint.answer(request)
+        path = PATH + "/{schema_id}/walk"
+        return await endpoint(api, path, WalkRequest.read, follow)(request)
 
     @router.get(
         PATH + "/{schema_id}",
@@ -310,7 +305,9 @@ def _call(body: Mapping[str, Any], ignored: Ignored, api: Api) -> _Call:
     asked = SchemaRequest.read(body, ignored)
     if ("schema" in body) == (asked.response_format is not None):
         raise InvalidRequest("give either schema or response_format", param="schema")
-    graph = _graph_options(asked.graph)
+    graph = asked.graph.options if isinstance(asked.graph, GraphFields) else None
+    if asked.graph is True:
+        graph = GraphOptions()
     if asked.response_format is None:
         spec = JsonSchema(
             _bundled(asked.schema_, asked.documents or []),
@@ -350,12 +347,6 @@ def _bundled(schema: Any, documents: list[dict[str, Any]]) -> Any:
             raise InvalidRequest(f"{param}: there is a document {name!r} already", param=param)
         found[name] = document
     return {**schema, "$defs": found}
-
-
-def _graph_options(asked: bool | GraphFields) -> GraphOptions | None:
-    if isinstance(asked, bool):
-        return GraphOptions() if asked else None
-    return asked.options
 
 
 def _as_asked(spec: ConstraintSpec, asked: SchemaRequest) -> ConstraintSpec:

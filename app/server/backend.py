@@ -23,7 +23,7 @@ from app.demo import smollm2
 from app.server.interpreter import OVERLAPPED_SECONDS, SERIAL_SECONDS
 from app.server.settings import Settings
 from app.serving.adapters import Slots
-from app.serving.ports import Engine
+from app.serving.worker import Engine
 from app.weights import weights_identity
 
 logger = logging.getLogger(__name__)

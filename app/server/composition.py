@@ -20,8 +20,8 @@ from app.core.progress import SILENCE, Progress
 from app.core.specs import JsonObject, JsonSchema
 from app.http.application import build_app
 from app.http.config import ApiConfig, StoreRules
+from app.http.edge import ask
 from app.http.errors import status_of
-from app.http.inside import ask
 from app.http.keys import ApiKeys, read_api_keys
 from app.http.requests.body import check_size
 from app.page import STATIC_PATH
@@ -41,7 +41,7 @@ from app.serving.images.fetching import Fetcher, FetchLimits
 from app.serving.images.intake import READING, ImageIntake
 from app.serving.images.jobs import ImageJob
 from app.serving.kept_responses import MemoryResponses, StoredResponses
-from app.serving.service import GenerationService, ServiceConfig, VisionIntake
+from app.serving.service import GenerationService, ServiceConfig
 from app.serving.usage import UsageByKey
 from app.serving.worker import EngineWorker
 from app.serving.workers.pool import WorkerPool
@@ -140,8 +140,8 @@ def assemble(
         max_characters=settings.max_verbatim_characters,
     )
     validation = Validation(partial(pool.run, CHECK_TARGET, seconds=CHECK_SECONDS))
-    vision_input = _vision_intake(settings, backend, metrics)
-    intakes = () if vision_input is None else (vision_input.intake,)
+    images = _image_intake(settings, backend, metrics)
+    intakes = () if images is None else (images,)
     service = GenerationService(
         ServiceConfig(
             max_sequence_tokens=backend.max_sequence_tokens,
@@ -164,7 +164,7 @@ def assemble(
             loaded=backend.adapters,
             folder=settings.adapter_folder,
         ),
-        vision_input=vision_input,
+        images=images,
         observer=metrics,
         status_of=status_of,
         clock=clock,
@@ -229,7 +229,7 @@ def assemble(
             worker,
             admission,
             pool,
-            vision_input,
+            images,
             bounds,
         )
     )
@@ -347,7 +347,7 @@ def _open_store(settings: Settings) -> Store | None:
     )
 
 
-def _vision_intake(settings: Settings, backend: Backend, metrics: Metrics) -> VisionIntake | None:
+def _image_intake(settings: Settings, backend: Backend, metrics: Metrics) -> ImageIntake | None:
     """What a server has beside the rest where its model sees images; else None."""
     if backend.vision is None:
         return None
@@ -367,14 +367,14 @@ def _vision_intake(settings: Settings, backend: Backend, metrics: Metrics) -> Vi
     if settings.allowed_image_hosts:
         limits = FetchLimits(max_bytes=settings.max_image_bytes)
         fetcher = Fetcher(frozenset(settings.allowed_image_hosts), limits)
-    intake = ImageIntake(
+    return ImageIntake(
         pool,
         metrics,
+        backend.vision,
         max_tokens=max_tokens,
         max_kept_bytes=settings.kept_images_bytes,
         fetcher=fetcher,
     )
-    return VisionIntake(backend.vision, intake)
 
 
 def api_keys(settings: Settings) -> ApiKeys:

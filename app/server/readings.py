@@ -13,8 +13,8 @@ from app.server.settings import Settings
 from app.serving.admission import Admission
 from app.serving.compiling.bindings import Bindings
 from app.serving.compiling.cache import ConstraintCache
+from app.serving.images.intake import ImageIntake
 from app.serving.kept_responses import MemoryResponses
-from app.serving.service import VisionIntake
 from app.serving.worker import EngineWorker
 from app.serving.workers.pool import WorkerPool
 from app.telemetry.metrics import Reading
@@ -44,7 +44,7 @@ def readings(
     worker: EngineWorker,
     admission: Admission,
     pool: WorkerPool,
-    vision_input: VisionIntake | None,
+    images: ImageIntake | None,
     bounds: Mapping[str, int],
 ) -> list[Reading]:
     engine = backend.engine
@@ -91,7 +91,7 @@ def readings(
         Reading("kernel_compilations_total",
                 "GPU kernels compiled while serving: everybody waited. Should be 0.",
                 backend.kernel_compilations),
-        *_of_images(backend, admission, vision_input),
+        *_of_images(backend, admission, images),
         *[
             Reading("model_weight_bytes", "Memory of the model's weights, by their type.",
                     partial(float, size), {"dtype": dtype})
@@ -106,11 +106,9 @@ def readings(
     ]  # fmt: skip
 
 
-def _of_images(
-    backend: Backend, admission: Admission, vision_input: VisionIntake | None
-) -> list[Reading]:
+def _of_images(backend: Backend, admission: Admission, images: ImageIntake | None) -> list[Reading]:
     """None for a model that is served as text."""
-    if vision_input is None:
+    if images is None:
         return []
 
     def counts() -> VisionCounts:
@@ -136,7 +134,7 @@ def _of_images(
         Reading("image_bytes", "Images of the requests that are served, as sent and prepared.",
                 lambda: admission.image_bytes),
         Reading("kept_image_bytes", "Images as they were prepared for earlier requests.",
-                lambda: vision_input.intake.kept_bytes),
+                lambda: images.kept_bytes),
         Reading("image_worker_restarts_total", "Image workers that had to be replaced.",
-                lambda: vision_input.intake.restarts),
+                lambda: images.restarts),
     ]  # fmt: skip

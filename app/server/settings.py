@@ -5,18 +5,19 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, SecretStr, ValidationInfo, field_validator
+from pydantic import Field, SecretStr, ValidationError, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from app.answer.tools import MOST_CALLS
 from app.constraint.limits import Limits
+from app.core.errors import LeapjsonError
 from app.core.model_name import gguf_stem, is_gguf
 from app.demo import MODELS
 from app.engine.config import EngineConfig
 from app.http.config import UnknownFields, Whitespace
-from app.http.requests.images import ImageRules
+from app.http.requests.messages import ImageRules
 from app.model.config import (
     AdaptersConfig,
     DeviceName,
@@ -26,8 +27,8 @@ from app.model.config import (
     QuantizeName,
 )
 from app.serving.adapters import NAME
+from app.serving.images.fetching import is_host_pattern
 from app.serving.images.jobs import ReadingLimits
-from app.serving.images.urls import is_host_pattern
 from app.serving.service import UNSAID_TOKENS
 from app.serving.worker import STALL_SECONDS
 from app.serving.workers.pool import WorkerLimits
@@ -409,6 +410,16 @@ class Settings(BaseSettings):
                     "*.example.com"
                 )
         return hosts
+
+    @classmethod
+    def read(cls, **given: Any) -> Settings:
+        """``given``, and the environment. Raises ``LeapjsonError`` that names the setting."""
+        try:
+            return cls(**given)
+        except ValidationError as error:
+            first = error.errors()[0]
+            place = ".".join(map(str, first["loc"]))
+            raise LeapjsonError(f"{place}: {first['msg']}") from None
 
     @property
     def served_model(self) -> str:

@@ -17,8 +17,7 @@ from typing import IO, Any
 from pydantic_core import from_json, to_json
 
 from app.core.errors import LeapjsonError
-from app.store.files import CHUNK, Files
-from app.store.store import Store
+from app.store.store import CHUNK, Files, Store
 from app.store.tables import VALIDATE, WRITE, NewFile, Piece, State, fresh_id
 
 logger = logging.getLogger(__name__)
@@ -222,13 +221,8 @@ class BatchRunner:
         elif piece.status != "validating":
             await store.run(state.finish, piece, server)
         else:
-            limits = self._limits
-            found, errors = await store.copy(read_input, store.files, piece, limits)
-            if errors:
-                await store.run(state.fail, piece, server, errors)
-            else:
-                cut, total = found
-                await store.run(state.validated, piece, server, cut, total, limits.key_requests)
+            found = await store.copy(read_input, store.files, piece, self._limits)
+            await store.run(state.validated, piece, server, *found, self._limits.key_requests)
 
     async def _lines(self, piece: Piece) -> None:
         """Ask all lines of a piece that have no answer yet."""
@@ -278,8 +272,8 @@ class BatchRunner:
             else:
                 status, name, answer = await self._asked(piece, body)
             head = to_json({"id": f"batch_req_{secrets.token_hex(12)}", "custom_id": custom_id})
-            told = b',"response":{"status_code":%d,"request_id":%b,"body":%b},"error":null}'
-            text = head[:-1] + told % (status, to_json(name), answer.replace(b"\n", b" "))
+            rest = b',"response":{"status_code":%d,"request_id":%b,"body":%b},"error":null}'
+            text = head[:-1] + rest % (status, to_json(name), answer.replace(b"\n", b" "))
             await self._keep(piece, number, text, ok=status < 400)
 
     async def _asked(self, piece: Piece, body: bytes) -> tuple[int, str, bytes]:
@@ -346,7 +340,7 @@ async def _within(event: asyncio.Event, seconds: float) -> None:
 
 def read_input(
     files: Files, piece: Piece, limits: BatchLimits
-) -> tuple[tuple[list[tuple[int, int, int]], int], list[dict[str, Any]]]:
+) -> tuple[list[tuple[int, int, int]], int, list[dict[str, Any]]]:
     """The pieces (number, offset, size) and the number of a batch's lines; and what is wrong."""
     errors: list[dict[str, Any]] = []
     cut: list[tuple[int, int, int]] = []
@@ -383,7 +377,7 @@ def read_input(
     cut.append((first, start, size))
     if not total and not errors:
         wrong("empty_file", "the input file has no requests")
-    return (cut, total), errors
+    return cut, total, errors
 
 
 def _wrong_line(
@@ -397,21 +391,27 @@ def _wrong_line(
         return "invalid_json_line", f"the line is not JSON: {error}", None
     if not isinstance(asked, dict):
         return "invalid_json_line", "the line is not a JSON object", None
+    wrong, name = wrong_request(asked, [endpoint]), asked.get("custom_id", "")
+    if wrong is not None and wrong[2] == "custom_id":
+        return wrong
+    if name in names:
+        message = f"custom_id {name[:64]!r} is that of an earlier line"
+        return "duplicate_custom_id", message, "custom_id"
+    names.add(name)
+    return wrong
+
+
+def wrong_request(asked: Mapping[str, Any], urls: Sequence[str]) -> tuple[str, str, str] | None:
+    """Code, message and field of what is wrong with a line's object by itself."""
     name = asked.get("custom_id")
     if not isinstance(name, str) or not 1 <= len(name) <= _LONGEST_ID:
         wanted = f"custom_id has to be a text of 1 to {_LONGEST_ID} characters"
         return "missing_required_parameter", wanted, "custom_id"
-    if name in names:
-        return (
-            "duplicate_custom_id",
-            f"custom_id {name[:64]!r} is that of an earlier line",
-            "custom_id",
-        )
-    names.add(name)
     if asked.get("method") != "POST":
         return "invalid_method", "method has to be POST", "method"
-    if asked.get("url") != endpoint:
-        return "mismatched_url", f"url has to be the batch's endpoint, {endpoint}", "url"
+    if asked.get("url") not in urls:
+        wanted = "one of " if len(urls) > 1 else "the batch's endpoint, "
+        return "mismatched_url", f"url has to be {wanted}{', '.join(urls)}", "url"
     if not isinstance(asked.get("body"), dict):
         return "missing_required_parameter", "body has to be an object", "body"
     return None
@@ -481,5 +481,5 @@ def _read_line(line: bytes) -> tuple[str, bytes | None]:
 
 
 def _unanswered(line: bytes, code: str, message: str) -> bytes:
-    told = {"id": f"batch_req_{secrets.token_hex(12)}", "custom_id": _read_line(line)[0]}
-    return to_json({**told, "response": None, "error": {"code": code, "message": message}})
+    head = {"id": f"batch_req_{secrets.token_hex(12)}", "custom_id": _read_line(line)[0]}
+    return to_json({**head, "response": None, "error": {"code": code, "message": message}})

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass
 
-from app.answer.fields import ClosedValue, FieldReader
+from app.answer.fields import ClosedValue
 from app.answer.pieces import Delta
 from app.answer.plan import AnswerPlan
 from app.answer.spans import Quotable
-from app.answer.token_sources import OriginReader
 from app.answer.warnings import RelaxedAnswers
 from app.core.errors import LeapjsonError
 from app.core.events import AnswerUsage, TokenChunk
 from app.core.request import GenerationOptions
 from app.serving.admission import Ticket
-from app.serving.deadline import Deadline
+from app.serving.admission.admission import Deadline
 from app.serving.timeline import Timeline
 
 _TOGETHER = 32
@@ -24,13 +22,6 @@ _TOGETHER = 32
 
 CLIENT_LEFT = 499
 """Status in metrics and logs of a request whose client did not wait (nginx's number)."""
-
-
-@dataclass(slots=True)
-class Usage(AnswerUsage):
-    """What the answers of one request cost so far; a prompt counts once for all of its own."""
-
-    reasoning_tokens: int = 0
 
 
 class Generation:
@@ -54,7 +45,6 @@ class Generation:
         status_of: Callable[[LeapjsonError], int],
         release: Callable[[], None],
         relaxed: RelaxedAnswers | None = None,
-        told_schema: bool | None = None,
         max_tokens: int = 0,
     ) -> None:
         """``plans``: of each prompt, whose choices have consecutive ``request_ids``. ``release`` is
@@ -66,12 +56,13 @@ class Generation:
         """Of each choice that its budget has ended one in, the first."""
         self._cut: list[tuple[int, bytes]] = []
         """Choices whose value is not among them yet, with their text up to its end."""
-        self.told_schema = told_schema
+        self.shows_schema = plans[0].shows_schema
         """See ``AnswerPlan``."""
         self.max_tokens = max_tokens
         """Tokens that each answer may have, the least of several prompts'."""
         self.tier = ticket.tier
-        """The class that it is served in."""
+        """That it is served in."""
+        self.request_id = timeline.request_id
         self.n = len(request_ids)
         self._index = {request_id: index for index, request_id in enumerate(request_ids)}
         self._plans = plans
@@ -82,18 +73,13 @@ class Generation:
                 index,
                 confidence=options.confidence,
                 exact=exact,
+                fields=options.fields,
+                origins=options.origins,
                 texts=texts[number] if texts else None,
             )
             for index in range(self.n)
             for number in [index // self._choices_each]
         ]
-        self._fields: list[FieldReader] = []
-        """None where values are not told of."""
-        if options.fields:
-            self._fields = [
-                plan.field_reader() for plan in plans for _ in range(self._choices_each)
-            ]
-        self._origins = [OriginReader() for _ in range(self.n if options.origins else 0)]
         self._ticket = ticket
         self._timeline = timeline
         self._abort = abort
@@ -111,30 +97,19 @@ class Generation:
         self._expiry: asyncio.TimerHandle | None = None
         timeline.submitted(self._prompt_tokens)
 
-    def usage(self) -> Usage:
+    def usage(self) -> AnswerUsage:
+        """What the answers cost so far; a prompt counts once for all of its own."""
         answers = self._timeline.usage
         cached: dict[int, int] = {}
         for index, each in answers.items():
             prompt = index // self._choices_each
             cached[prompt] = max(cached.get(prompt, 0), each.cached_tokens)
-        completion = sum(each.completion_tokens for each in answers.values())
+        usage = AnswerUsage.sum(answers.values())
+        usage.prompt_tokens = self._prompt_tokens
+        usage.cached_tokens = sum(cached.values())
         reasoning = sum(reader.reasoning_tokens for reader in self._readers)
-        return Usage(
-            prompt_tokens=self._prompt_tokens,
-            cached_tokens=sum(cached.values()),
-            completion_tokens=completion,
-            reasoning_tokens=min(reasoning, completion),
-            leapt_tokens=sum(each.leapt_tokens for each in answers.values()),
-            drafted_tokens=sum(each.drafted_tokens for each in answers.values()),
-            held_tokens=sum(each.held_tokens for each in answers.values()),
-            forward_passes=sum(each.forward_passes for each in answers.values()),
-            accepted_prediction_tokens=sum(
-                each.accepted_prediction_tokens for each in answers.values()
-            ),
-            rejected_prediction_tokens=sum(
-                each.rejected_prediction_tokens for each in answers.values()
-            ),
-        )
+        usage.reasoning_tokens = min(reasoning, usage.completion_tokens)
+        return usage
 
     async def begun(self, within: float | None = None) -> None:
         """Wait for the first chunk, or for some seconds. Raises the error that came instead."""
@@ -192,14 +167,12 @@ class Generation:
         deltas = []
         for index, own in of_choices.items():
             delta = self._readers[index].read(own)
-            if self._origins:
-                self._origins[index].read(own, delta)
             last = own[-1]
             if last.finish_reason is not None and last.closed is not None:
                 self._cut.append((index, last.closed))
             if self.relaxed is not None:
                 self.relaxed.read(delta)
-            deltas.append(self._fields[index].read(delta) if self._fields else delta)
+            deltas.append(delta)
         return deltas
 
     def _find_closed(self) -> None:

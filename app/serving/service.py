@@ -5,16 +5,18 @@ from __future__ import annotations
 import asyncio
 import functools
 import secrets
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 
 from app.answer.formats import ChatFormat
 from app.answer.plan import AnswerPlan, prepare
 from app.answer.prompt import Conversation, Prompt, passages, text_length
 from app.answer.spans import Quotable
+from app.answer.tools import ToolUse
 from app.answer.warnings import RelaxedAnswers
+from app.core.adapters import Adapter
 from app.core.choices import ChoosingState
-from app.core.constraint import Constraint, ConstraintState
+from app.core.constraint import Constraint, ConstraintSpec, ConstraintState
 from app.core.errors import (
     BudgetTooSmall,
     EngineDied,
@@ -24,11 +26,10 @@ from app.core.errors import (
     RejectedToken,
 )
 from app.core.events import RequestObserver
-from app.core.images import VisionSpec
 from app.core.relaxation import Relaxation
 from app.core.request import ChoiceOptions, EngineRequest, GenerationOptions
 from app.core.text import Tokenizer
-from app.core.verbatim import Passage, passages_of
+from app.core.verbatim import passages_of
 from app.serving.adapters import Adapters
 from app.serving.admission import Admission, Ticket
 from app.serving.compiling.bindings import Bindings
@@ -36,9 +37,24 @@ from app.serving.compiling.cache import ConstraintCache
 from app.serving.compiling.validation import Validation
 from app.serving.generation import Generation
 from app.serving.images.intake import ImageIntake
-from app.serving.request import GenerationRequest
 from app.serving.timeline import Timeline
 from app.serving.worker import DEATH_NOTICE, RETRY_SECONDS, EngineWorker
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationRequest:
+    """One client request: prompts, what the answers may be, and options."""
+
+    prompts: Sequence[Prompt]
+    """One or more; each gets ``n`` choices: choice j of prompt i is number ``i * n + j``."""
+    adapter: Adapter | None = None
+    """What the model runs with; None: as it is."""
+    content: ConstraintSpec | None = None
+    """What the content of an answer has to be; None: any text."""
+    tools: ToolUse | None = None
+    """The functions that an answer may call; None: none."""
+    options: GenerationOptions = field(default_factory=GenerationOptions)
+
 
 UNSAID_TOKENS = 1024
 """What an answer is taken to need in the queue where nobody set a ``max_tokens``."""
@@ -53,14 +69,6 @@ _INSTEAD = {"choices": 'send "choices": "tokens"'}
 
 HUGE_PROMPT = 1 << 17
 """Characters from which prompts wait for one another, so that the threads stay free for others."""
-
-
-@dataclass(frozen=True, slots=True)
-class VisionIntake:
-    """What a server has whose model sees."""
-
-    vision: VisionSpec
-    intake: ImageIntake
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +103,7 @@ class GenerationService:
         validation: Validation,
         tokenizer: Tokenizer,
         adapters: Adapters,
-        vision_input: VisionIntake | None = None,
+        images: ImageIntake | None = None,
         observer: RequestObserver,
         status_of: Callable[[LeapjsonError], int],
         clock: Callable[[], float],
@@ -110,7 +118,7 @@ class GenerationService:
         self.tokenizer = tokenizer
         """The model's own, for text that is not generated."""
         self.adapters = adapters
-        self._vision_intake = vision_input
+        self._images = images
         self._observer = observer
         self._status_of = status_of
         self._clock = clock
@@ -126,9 +134,9 @@ class GenerationService:
             return f"the engine hangs: its last step ended {self._worker.step_age:.0f} s ago"
         return None
 
-    def arrive(self, endpoint: str, owner: str = "") -> Timeline:
+    def arrive(self, endpoint: str, request_id: str, owner: str = "") -> Timeline:
         """Start a request's clock."""
-        return Timeline(endpoint, self._observer, self._clock, owner)
+        return Timeline(endpoint, request_id, self._observer, self._clock, owner)
 
     async def tokenize(
         self, prompt: Prompt, ticket: Ticket, *, add_special_tokens: bool = True
@@ -147,7 +155,14 @@ class GenerationService:
         and whose ticket leaves when its answers have ended. Cancelling the call leaves nothing
         behind but the ticket, which is the caller's.
         """
-        self._check_bias(request.options.sampling.logit_bias)
+        config = self._config
+        for token_id in request.options.sampling.logit_bias:
+            if not 0 <= token_id < config.vocabulary_size:
+                raise InvalidRequest(
+                    f"logit_bias names the token {token_id}, but the vocabulary has the ids 0 to "
+                    f"{config.vocabulary_size - 1}",
+                    param="logit_bias",
+                )
         if not self._worker.alive:
             raise EngineDied(DEATH_NOTICE, retry_after=RETRY_SECONDS)
         release = self.adapters.hold(request.adapter)
@@ -164,9 +179,11 @@ class GenerationService:
         ticket: Ticket,
         release: Callable[[], None],
     ) -> Generation:
-        if request.adapter is not None:
-            timeline.adapter = request.adapter.name
-        options, tenant = request.options, ticket.tenant
+        config, options, adapter = self._config, request.options, request.adapter
+        exact = options.choices == "exact" if options.choices else config.exact_choices
+        scope = "" if config.tenants_share else ticket.tenant
+        if adapter is not None:
+            timeline.adapter = adapter.name
         deadline = ticket.deadline(options.timeout)
         ticket.take(options.n * len(request.prompts), options.tier)
         async with deadline.holds("the request was not even in the engine's queue"):
@@ -174,28 +191,52 @@ class GenerationService:
             for prompt in request.prompts:
                 plans.append(await self._plan(prompt, ticket, request))
             for plan in plans:
-                self._check_choices(request, plan)
-            prompts = [plan.prompt for plan in plans]
-            room = options.n * sum(self._room(request, plan) for plan in plans)
-            ticket.claim(room, deadline.left)
+                _check_choices(options, plan, exact=exact)
+            budgets = [self._max_tokens(options, plan) for plan in plans]
+            said = options.max_tokens is not None or config.default_max_tokens is not None
+            room = sum(
+                len(plan.prompt) + (budget if said else min(budget, UNSAID_TOKENS))
+                for plan, budget in zip(plans, budgets, strict=True)
+            )
+            ticket.claim(options.n * room, deadline.left)
             choices: list[EngineRequest] = []
             texts: list[Quotable | None] = []
             relaxations: dict[Relaxation, None] = {}
-            for prompt, plan in zip(request.prompts, plans, strict=True):
+            for prompt, plan, budget in zip(request.prompts, plans, budgets, strict=True):
                 constraint, quotable, start = None, Quotable((), {}), None
                 if plan.constraint is not None:
                     with timeline.compiling():
-                        constraint = await self._constraints.get(plan.constraint, tenant)
+                        constraint = await self._constraints.get(plan.constraint, ticket.tenant)
                         relaxations |= dict.fromkeys(constraint.relaxed)
                         if constraint.holes:
-                            constraint, quotable = await self._bind(constraint, prompt, tenant)
+                            constraint, quotable = await self._bind(constraint, prompt, scope)
                         if plan.given:
                             start = await self._start(constraint, plan.given.encode())
                 asked = options.spans or (options.confidence and quotable.documents)
                 texts.append(replace(quotable, listed=options.spans) if asked else None)
-                for _ in range(options.n):
-                    index = len(choices)
-                    choices.append(self._choice(index, request, plan, constraint, start, ticket))
+                scored = None
+                if plan.begun is None and (plan.has_json or plan.is_text):
+                    scored = ChoiceOptions(options.confidence, exact, plan.locator, plan.is_text)
+                for number in range(options.n):
+                    seed = self._fresh_seed() if options.seed is None else options.seed + number
+                    choice = EngineRequest(
+                        request_id=f"{timeline.request_id}-{len(choices)}",
+                        prompt=plan.prompt,
+                        max_tokens=budget,
+                        images=plan.images,
+                        options=options,
+                        seed=seed % 2**64,
+                        constraint=constraint,
+                        start=start,
+                        open_ended=plan.open_ended,
+                        thinking=plan.thinking_budget(budget),
+                        choices=scored,
+                        tenant=ticket.tenant,
+                        tier=ticket.tier,
+                        adapter=0 if adapter is None else adapter.slot,
+                        scope=scope if adapter is None else f"{adapter.scope}\n{scope}",
+                    )
+                    choices.append(choice)
             relaxed = None
             if relaxations:
                 begun = "" if plans[0].begun is None else plans[0].begun.content
@@ -205,7 +246,7 @@ class GenerationService:
                 request_ids=[choice.request_id for choice in choices],
                 plans=plans,
                 options=options,
-                exact=self._draws_exactly(request),
+                exact=exact,
                 texts=texts,
                 ticket=ticket,
                 timeline=timeline,
@@ -213,17 +254,18 @@ class GenerationService:
                 status_of=self._status_of,
                 release=release,
                 relaxed=relaxed,
-                told_schema=plans[0].told_schema,
-                max_tokens=min(choice.max_tokens for choice in choices),
+                max_tokens=min(budgets),
             )
             try:
                 await self._worker.submit(choices, generation)
             except BudgetTooSmall as error:
-                longest, room = max(map(len, prompts)), self._config.max_sequence_tokens
-                if longest + error.needed <= room:
+                longest = max(len(plan.prompt) for plan in plans)
+                if longest + error.needed <= config.max_sequence_tokens:
                     raise
                 # No budget would do: the context leaves too little.
-                raise PromptTooLong(prompt_tokens=longest, room=room, needed=error.needed) from None
+                raise PromptTooLong(
+                    prompt_tokens=longest, room=config.max_sequence_tokens, needed=error.needed
+                ) from None
         generation.expire(deadline)
         return generation
 
@@ -279,13 +321,18 @@ class GenerationService:
         return state
 
     async def _bind(
-        self, constraint: Constraint, prompt: Prompt, tenant: str
+        self, constraint: Constraint, prompt: Prompt, scope: str
     ) -> tuple[Constraint, Quotable]:
         """A constraint whose holes are filled with the texts of the prompt, and these."""
-        scope = "" if self._config.tenants_share else tenant
         texts = passages(prompt)
-        if isinstance(prompt, Conversation) and prompt.images:
-            _check_text(constraint, texts)
+        for hole in constraint.holes if isinstance(prompt, Conversation) and prompt.images else ():
+            if not any(passage.text for passage in passages_of(hole.source, texts)):
+                raise InvalidRequest(
+                    f"x-verbatim at {hole.pointer or 'the root'} asks for a piece of "
+                    f"{hole.source}, which has no text: it is images alone, and x-verbatim does "
+                    "not apply to them; leave it out, or send the text as well",
+                    role="constraint",
+                )
         bound = await self._bindings.bind(constraint, texts, scope)
         return bound.constraint, Quotable(texts, bound.documents)
 
@@ -303,20 +350,27 @@ class GenerationService:
         """
         config, expand = self._config, None
         if isinstance(prompt, Conversation) and prompt.images:
-            intake = self._vision_intake
-            assert intake is not None, "images are refused where the model takes none"
+            assert self._images is not None, "images are refused where the model takes none"
             scope = "" if config.tenants_share else ticket.tenant
-            images = await intake.intake.prepare(prompt.images, ticket, scope)
-            expand = functools.partial(intake.vision.expand, images=images)
+            images = await self._images.prepare(prompt.images, ticket, scope)
+            expand = functools.partial(self._images.vision.expand, images=images)
+        content, tools, room = None, None, None
+        if request is not None:
+            content, tools, asked = request.content, request.tools, request.options.max_tokens
+            # What is left of the context beside an answer of usual length.
+            usual = min(UNSAID_TOKENS, config.max_sequence_tokens // 2)
+            if asked is not None:
+                usual = min(asked, usual) if config.clip_max_tokens else asked
+            room = config.max_sequence_tokens - usual
         work = functools.partial(
             prepare,
             prompt,
-            None if request is None else request.content,
-            None if request is None else request.tools,
+            content,
+            tools,
             self.tokenizer,
             config.chat_format,
             expand=expand,
-            room=None if request is None else self._room_beside_answer(request.options),
+            room=room,
             add_special_tokens=add_special_tokens,
         )
         length = text_length(prompt, HUGE_PROMPT)
@@ -327,111 +381,9 @@ class GenerationService:
         async with self._huge_prompts:
             return await asyncio.to_thread(work)
 
-    def _room_beside_answer(self, options: GenerationOptions) -> int:
-        """The most tokens of a prompt that leave an answer of usual length its room."""
-        asked, room = options.max_tokens, self._config.max_sequence_tokens
-        usual = min(UNSAID_TOKENS, room // 2)
-        if asked is None:
-            return room - usual
-        return room - (min(asked, usual) if self._config.clip_max_tokens else asked)
-
-    def _choice(
-        self,
-        index: int,
-        request: GenerationRequest,
-        plan: AnswerPlan,
-        constraint: Constraint | None,
-        start: ConstraintState | None,
-        ticket: Ticket,
-    ) -> EngineRequest:
-        max_tokens = self._max_tokens(request, plan)
-        seed = (
-            self._fresh_seed()
-            if request.options.seed is None
-            else request.options.seed + index % request.options.n
-        )
-        choices = None
-        if plan.begun is None and (plan.has_json or plan.is_text):
-            exact = self._draws_exactly(request)
-            choices = ChoiceOptions(request.options.confidence, exact, plan.locator, plan.is_text)
-        tenant, adapter = ticket.tenant, request.adapter
-        scope = "" if self._config.tenants_share else tenant
-        return EngineRequest(
-            request_id=f"{request.request_id}-{index}",
-            prompt=plan.prompt,
-            max_tokens=max_tokens,
-            images=plan.images,
-            options=request.options,
-            seed=seed % 2**64,
-            constraint=constraint,
-            start=start,
-            open_ended=plan.open_ended,
-            thinking=plan.thinking_budget(max_tokens),
-            choices=choices,
-            tenant=tenant,
-            tier=ticket.tier,
-            adapter=0 if adapter is None else adapter.slot,
-            scope=scope if adapter is None else f"{adapter.scope}\n{scope}",
-        )
-
-    def _draws_exactly(self, request: GenerationRequest) -> bool:
-        return (
-            request.options.choices == "exact"
-            if request.options.choices
-            else self._config.exact_choices
-        )
-
-    def _check_choices(self, request: GenerationRequest, plan: AnswerPlan) -> None:
-        """Raises ``InvalidRequest`` where the values of an answer are asked about that has none,
-        or of which the client has written a part."""
-        if plan.begun is not None:
-            asked = {
-                "confidence": request.options.confidence,
-                "spans": request.options.spans,
-                "choices": self._draws_exactly(request),
-            }
-            for param, is_asked in asked.items():
-                if is_asked:
-                    raise InvalidRequest(
-                        f"{param} is for answers that the model writes from their beginning, and "
-                        f"this one was begun; {_INSTEAD.get(param, f'leave {param} out')}",
-                        param=param,
-                    )
-        has_value = plan.has_json or plan.is_text
-        needed = {
-            "confidence": request.options.confidence,
-            "choices": request.options.choices == "exact",
-        }
-        for param, is_asked in needed.items():
-            if is_asked and not has_value:
-                raise InvalidRequest(
-                    f"{param} is about the values of an answer: ask for a json_schema, a "
-                    "json_object, a choice, a regex or a grammar, or give tools",
-                    param=param,
-                )
-        if request.options.choices == "exact" and plan.translates:
-            raise InvalidRequest(
-                "choices are not exact in the arguments of calls, which this model does not write "
-                "as JSON: leave choices out",
-                param="choices",
-            )
-        of_json = {"spans": request.options.spans, "stream_options.fields": request.options.fields}
-        for param, is_asked in of_json.items():
-            if is_asked and not plan.has_json:
-                raise InvalidRequest(
-                    f"{param} is about the values of JSON: ask for a json_schema, or give tools",
-                    param=param,
-                )
-
-    def _room(self, request: GenerationRequest, plan: AnswerPlan) -> int:
-        """Tokens that an answer is taken to need while it waits, its prompt included."""
-        most = self._max_tokens(request, plan)
-        said = request.options.max_tokens is not None or self._config.default_max_tokens is not None
-        return len(plan.prompt) + (most if said else min(most, UNSAID_TOKENS))
-
-    def _max_tokens(self, request: GenerationRequest, plan: AnswerPlan) -> int:
+    def _max_tokens(self, options: GenerationOptions, plan: AnswerPlan) -> int:
         room, prompt_tokens = self._config.max_sequence_tokens, len(plan.prompt)
-        asked, left = request.options.max_tokens, room - prompt_tokens
+        asked, left = options.max_tokens, room - prompt_tokens
         if prompt_tokens == 0:
             raise InvalidRequest("the prompt is empty", role="prompt")
         if left < 1:
@@ -449,23 +401,45 @@ class GenerationService:
             )
         return min(asked, left)
 
-    def _check_bias(self, logit_bias: Mapping[int, float]) -> None:
-        for token_id in logit_bias:
-            if not 0 <= token_id < self._config.vocabulary_size:
+
+def _check_choices(options: GenerationOptions, plan: AnswerPlan, *, exact: bool) -> None:
+    """Raises ``InvalidRequest`` where the values of an answer are asked about that has none,
+    or of which the client has written a part."""
+    if plan.begun is not None:
+        asked = {
+            "confidence": options.confidence,
+            "spans": options.spans,
+            "choices": exact,
+        }
+        for param, is_asked in asked.items():
+            if is_asked:
                 raise InvalidRequest(
-                    f"logit_bias names the token {token_id}, but the vocabulary has the ids 0 to "
-                    f"{self._config.vocabulary_size - 1}",
-                    param="logit_bias",
+                    f"{param} is for answers that the model writes from their beginning, and "
+                    f"this one was begun; {_INSTEAD.get(param, f'leave {param} out')}",
+                    param=param,
                 )
-
-
-def _check_text(constraint: Constraint, texts: Sequence[Passage]) -> None:
-    """Raises ``InvalidRequest`` where values have to stand in what is images alone."""
-    for hole in constraint.holes:
-        if not any(passage.text for passage in passages_of(hole.source, texts)):
+    has_value = plan.has_json or plan.is_text
+    needed = {
+        "confidence": options.confidence,
+        "choices": options.choices == "exact",
+    }
+    for param, is_asked in needed.items():
+        if is_asked and not has_value:
             raise InvalidRequest(
-                f"x-verbatim at {hole.pointer or 'the root'} asks for a piece of {hole.source}, "
-                "which has no text: it is images alone, and x-verbatim does not apply to them; "
-                "leave it out, or send the text as well",
-                role="constraint",
+                f"{param} is about the values of an answer: ask for a json_schema, a "
+                "json_object, a choice, a regex or a grammar, or give tools",
+                param=param,
+            )
+    if options.choices == "exact" and plan.translates:
+        raise InvalidRequest(
+            "choices are not exact in the arguments of calls, which this model does not write "
+            "as JSON: leave choices out",
+            param="choices",
+        )
+    of_json = {"spans": options.spans, "stream_options.fields": options.fields}
+    for param, is_asked in of_json.items():
+        if is_asked and not plan.has_json:
+            raise InvalidRequest(
+                f"{param} is about the values of JSON: ask for a json_schema, or give tools",
+                param=param,
             )

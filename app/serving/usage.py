@@ -30,7 +30,13 @@ class UsageByKey:
         self._loop: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        self._loop = asyncio.create_task(self._flush_often())
+        async def flush_often() -> None:
+            while True:
+                await asyncio.sleep(_FLUSH_SECONDS)
+                with contextlib.suppress(LeapjsonError):  # they stay for the next time
+                    await self._flush()
+
+        self._loop = asyncio.create_task(flush_often())
 
     async def close(self) -> None:
         if self._loop is not None:
@@ -41,10 +47,12 @@ class UsageByKey:
 
     def observe(self, stats: RequestStats) -> None:
         """Count a request that got to the engine."""
-        if not stats.prompt_tokens:
+        if not stats.usage.prompt_tokens:
             return
         key = stats.owner, f"{datetime.now(UTC):%Y-%m-%d}"
-        self._add({key: {"requests": 1, **{name: getattr(stats, name) for name in COUNTS[1:]}}})
+        self._add(
+            {key: {"requests": 1, **{name: getattr(stats.usage, name) for name in COUNTS[1:]}}}
+        )
 
     def _add(self, more: Mapping[tuple[str, str], Mapping[str, int]]) -> None:
         with self._lock:
@@ -57,12 +65,6 @@ class UsageByKey:
         """By day, those that ended until now. Raises ``StoreUnavailable``."""
         await self._flush()
         return await self._store.run(self._store.state.find_usage, owner, first, last)
-
-    async def _flush_often(self) -> None:
-        while True:
-            await asyncio.sleep(_FLUSH_SECONDS)
-            with contextlib.suppress(LeapjsonError):  # they stay for the next time
-                await self._flush()
 
     async def _flush(self) -> None:
         async with self._writing:

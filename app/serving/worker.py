@@ -17,13 +17,58 @@ import functools
 import logging
 import queue
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol
 
 from app.core.errors import DeviceFailed, EngineDied, LeapjsonError, RequestError, ShutDown
 from app.core.events import StepOutput, TokenChunk
 from app.core.request import EngineRequest
-from app.serving.ports import Engine
+
+
+class Engine(Protocol):
+    """The synchronous loop. Only the engine's thread calls ``add``, ``abort`` and ``step``."""
+
+    def add(self, request: EngineRequest, /) -> None:
+        """Queue a request, or raise a ``RequestError`` and leave the engine as it was."""
+
+    def abort(self, request_id: str, /) -> object:
+        """Forget a request; one that is not live is passed over."""
+
+    def step(self) -> Iterator[StepOutput]:
+        """Run one step, as far as what it yields is taken.
+
+        What can be said before anything is computed comes first, then what the step added.
+        """
+
+    def watch(self, on_news: Callable[[], None], /) -> None:
+        """Call ``on_news``, from any thread, when ``has_work`` may have come to be true though
+        nothing was added."""
+
+    @property
+    def has_work(self) -> bool:
+        """Whether another step would do anything."""
+
+    @property
+    def num_running(self) -> int:
+        """Sequences that hold cache blocks. Any thread may read it."""
+
+    @property
+    def num_waiting(self) -> int:
+        """Sequences queued for their first or next blocks. Any thread may read it."""
+
+    @property
+    def num_awaiting_vision(self) -> int:
+        """Those of them whose images are to be looked at first. Any thread may read it."""
+
+    @property
+    def kv_usage(self) -> float:
+        """Share of cache blocks that live sequences hold, 0 to 1. Any thread may read it."""
+
+    @property
+    def state_usage(self) -> float:
+        """Share of the slots for recurrent states that they hold, 0 to 1; 0 for a model without.
+        Any thread may read it."""
+
 
 logger = logging.getLogger(__name__)
 
@@ -91,12 +136,18 @@ class _EngineThread:
 
     def add(self, requests: Sequence[EngineRequest], added: asyncio.Future[None]) -> None:
         """Add all or none; ``added`` is told with the next hand-over, on the event loop."""
-        error = None
+        error: LeapjsonError | None = None
         try:
             for request in requests:
                 self._engine.add(request)
+        except RequestError as caught:
+            error = caught
         except Exception as caught:
-            error = _refusal(caught)
+            logger.error("a request could not be added", exc_info=caught)
+            error = LeapjsonError(
+                "the request could not be added to the engine; a fault of the server"
+            )
+        if error is not None:
             self.abort([request.request_id for request in requests])
         self._added.append((added, error))
 
@@ -121,13 +172,6 @@ class _EngineThread:
         self._deliver(added, output, began)
 
 
-def _refusal(error: Exception) -> LeapjsonError:
-    if isinstance(error, RequestError):
-        return error
-    logger.error("a request could not be added", exc_info=error)
-    return LeapjsonError("the request could not be added to the engine; a fault of the server")
-
-
 def _tell(waiting: asyncio.Future[None], error: Exception | None) -> None:
     if waiting.done():
         return
@@ -145,7 +189,9 @@ class EngineWorker:
     ) -> None:
         self._clock = clock
         self._stall_seconds = stall_seconds
-        self._engine_thread = _EngineThread(engine, self._deliver, clock)
+        self._engine_thread = _EngineThread(
+            engine, lambda *turn: self._on_loop(functools.partial(self._receive, *turn)), clock
+        )
         self._commands = self._engine_thread.commands
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -276,9 +322,6 @@ class EngineWorker:
         if first:
             logger.critical("the engine died%s", why, exc_info=error)
             self._on_loop(self._die)
-
-    def _deliver(self, added: _Added, output: StepOutput, began: float) -> None:
-        self._on_loop(functools.partial(self._receive, added, output, began))
 
     def _on_loop(self, call: Callable[[], None]) -> None:
         assert self._loop is not None

@@ -1,23 +1,100 @@
-"""The store: state and files behind threads of their own, and one error for what fails."""
+"""The store: state and files (a folder, or an S3 bucket) behind threads of their own, and one error
+for what fails.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import fcntl
 import functools
 import logging
+import os
+import shutil
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import IO, Any, ParamSpec, TypeVar
 
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from app.core.errors import LeapjsonError, StoreUnavailable
-from app.store.files import Bucket, Files, Folder
 from app.store.tables import State
+
+CHUNK = 1 << 20
+"""Bytes that are read at a time."""
+
+
+class Folder:
+    """``Files`` in a folder of a file system. Blocking; any thread. What fails raises ``OSError``
+    or an error of the bucket's client."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.scratch: Path | None = folder
+        """A folder for what is being put together; None: the system's."""
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def put(self, file_id: str, source: IO[bytes]) -> None:
+        """Keep all of ``source`` from where it stands. It is there whole, or not at all."""
+        part = self._folder / f"{file_id}.part"
+        try:
+            with part.open("wb") as file:
+                shutil.copyfileobj(source, file, CHUNK)
+                file.flush()
+                os.fsync(file.fileno())  # before its row says that it is here
+            part.replace(self._folder / file_id)
+        finally:
+            part.unlink(missing_ok=True)
+
+    def read(self, file_id: str, offset: int, size: int) -> bytes:
+        """``size`` bytes from ``offset`` on, fewer at the end. Raises ``FileNotFoundError``."""
+        with (self._folder / file_id).open("rb") as file:
+            file.seek(offset)
+            return file.read(size)
+
+    def delete(self, file_id: str) -> None:
+        """Does nothing where there is no such file."""
+        (self._folder / file_id).unlink(missing_ok=True)
+        (self._folder / f"{file_id}.part").unlink(missing_ok=True)  # of a process that was killed
+
+
+class Bucket:
+    """``Files`` in S3 or what speaks its protocol; ``AWS_*`` has keys, region and endpoint."""
+
+    scratch = None
+
+    def __init__(self, url: str) -> None:
+        """``url``: ``s3://bucket/prefix``. Raises ``ImportError`` without ``leapjson[store]``."""
+        import obstore
+        from obstore.store import S3Store
+
+        named = [os.environ.get(name, "") for name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT")]
+        plain = any(each.startswith("http://") for each in named)
+        self._client = obstore
+        self._bucket = S3Store.from_url(
+            url,
+            client_options={"timeout": timedelta(seconds=60), "allow_http": plain},
+            retry_config={"max_retries": 2, "retry_timeout": timedelta(seconds=20)},
+        )
+
+        obstore.put(self._bucket, "probe", b"")  # that it can be written is seen at the start
+
+    def put(self, file_id: str, source: IO[bytes]) -> None:
+        self._client.put(self._bucket, file_id, source, max_concurrency=4)
+
+    def read(self, file_id: str, offset: int, size: int) -> bytes:
+        if size == 0:
+            return b""
+        return bytes(self._client.get_range(self._bucket, file_id, start=offset, length=size))
+
+    def delete(self, file_id: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            self._client.delete(self._bucket, file_id)
+
 
 logger = logging.getLogger(__name__)
 
@@ -30,6 +107,9 @@ _MOST_WAITING = 256
 _RETRY_SECONDS = 5
 _SLOW_SECONDS = 2.0
 """A call that took longer to fail has others fail at once for as long: each would hold a thread."""
+
+
+Files = Folder | Bucket
 
 
 class Store:
@@ -77,7 +157,7 @@ class Store:
             except Exception as error:
                 if (now := time.monotonic()) - began > _SLOW_SECONDS and threads is self._threads:
                     self._down_until = now + _SLOW_SECONDS
-                raise _told(error) from error
+                raise _explained(error) from error
 
         self._waiting += 1
         done = asyncio.wrap_future(threads.submit(work))
@@ -95,7 +175,7 @@ class Store:
             self._lock.close()
 
 
-def _told(error: Exception) -> Exception:
+def _explained(error: Exception) -> Exception:
     """``StoreUnavailable`` for what a disk, a database or a bucket reports; else ``error``."""
     module = type(error).__module__.partition(".")[0]
     if isinstance(error, FileNotFoundError) or not (
@@ -138,7 +218,12 @@ def open_store(data: str, url: str | None, *, clock: Callable[[], float] = time.
                 lock.close()
                 raise
             return Store(state, files, lock)
-        return Store(State(_with_driver(url), clock), files)
+        scheme, mark, rest = url.partition("://")
+        if not mark or scheme not in ("postgres", "postgresql"):
+            raise LeapjsonError(
+                "LEAPJSON_STORE is not a URL like postgresql://user:password@host/name"
+            )
+        return Store(State(f"postgresql+psycopg://{rest}", clock), files)
     except ImportError as error:
         raise LeapjsonError(f"{error.name} is missing: pip install 'leapjson[store]'") from None
     except OSError as error:
@@ -165,10 +250,3 @@ def _locked(path: Path) -> Any:
             "its own, or share a PostgreSQL database with LEAPJSON_STORE"
         ) from None
     return file
-
-
-def _with_driver(url: str) -> str:
-    scheme, mark, rest = url.partition("://")
-    if not mark or scheme not in ("postgres", "postgresql"):
-        raise LeapjsonError("LEAPJSON_STORE is not a URL like postgresql://user:password@host/name")
-    return f"postgresql+psycopg://{rest}"

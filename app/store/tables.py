@@ -163,6 +163,10 @@ class Piece:
         return self.batch_id, self.number
 
 
+_PIECE = tuple(Piece.__dataclass_fields__)
+"""Columns of pieces and batches."""
+
+
 @dataclass(frozen=True, slots=True)
 class NewFile:
     """A file whose contents are kept."""
@@ -260,15 +264,14 @@ class State:
 
     def find_file(self, owner: str, file_id: str) -> Mapping[str, Any] | None:
         where = (files.c.id == file_id) & (files.c.owner == owner) & self._is_there()
-        return self._one(select(files).where(where))
+        return next(iter(self._rows(select(files).where(where))), None)
 
     def list_files(
         self, owner: str, purpose: str | None, after: str | None, limit: int, order: str
     ) -> Sequence[Mapping[str, Any]]:
         query = select(files).where(files.c.owner == owner, self._is_there())
-        if purpose is not None:
-            query = query.where(files.c.purpose == purpose)
-        return self._page(query, files.c.id, after, limit, order)
+        query = query if purpose is None else query.where(files.c.purpose == purpose)
+        return self._rows(_paged(query, files.c.id, after, limit, order))
 
     def _is_there(self) -> Any:
         return files.c.ready & (files.c.expires_at > self._now())
@@ -276,8 +279,7 @@ class State:
     def delete_file(self, owner: str, file_id: str) -> str | None:
         """Forget a file; the id of a batch that still reads it, and then it stays."""
         with self._engine.begin() as connection:
-            in_use = _in_use(file_id)
-            batch_id: str | None = connection.scalar(in_use)
+            batch_id: str | None = connection.scalar(_in_use(file_id))
             if batch_id is None:
                 where = (files.c.id == file_id) & (files.c.owner == owner)
                 connection.execute(delete(files).where(where))
@@ -285,8 +287,7 @@ class State:
 
     def drop_file(self, file_id: str) -> None:
         """Forget a file that was not completed, or not named to anyone."""
-        with self._engine.begin() as connection:
-            connection.execute(delete(files).where(files.c.id == file_id))
+        self._write(delete(files).where(files.c.id == file_id))
 
     def forget_old(
         self, *, upload_seconds: int, batch_seconds: int, response_seconds: int
@@ -313,7 +314,7 @@ class State:
     def add_batch(self, owner: str, row: Mapping[str, Any], most: int) -> Mapping[str, Any]:
         """Raises ``QuotaExceeded`` where ``most`` batches of ``owner`` have not ended."""
         batch = {"id": fresh_id("batch_"), "owner": owner, "status": "validating", **row}
-        batch |= {"created_at": (now := self._now())}
+        batch["created_at"] = now = self._now()
         batch["expires_at"] = now + batch.pop("window_seconds")
         with self._alone(owner) as connection:
             live = select(func.count()).where(batches.c.owner == owner, batches.c.status.in_(LIVE))
@@ -346,14 +347,10 @@ class State:
     def _batches(self, connection: Connection, rows: Sequence[Row[Any]]) -> list[Mapping[str, Any]]:
         """Batches with their counts so far."""
         running = [row.id for row in rows if row.completed is None]
-        counts: dict[tuple[str, bool], int] = {}
-        if running:
-            query = select(answers.c.batch_id, answers.c.ok, func.count())
-            query = query.where(answers.c.batch_id.in_(running))
-            for batch_id, ok, count in connection.execute(
-                query.group_by(answers.c.batch_id, answers.c.ok)
-            ):
-                counts[batch_id, ok] = count
+        key = answers.c.batch_id, answers.c.ok
+        query = select(*key, func.count()).where(answers.c.batch_id.in_(running)).group_by(*key)
+        found = connection.execute(query) if running else ()
+        counts = {(batch_id, ok): count for batch_id, ok, count in found}
         return [
             {"completed": counts.get((row.id, True), 0), "failed": counts.get((row.id, False), 0)}
             | {name: value for name, value in row._mapping.items() if value is not None}
@@ -367,9 +364,7 @@ class State:
             return
         status = "finalizing" if moment == "expired" else moment
         moments = {f"{each}_at": self._now() for each in (status, moment)}
-        connection.execute(
-            update(batches).where(batches.c.id == batch_id).values(status=status, **moments)
-        )
+        _set(connection, batch_id, status=status, **moments)
         idle = pieces.c.leased_until < self._clock()
         connection.execute(delete(pieces).where(pieces.c.batch_id == batch_id, idle))
         self._go_on(connection, batch_id, status)
@@ -382,8 +377,7 @@ class State:
         piece = {"batch_id": batch_id, "number": WRITE, "offset": 0, "size": 0}
         connection.execute(insert(pieces).values(piece))
         if status == "in_progress":
-            values = {"status": "finalizing", "finalizing_at": self._now()}
-            connection.execute(update(batches).where(batches.c.id == batch_id).values(values))
+            _set(connection, batch_id, status="finalizing", finalizing_at=self._now())
 
     # Pieces
 
@@ -402,11 +396,8 @@ class State:
             query = query.where(batches.c.owner.in_(list(owners))).group_by(batches.c.owner)
             query = query.having(waiting > 0).order_by(leased, func.min(pieces.c.batch_id))
             for owner in connection.scalars(query).all():
-                of_batch = [
-                    batches.c[name] for name in ("owner", "status", "endpoint", "input_file_id")
-                ]
                 piece = connection.execute(
-                    select(pieces, *of_batch)
+                    select(*[(pieces if name in pieces.c else batches).c[name] for name in _PIECE])
                     .select_from(joined)
                     .where(batches.c.owner == owner, free)
                     .order_by(pieces.c.batch_id, pieces.c.number)
@@ -418,8 +409,7 @@ class State:
                     here = _piece(piece.batch_id, piece.number)
                     tries = pieces.c.tries + 1
                     connection.execute(update(pieces).where(here).values(**lease, tries=tries))
-                    shown = {name: getattr(piece, name) for name in Piece.__dataclass_fields__}
-                    return Piece(**shown)
+                    return Piece(*piece)
         return None
 
     def renew(self, server: str, seconds: float) -> dict[tuple[str, int], bool]:
@@ -438,12 +428,11 @@ class State:
 
     def release(self, server: str) -> None:
         """Give up the leases of a server that stops as it should; "": those of all."""
-        with self._engine.begin() as connection:
-            values: dict[str, Any] = {"leased_by": "", "leased_until": 0.0}
-            if server:
-                values |= {"tries": pieces.c.tries - 1, "alone": None}
-            mine = pieces.c.leased_by == server if server else pieces.c.leased_by != ""
-            connection.execute(update(pieces).where(mine).values(values))
+        values: dict[str, Any] = {"leased_by": "", "leased_until": 0.0}
+        if server:
+            values |= {"tries": pieces.c.tries - 1, "alone": None}
+        mine = pieces.c.leased_by == server if server else pieces.c.leased_by != ""
+        self._write(update(pieces).where(mine).values(values))
 
     def ask_alone(self, piece: Piece, line: int) -> int:
         """Note that ``line`` is asked now and no other; how many servers died of that before."""
@@ -456,11 +445,8 @@ class State:
 
     def answered(self, batch_id: str, first: int, last: int) -> set[int]:
         """Which of the lines ``first`` to ``last`` have answers."""
-        query = select(answers.c.line).where(
-            answers.c.batch_id == batch_id, answers.c.line.between(first, last)
-        )
-        with self._reading.connect() as connection:
-            return set(connection.scalars(query))
+        where = (answers.c.batch_id == batch_id) & answers.c.line.between(first, last)
+        return {row["line"] for row in self._rows(select(answers.c.line).where(where))}
 
     def record(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Keep answers; the first for a line counts. Those of ended batches are dropped."""
@@ -477,11 +463,12 @@ class State:
         server: str,
         found: Sequence[tuple[int, int, int]],
         total: int,
+        errors: Sequence[Mapping[str, Any]],
         most: int,
     ) -> None:
-        """The input is right and has ``total`` lines, in pieces with number, offset and size.
+        """The input has ``total`` lines, in pieces with number, offset and size.
 
-        Fails the batch where ``owner`` would have more than ``most`` lines in progress.
+        Fails the batch if it has ``errors``, or ``owner`` more than ``most`` lines in progress.
         """
         with self._alone(piece.owner) as connection:
             batch = self._drop_piece(connection, piece, server)
@@ -494,40 +481,23 @@ class State:
             query = select(func.coalesce(func.sum(batches.c.total), 0))
             query = query.where(batches.c.owner == piece.owner, running)
             queued = connection.scalar(query) or 0
-            if queued + total > most:
+            if not errors and queued + total > most:
                 message = (
                     f"the batches in progress of this API key have {queued} requests, these would "
                     f"be {total} more and the limit is {most} (LEAPJSON_KEY_REQUESTS); wait for "
                     "them to end"
                 )
                 error = {"code": "request_limit_exceeded", "message": message}
-                self._fail(connection, piece.batch_id, [{**error, "line": None, "param": None}])
+                errors = [{**error, "line": None, "param": None}]
+            status = "failed" if errors else "in_progress"
+            values: dict[str, Any] = {"status": status, f"{status}_at": self._now()}
+            if errors:
+                _set(connection, piece.batch_id, **values, errors=list(errors))
                 return
-            values = {"status": "in_progress", "in_progress_at": self._now(), "total": total}
-            here = batches.c.id == piece.batch_id
-            connection.execute(update(batches).where(here).values(values))
-            connection.execute(
-                insert(pieces),
-                [
-                    {"batch_id": piece.batch_id, "number": number, "offset": offset, "size": size}
-                    for number, offset, size in found
-                ],
-            )
-
-    def fail(self, piece: Piece, server: str, errors: Sequence[Mapping[str, Any]]) -> None:
-        """The input is wrong."""
-        with self._engine.begin() as connection:
-            batch = self._drop_piece(connection, piece, server)
-            if batch is not None and batch.status == "validating":
-                self._fail(connection, piece.batch_id, errors)
-            elif batch is not None:
-                self._go_on(connection, piece.batch_id, batch.status)
-
-    def _fail(
-        self, connection: Connection, batch_id: str, errors: Sequence[Mapping[str, Any]]
-    ) -> None:
-        values = {"status": "failed", "failed_at": self._now(), "errors": list(errors)}
-        connection.execute(update(batches).where(batches.c.id == batch_id).values(values))
+            _set(connection, piece.batch_id, **values, total=total)
+            names = ("batch_id", "number", "offset", "size")
+            rows = [dict(zip(names, (piece.batch_id, *each), strict=True)) for each in found]
+            connection.execute(insert(pieces), rows)
 
     def finish(self, piece: Piece, server: str) -> None:
         """All lines of a piece have answers, or need none any more."""
@@ -545,9 +515,7 @@ class State:
 
     def to_write(self, batch_id: str) -> Mapping[str, Any]:
         """The batch whose files are to be written."""
-        with self._reading.connect() as connection:
-            row = _row(connection, batch_id)
-            return {} if row is None else dict(row._mapping)
+        return next(iter(self._rows(select(batches).where(batches.c.id == batch_id))), {})
 
     def answers_from(self, batch_id: str, line: int, limit: int) -> Sequence[Any]:
         """Line, ok and text of the answers from ``line`` on, in order."""
@@ -570,11 +538,9 @@ class State:
                 status, moments = "expired", {}
             for file in written.values():
                 _complete(connection, file)
+            values = {"status": status, "completed": completed, "failed": failed, **moments}
             ids = {column: file.id for column, file in written.items()}
-            counts = {"completed": completed, "failed": failed}
-            values = {"status": status, **moments, **ids, **counts}
-            here = batches.c.id == piece.batch_id
-            connection.execute(update(batches).where(here).values(values))
+            _set(connection, piece.batch_id, **values, **ids)
             connection.execute(delete(answers).where(answers.c.batch_id == piece.batch_id))
             return True
 
@@ -592,9 +558,7 @@ class State:
 
     def find_usage(self, owner: str, first: str, last: str) -> Sequence[Mapping[str, Any]]:
         where = (usage.c.owner == owner) & usage.c.day.between(first, last)
-        with self._reading.connect() as connection:
-            found = connection.execute(select(usage).where(where).order_by(usage.c.day)).mappings()
-            return [dict(row) for row in found]
+        return self._rows(select(usage).where(where).order_by(usage.c.day))
 
     def keep_response(self, owner: str, row: Mapping[str, Any], most: int) -> None:
         """Above ``most`` bytes the owner loses those that it used least recently."""
@@ -621,29 +585,24 @@ class State:
             where = here & (responses.c.used_at > now - seconds)
             found = connection.execute(select(responses).where(where)).first()
         if found is not None and found.used_at < now - 60:  # a write for each use would be many
-            with self._engine.begin() as connection:
-                connection.execute(update(responses).where(here).values(used_at=now))
+            self._write(update(responses).where(here).values(used_at=now))
         return found
 
     def delete_response(self, owner: str, response_id: str) -> bool:
         here = (responses.c.id == response_id) & (responses.c.owner == owner)
-        with self._engine.begin() as connection:
-            return connection.execute(delete(responses).where(here)).rowcount > 0
+        return self._write(delete(responses).where(here)) > 0
 
     def _now(self) -> int:
         return int(self._clock())
 
-    def _one(self, query: Any) -> Mapping[str, Any] | None:
+    def _rows(self, query: Any) -> list[dict[str, Any]]:
         with self._reading.connect() as connection:
-            found = connection.execute(query).mappings().first()
-            return None if found is None else dict(found)
+            return [dict(row) for row in connection.execute(query).mappings()]
 
-    def _page(
-        self, query: Any, key: Any, after: str | None, limit: int, order: str
-    ) -> Sequence[Mapping[str, Any]]:
-        with self._reading.connect() as connection:
-            rows = connection.execute(_paged(query, key, after, limit, order)).mappings()
-            return [dict(row) for row in rows]
+    def _write(self, statement: Any) -> int:
+        """How many rows it has changed."""
+        with self._engine.begin() as connection:
+            return connection.execute(statement).rowcount
 
 
 def _complete(connection: Connection, file: NewFile) -> Mapping[str, Any]:
@@ -663,6 +622,10 @@ def _paged(query: Any, key: Any, after: str | None, limit: int, order: str) -> A
 
 def _piece(batch_id: str, number: int) -> Any:
     return (pieces.c.batch_id == batch_id) & (pieces.c.number == number)
+
+
+def _set(connection: Connection, batch_id: str, **values: Any) -> None:
+    connection.execute(update(batches).where(batches.c.id == batch_id).values(values))
 
 
 def _row(connection: Connection, batch_id: str, *, lock: bool = False) -> Any:

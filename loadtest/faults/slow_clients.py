@@ -103,12 +103,12 @@ async def _silent(url: str, body: Mapping[str, Any]) -> Exchange:
     return exchange
 
 
-WHOLE = request(CHAT, chat("Hello!", max_tokens=16))
-HEAD = WHOLE.index(b"\r\n\r\n")
+COMPLETE = request(CHAT, chat("Hello!", max_tokens=16))
+HEAD = COMPLETE.index(b"\r\n\r\n")
 UNFINISHED = {
     "never send": (b"", 0, 20, None),
-    "send a byte of their head every 5 s": (WHOLE[:10], 10, 20, 408),
-    "send a byte of their body every 5 s": (WHOLE[: HEAD + 10], HEAD + 10, 60, 408),
+    "send a byte of their head every 5 s": (COMPLETE[:10], 10, 20, 408),
+    "send a byte of their body every 5 s": (COMPLETE[: HEAD + 10], HEAD + 10, 60, 408),
 }
 """What is sent at once, from where on byte by byte, seconds it may take, and the answer."""
 
@@ -153,7 +153,7 @@ async def _trickle(url: str, start: bytes, rest: int) -> tuple[int | None, float
             if done:
                 break
             if start:
-                exchange.writer.write(WHOLE[position : position + 1])
+                exchange.writer.write(COMPLETE[position : position + 1])
         else:
             head.cancel()
             return -1, time.perf_counter() - began

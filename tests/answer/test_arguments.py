@@ -10,8 +10,8 @@ from typing import Any
 import jsonschema
 import pytest
 
-from app.answer.argument_parts import JsonPart
 from app.answer.arguments import ParameterReader
+from app.answer.incoming import JsonPart
 from app.constraint import compile_program
 from app.core.arguments import Arguments, Parameters, Readings, json_kind, kind_of
 from app.core.composite import Composite, FixedText, Series

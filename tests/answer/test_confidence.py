@@ -9,21 +9,24 @@ from typing import Any, cast
 
 import pytest
 
-from app.answer.confidence import Tokens, Told, text_confidence, value_confidences
-from app.answer.confidence_reader import ConfidenceReader
+from app.answer.confidence import (
+    ConfidenceReader,
+    Scores,
+    Tokens,
+    text_confidence,
+    value_confidences,
+)
 from app.answer.formats import HERMES, ChatFormat, ReasoningFormat
-from app.answer.locator import AnswerLocator
 from app.answer.pieces import (
     Alternative,
     CallArguments,
     CallStart,
     Confidence,
-    Confidences,
-    Inexact,
+    Measurements,
     TokenByToken,
 )
 from app.answer.plan import AnswerPlan
-from app.answer.reader import AnswerReader
+from app.answer.reader import AnswerLocator, AnswerReader
 from app.answer.tools import FunctionTool, ToolUse
 from app.core.choices import ScoredChoice, ScoredWay, Way, WayKind
 from app.core.events import AnswerToken, AnswerUsage, TokenChunk
@@ -208,8 +211,8 @@ def _confidences(plan: AnswerPlan, text: str, choices: Sequence[ScoredChoice]) -
         chunk = TokenChunk("r", data[part], spelled[part], usage, "stop" if last else None)
         chunk.choices = choices if last else ()
         for piece in reader.read([chunk]).pieces:
-            if isinstance(piece, Confidences):
-                found += piece.values
+            if isinstance(piece, Measurements):
+                found += piece.confidence or ()
     return found
 
 
@@ -309,8 +312,9 @@ def test_that_is_a_piece_of_its_own(confidence: bool) -> None:
     chunk = TokenChunk("r", b"a", [], AnswerUsage(1, 0, 1, 0, 0, 0, 1), "stop")
     chunk.choices = [ScoredChoice(0, Place.TEXT, (), True, by_tokens=True)]
     pieces = reader.read([chunk]).pieces
-    assert Inexact([TokenByToken("", "value")]) in pieces
-    assert any(isinstance(piece, Confidences) for piece in pieces) is confidence
+    [measured] = [piece for piece in pieces if isinstance(piece, Measurements)]
+    assert measured.inexact == [TokenByToken("", "value")]
+    assert (measured.confidence is not None) is confidence
 
 
 def test_a_plan_says_whether_its_answers_have_json() -> None:
@@ -318,7 +322,7 @@ def test_a_plan_says_whether_its_answers_have_json() -> None:
     assert _plan().locator is None
     assert _plan("f", content=False).locator is not None
     assert not _plan(content=False).has_json
-    assert ConfidenceReader("json").finish() == Told([], [])
+    assert ConfidenceReader("json").finish() == Scores([], [])
 
 
 def test_content_that_is_a_choice_is_one_text() -> None:
@@ -336,4 +340,4 @@ def test_arguments_in_another_notation_are_never_exact(exact: bool) -> None:
     start = CallStart(0, "f", 0, 2, in_json=False)
     reader.read([], "f(a=1)", [start, CallArguments(0, '{"a": 1}', 2, 6)])
     expected = [TokenByToken("", "value", 0)] if exact else []
-    assert reader.finish() == Told([], expected)
+    assert reader.finish() == Scores([], expected)

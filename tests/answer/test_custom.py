@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from app.answer.custom import InputReader, custom_tool
+from app.answer.tools import InputReader, custom_tool
 from app.core.specs import Grammar, Regex
 
 INPUTS = ["", "plain", 'a "quoted"\nline\t\\ of \u2028 text', "é😀\x00\x7f", "\\u0041 {}]", '"']

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from app.answer.decoding import Decoder
+from app.answer.incoming import Decoder
 
 
 @given(st.lists(st.binary(max_size=5)), st.data())

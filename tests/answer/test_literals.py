@@ -11,8 +11,8 @@ from typing import Any
 import jsonschema
 import pytest
 
-from app.answer.argument_parts import JsonPart
-from app.answer.literals import LiteralReader
+from app.answer.arguments import LiteralReader
+from app.answer.incoming import JsonPart
 from app.constraint import compile_program
 from app.core.arguments import Arguments
 from app.core.composite import Composite, FixedText, Series

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.answer.confidence_reader import ConfidenceReader
+from app.answer.confidence import ConfidenceReader
 from app.answer.formats import HERMES, PLAIN, detect
 from app.answer.formats.spelled import SpelledCalls
 from app.answer.reader import AnswerReader

@@ -9,7 +9,7 @@ import pytest
 from app.answer.formats.chat import ChatFormat
 from app.answer.formats.families import HERMES, PLAIN
 from app.answer.prompt import Conversation, template_input
-from app.answer.schema_prompt import Told, told_schema
+from app.answer.schema_prompt import SchemaPrompt, schema_text
 from app.answer.tools import FunctionTool
 
 SCHEMA = {
@@ -46,19 +46,19 @@ TOOL = FunctionTool("f", "does it", {"type": "object", "properties": {}})
 
 
 def test_what_values_mean_is_told_and_what_a_mask_sees_to_is_not() -> None:
-    assert told_schema(SCHEMA) == json.dumps(TOLD, separators=(",", ":"))
+    assert schema_text(SCHEMA) == json.dumps(TOLD, separators=(",", ":"))
 
 
 def test_the_name_of_the_format_stands_for_a_title_and_its_description_for_one() -> None:
-    told = json.loads(told_schema({"type": "object"}, "contact", "a person"))
-    assert told == {"title": "contact", "description": "a person", "type": "object"}
+    schema_prompt = json.loads(schema_text({"type": "object"}, "contact", "a person"))
+    assert schema_prompt == {"title": "contact", "description": "a person", "type": "object"}
     titled = {"title": "Person", "description": "somebody", "type": "object"}
-    assert json.loads(told_schema(titled, "contact", "a person")) == titled
+    assert json.loads(schema_text(titled, "contact", "a person")) == titled
 
 
 @pytest.mark.parametrize("schema", [True, False, {}, {"$schema": "x", "required": ["a"]}])
 def test_a_schema_that_says_nothing_is_not_told(schema: Any) -> None:
-    assert told_schema(schema) == ""
+    assert schema_text(schema) == ""
 
 
 @pytest.mark.parametrize(
@@ -66,19 +66,19 @@ def test_a_schema_that_says_nothing_is_not_told(schema: Any) -> None:
 )
 def test_definitions_stay_where_it_is_not_plain_which_are_used(reference: str) -> None:
     schema = {"properties": {"a": {"$ref": reference}}, "$defs": {"x": {"$anchor": "tag"}}}
-    assert "x" in json.loads(told_schema(schema))["$defs"]
+    assert "x" in json.loads(schema_text(schema))["$defs"]
 
 
 def test_definitions_that_use_one_another_stay() -> None:
     tree = {"properties": {"below": {"$ref": "#/$defs/other~1one"}}}
     schema = {"$ref": "#/$defs/tree", "$defs": {"tree": tree, "other/one": {"$ref": "#"}}}
-    assert json.loads(told_schema(schema))["$defs"] == schema["$defs"]
+    assert json.loads(schema_text(schema))["$defs"] == schema["$defs"]
 
 
 def messages(
     *given: dict[str, Any], format: ChatFormat = HERMES_CHAT, tools: Any = ()
 ) -> list[tuple[str, str]]:
-    conversation = Conversation(given, tools, told=Told("{}"))
+    conversation = Conversation(given, tools, schema_prompt=SchemaPrompt("{}"))
     return [
         (each["role"], each["content"]) for each in template_input(conversation, format).messages
     ]
@@ -118,5 +118,5 @@ def test_functions_are_told_after_it_where_the_template_knows_none(takes_system:
 
 
 def test_what_was_left_out_leaves_the_messages_as_they_are() -> None:
-    conversation = Conversation([{"role": "user", "content": "Hi"}], told=Told(""))
+    conversation = Conversation([{"role": "user", "content": "Hi"}], schema_prompt=SchemaPrompt(""))
     assert [each["role"] for each in template_input(conversation, HERMES_CHAT).messages] == ["user"]

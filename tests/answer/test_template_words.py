@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from app.answer.formats import detect
-from app.answer.formats.words import effort_words, reasoning_fields
+from app.answer.formats.reasoning import effort_words, reasoning_fields
 from app.answer.prompt import Conversation, template_input
 from tests.answer.reasoners import HARMONY, REASONERS
 

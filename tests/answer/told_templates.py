@@ -18,7 +18,7 @@ from transformers import PreTrainedTokenizerFast
 
 from app.answer.formats.chat import detect
 from app.answer.prompt import Conversation, template_input
-from app.answer.schema_prompt import Told, told_schema
+from app.answer.schema_prompt import SchemaPrompt, schema_text
 from app.core.errors import InvalidRequest
 from app.text.tokenizer import HfTokenizer
 from tools import datasets
@@ -44,15 +44,15 @@ def main() -> int:
     parser.add_argument("folder", type=Path, help="with files NAME.jinja")
     parser.add_argument("names", nargs="*", help="the beginnings of their names; by default all")
     options = parser.parse_args()
-    told = Told(told_schema(SCHEMA))
-    print(told.instructions(may_call=False))
+    schema_prompt = SchemaPrompt(schema_text(SCHEMA))
+    print(schema_prompt.instructions(may_call=False))
     for file in sorted(options.folder.glob("*.jinja")):
         if not options.names or file.name.startswith(tuple(options.names)):
-            print(f"{file.stem[:46]:46}  {_row(file, told)}")
+            print(f"{file.stem[:46]:46}  {_row(file, schema_prompt)}")
     return 0
 
 
-def _row(file: Path, told: Told) -> str:
+def _row(file: Path, schema_prompt: SchemaPrompt) -> str:
     llama = "llama" in file.name.lower() and "llama3_2" in datasets.tokenizers()
     name = "llama3_2" if llama else "qwen2_5"
     own = Tokenizer.from_str(datasets.tokenizer_json(datasets.tokenizers()[name]).decode())
@@ -61,8 +61,8 @@ def _row(file: Path, told: Told) -> str:
     tokenizer = HfTokenizer(hf)
     try:
         without, _ = _tokens(tokenizer, "Good lamp, 4 stars.", None)
-        first, role = _tokens(tokenizer, "Good lamp, 4 stars.", told)
-        second, _ = _tokens(tokenizer, "A chair that broke within a week.", told)
+        first, role = _tokens(tokenizer, "Good lamp, 4 stars.", schema_prompt)
+        second, _ = _tokens(tokenizer, "A chair that broke within a week.", schema_prompt)
     except InvalidRequest as error:
         return f"refused: {error}"
     shared = next(n for n, (a, b) in enumerate(zip(first, second, strict=False)) if a != b)
@@ -70,16 +70,22 @@ def _row(file: Path, told: Told) -> str:
     return f"{role:6}  {name:8}  {len(without):5} {len(first):5}  +{more}  {shared} shared"
 
 
-def _tokens(tokenizer: HfTokenizer, text: str, told: Told | None) -> tuple[Sequence[int], str]:
+def _tokens(
+    tokenizer: HfTokenizer, text: str, schema_prompt: SchemaPrompt | None
+) -> tuple[Sequence[int], str]:
     """The prompt of one message, and the role that what is told stands in."""
     format = replace(
         detect(tokenizer.chat_template, tokenizer.special_tokens),
         takes_system=tokenizer.takes_system,
     )
-    given = template_input(Conversation([{"role": "user", "content": text}], told=told), format)
+    given = template_input(
+        Conversation([{"role": "user", "content": text}], schema_prompt=schema_prompt), format
+    )
     rendered = tokenizer.render_chat(given.messages, given.tools, given.options)
-    if told is not None:
-        assert told.schema in tokenizer.decode(rendered.tokens), "the template did not write it"
+    if schema_prompt is not None:
+        assert schema_prompt.schema in tokenizer.decode(rendered.tokens), (
+            "the template did not write it"
+        )
     return rendered.tokens, str(given.messages[0]["role"])
 
 

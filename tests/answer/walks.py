@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from app.answer.argument_parts import ArgumentsReader, JsonPart
+from app.answer.incoming import ArgumentsReader, JsonPart
 from app.answer.pieces import CallArguments, CallEnd, CallStart, Content, Reasoning
 from app.answer.pieces import TextPiece as Piece
 from app.answer.reader import AnswerReader

@@ -29,7 +29,7 @@ from app.__main__ import main
 from app.cli.batch_files import Input, Journal
 from app.cli.batch_targets import InProcess, is_retried, seconds_until_retry
 from app.cli.specification import UnusableInput
-from app.http.inside import InsideAnswer
+from app.http.edge import InsideAnswer
 from app.server.settings import Settings
 from tests.servers import start
 
@@ -206,7 +206,7 @@ def test_what_fails_stands_in_a_file_of_its_own_and_may_be_asked_again(
         messages,
         [
             "line 2: not JSON, or not an object",
-            'line 4: method has to be "POST"',
+            "line 4: method has to be POST",
             "line 5: url has to be one of /v1",
             "line 6: body has to be an object",
             "line 7: lines are not streamed",

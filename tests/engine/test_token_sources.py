@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
+from app.answer.choice import OriginReader
 from app.answer.pieces import Delta
-from app.answer.token_sources import OriginReader
 from app.core.events import Origins, OriginToken, TokenChunk
 from app.core.request import EngineRequest, SamplingParams
 from app.engine import Engine, EngineConfig

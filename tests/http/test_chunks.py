@@ -15,13 +15,14 @@ from app.answer.plan import AnswerPlan
 from app.core.events import TokenChunk
 from app.core.request import GenerationOptions, ServiceTier
 from app.core.text import RenderedPrompt
-from app.http.chat.wire import ChatCompletionRequest
+from app.http.chat.parse import ChatCompletionRequest
 from app.http.chat.write import chat_renderer
-from app.http.completions.wire import CompletionRequest
+from app.http.completions.parse import CompletionRequest
 from app.http.completions.write import completion_renderer
 from app.http.endpoint import Renderer
 from app.http.models import ServedModel
-from app.http.requests.ignored import Ignored
+from app.http.requests.generation import stream_options
+from app.http.requests.wire import Ignored
 from app.serving.generation import Generation
 from app.serving.timeline import Timeline
 from tests.answer.test_choice import USAGE
@@ -44,7 +45,7 @@ def generation(n: int = 2) -> Generation:
         plans=[AnswerPlan.of(RenderedPrompt([1, 2]), None, None, PLAIN)],
         options=GenerationOptions(n=n),
         ticket=_Ticket(),  # type: ignore[arg-type]
-        timeline=Timeline("/test", observer, lambda: 0.0),
+        timeline=Timeline("/test", "id", observer, lambda: 0.0),
         abort=lambda ids: None,
         status_of=lambda error: 500,
         release=lambda: None,
@@ -65,15 +66,27 @@ class _Ticket:
 def chat_chunks(options: dict[str, Any] | None) -> Renderer:
     body = chat(stream=True, n=2, **({} if options is None else {"stream_options": options}))
     wire = ChatCompletionRequest.read(body, Ignored())
-    return chat_renderer(wire, "id", ServedModel.base(CONFIG), ByteVocabulary())(generation())
+    return chat_renderer(
+        generation(),
+        model=ServedModel.base(CONFIG),
+        stream=stream_options(wire),
+        vocabulary=None,
+        reasoning_names=("reasoning_content",),
+    )
 
 
 def completion_chunks(options: dict[str, Any] | None) -> Renderer:
     body: dict[str, Any] = {"model": "demo", "prompt": "hi", "stream": True, "n": 2}
     body |= {} if options is None else {"stream_options": options}
     wire = CompletionRequest.read(body, Ignored())
-    return completion_renderer(wire, "id", ServedModel.base(CONFIG), ByteVocabulary(), str)(
-        generation()
+    return completion_renderer(
+        generation(),
+        model=ServedModel.base(CONFIG),
+        stream=stream_options(wire),
+        vocabulary=ByteVocabulary(),
+        token_name=str,
+        logprobs=False,
+        echoed=(),
     )
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from app.http.requests.ignored import HEADER
+from app.http.requests.wire import HEADER
 from tests.http.harness import client_of
 from tests.http.responses import (
     CITY,

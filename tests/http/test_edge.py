@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from starlette.types import Message, Receive, Scope, Send
 
 from app.http.edge import Edge
-from app.http.streaming import EventStream
+from app.http.endpoint import EventStream
 from app.serving.admission import Admission
 from tests.http.harness import CONFIG
 

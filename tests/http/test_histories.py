@@ -8,7 +8,7 @@ import pytest
 
 from app.answer.formats import HERMES, PLAIN, ChatFormat, ReasoningFormat
 from app.core.specs import JsonSchema
-from app.http.requests.ignored import HEADER
+from app.http.requests.wire import HEADER
 from tests.http.harness import CHAT, chat, client_of
 from tests.http.responses import CITY, PATH, REASONER, WITH_TOOLS, asking, writing
 from tests.serving.fakes import Bench

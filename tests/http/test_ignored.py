@@ -11,13 +11,12 @@ from typing import Any
 import jsonschema
 import pytest
 
-from app.http.chat.wire import ChatCompletionRequest
-from app.http.completions.wire import CompletionRequest
-from app.http.messages.wire import MessagesRequest
-from app.http.requests.ignored import HEADER, Ignored
+from app.http.chat.parse import ChatCompletionRequest
+from app.http.completions.parse import CompletionRequest
+from app.http.messages.parse import MessagesRequest
 from app.http.requests.unserved import UNSERVED
-from app.http.requests.wire import Body, _declared
-from app.http.responses.wire import ResponsesRequest
+from app.http.requests.wire import HEADER, Body, Ignored, _declared
+from app.http.responses.parse import ResponsesRequest
 from tests.http.harness import CHAT, CONFIG, application, client_of
 from tests.serving.fakes import Bench
 

@@ -14,7 +14,7 @@ from openai.types.responses import Response
 from openai.types.responses.response_item_list import ResponseItemList
 
 from app.http.keys import ApiKeys
-from app.http.requests.ignored import HEADER
+from app.http.requests.wire import HEADER
 from app.serving.kept_responses import KeptResponse, MemoryResponses
 from tests.http.harness import CONFIG, application, client_of, listening
 from tests.http.responses import CALL, PATH, REASONER, WEATHER, WITH_TOOLS, asking, writing

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from app.core.errors import InvalidRequest
-from app.http.requests.ignored import Ignored
 from app.http.requests.structural_tag import structure
+from app.http.requests.wire import Ignored
 from tests.constraint.walks import Walker
 
 A_ONE = {

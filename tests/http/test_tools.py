@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from app.answer.formats import HERMES, MISTRAL, ChatFormat
 from app.answer.language import answer
-from app.answer.schema_prompt import told_schema
+from app.answer.schema_prompt import schema_text
 from app.answer.tools import FunctionTool, ToolUse
 from app.core.specs import JsonSchema
 from tests.http.harness import CHAT, CONFIG, chat, client_of, events, sdk_of
@@ -202,7 +202,7 @@ async def test_the_prompt_shows_the_tools_in_the_templates_own_way() -> None:
     written = writing("x")
     await asked(written, tools=[WEATHER])
     assert written.tokenizer.tools == [None]
-    assert told_schema(CITY) in written.tokenizer.seen[0][0]["content"]
+    assert schema_text(CITY) in written.tokenizer.seen[0][0]["content"]
     hidden = writing("x", HERMES_FORMAT)
     await asked(hidden, tools=[WEATHER], tool_choice="none")
     assert hidden.tokenizer.tools == [None]

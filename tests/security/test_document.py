@@ -14,8 +14,8 @@ import pytest
 from pydantic import BaseModel
 
 from app.constraint.limits import Limits
-from app.http.chat.wire import ChatCompletionRequest
-from app.http.completions.wire import CompletionRequest
+from app.http.chat.parse import ChatCompletionRequest
+from app.http.completions.parse import CompletionRequest
 from app.http.connection import ConnectionLimits
 from app.server.settings import Settings
 from app.serving.compiling.cache import ConstraintCache

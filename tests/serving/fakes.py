@@ -44,8 +44,7 @@ from app.serving.compiling.graphs import Graphs
 from app.serving.compiling.schema_registry import RegisteredSchema, SchemaRegistry
 from app.serving.compiling.validation import Validation
 from app.serving.generation import Generation
-from app.serving.request import GenerationRequest
-from app.serving.service import GenerationService, ServiceConfig
+from app.serving.service import GenerationRequest, GenerationService, ServiceConfig
 from app.serving.worker import EngineWorker
 from tests.fakes import ByteVocabulary
 
@@ -424,10 +423,10 @@ class Bench:
         ticket.take(answers)
         return ticket
 
-    async def open(self, request: GenerationRequest) -> Generation:
+    async def open(self, request: Asked) -> Generation:
         """A generation, which is the caller's to close."""
         ticket = self.admission.enter()
-        timeline = self.service.arrive("/test")
+        timeline = self.service.arrive("/test", request.request_id)
         try:
             return await self.service.open(request, timeline, ticket)
         except BaseException:
@@ -441,7 +440,7 @@ class Bench:
         finally:
             ticket.leave()
 
-    async def texts(self, request: GenerationRequest) -> list[str]:
+    async def texts(self, request: Asked) -> list[str]:
         """The texts of all choices of a request."""
         texts = [""] * request.options.n
         generation = await self.open(request)
@@ -459,13 +458,19 @@ def text_of(delta: Delta) -> str:
     return "".join(piece.text for piece in delta.pieces if isinstance(piece, Content))
 
 
-def ask(request_id: str = "r", **fields: Any) -> GenerationRequest:
+@dataclass(frozen=True)
+class Asked(GenerationRequest):
+    """A request and its id, which its timeline has."""
+
+    request_id: str = ""
+
+
+def ask(request_id: str = "r", **fields: Any) -> Asked:
     """A request that says ``hi``."""
     messages = fields.pop("messages", [{"role": "user", "content": "hi"}])
     own = {name: fields.pop(name) for name in ("adapter", "content", "tools") if name in fields}
-    return GenerationRequest(
-        request_id, [Conversation(messages)], options=GenerationOptions(**fields), **own
-    )
+    options = GenerationOptions(**fields)
+    return Asked([Conversation(messages)], options=options, request_id=request_id, **own)
 
 
 async def until(condition: Callable[[], object]) -> None:

@@ -10,7 +10,7 @@ import pytest
 from app.core.constraint import ConstraintSpec
 from app.core.errors import DeadlineExceeded, InvalidRequest, QueueFull
 from app.core.specs import JsonObject
-from app.serving.deadline import Deadline
+from app.serving.admission.admission import Deadline
 from tests.serving.fakes import Bench, FakeEngine, ask, text_of, until
 
 SHORT = 0.01

@@ -12,8 +12,13 @@ from pathlib import Path
 import pytest
 
 from app.core.errors import HostUnreachable, InvalidRequest, LeapjsonError
-from app.serving.images.fetching import Fetcher, FetchLimits
-from app.serving.images.urls import allowed_url, is_host_pattern, is_public
+from app.serving.images.fetching import (
+    Fetcher,
+    FetchLimits,
+    allowed_url,
+    is_host_pattern,
+    is_public,
+)
 
 HOSTS = frozenset({"images.example.com", "*.cdn.example.org"})
 FILE = b"the file of an image"

@@ -7,7 +7,7 @@ import random
 import numpy as np
 
 from app.core.images import PreparedImage
-from app.serving.images.kept import ImageName, kept_images, name_of
+from app.serving.images.intake import ImageName, kept_images, name_of
 
 
 def image(size: int) -> PreparedImage:

@@ -48,11 +48,12 @@ from app.core.specs import JsonSchema
 from app.core.step import Draw, PendingDraws, Runner, StepPlan, StepResult
 from app.core.text import RenderedPrompt
 from app.engine import Engine, EngineConfig
-from app.http.chat.wire import ChatCompletionRequest
+from app.http.chat.parse import ChatCompletionRequest
 from app.http.chat.write import chat_renderer
 from app.http.config import ApiConfig
 from app.http.models import ServedModel
-from app.http.requests.ignored import Ignored
+from app.http.requests.generation import stream_options
+from app.http.requests.wire import Ignored
 from app.model import kv_storage
 from app.model.checkpoints.loading import eos_token_ids
 from app.model.composition import load_runner
@@ -360,14 +361,18 @@ class Bench:
                 AnswerPlan.of(RenderedPrompt(request.prompt), None, None, self._config.chat_format)
             ],
             ticket=ticket,
-            timeline=Timeline("profile", self.recorder, time.perf_counter),
+            timeline=Timeline("profile", request.request_id, self.recorder, time.perf_counter),
             abort=worker.abort,
             status_of=lambda error: 500,
             release=lambda: None,
         )
         served = ServedModel.base(self._config)
-        renderer = chat_renderer(self._asked, request.request_id, served, self._vocabulary)(
-            generation
+        renderer = chat_renderer(
+            generation,
+            model=served,
+            stream=stream_options(self._asked),
+            vocabulary=self._vocabulary if self._asked.logprobs else None,
+            reasoning_names=("reasoning_content",),
         )
         try:
             await worker.submit([request], generation)

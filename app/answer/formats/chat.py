@@ -25,11 +25,12 @@ from app.answer.formats.reasoning import (
     ContentFormat,
     ReasoningFormat,
     content_format,
+    effort_words,
+    reasoning_fields,
     reasoning_format,
 )
 from app.answer.formats.spelled import SpelledCalls
 from app.answer.formats.template import Template
-from app.answer.formats.words import effort_words, reasoning_fields
 from app.core.arguments import Parameters
 from app.core.literals import Literals
 

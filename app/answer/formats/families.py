@@ -6,9 +6,9 @@ import re
 from dataclasses import replace
 from typing import Any
 
-from app.answer.formats.asking import render
-from app.answer.formats.call_ids import NumberedIds, ShortIds
+from app.answer.formats.calls import NumberedIds, ShortIds
 from app.answer.formats.spelled import SpelledCalls
+from app.answer.formats.template import render
 from app.core.arguments import KINDS, Parameters
 
 _OBJECT = '{"name": "$name", "arguments": $arguments}'

@@ -13,8 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import product
 
-from app.answer.formats.call_ids import AnyIds, CallIds
-from app.answer.formats.calls import CallPiece
+from app.answer.formats.calls import AnyIds, CallIds, CallPiece
 from app.answer.formats.reasoning import marks_in
 from app.answer.incoming import Incoming
 from app.answer.pieces import CallArguments, CallEnd, CallStart
@@ -90,7 +89,9 @@ class HarmonyReader:
                 return pieces
             header, _ = self._incoming.take(count + len(_MESSAGE))
             self._in_arguments = True
-            pieces.append(CallStart(0, _name(header), self._start, self._incoming.position))
+            # The name is between the recipient's sign and whatever comes next.
+            name = header.partition(_TO)[2].partition("<|")[0].partition(" ")[0]
+            pieces.append(CallStart(0, name, self._start, self._incoming.position))
         if self._over:
             return pieces
         end = self._value.end_in(self._incoming.text)
@@ -101,9 +102,3 @@ class HarmonyReader:
             self._over = True
             pieces.append(CallEnd(0, self._incoming.position, self._incoming.position))
         return pieces
-
-
-def _name(header: str) -> str:
-    """Between the recipient's sign and whatever comes next."""
-    name = header.partition(_TO)[2]
-    return name.partition("<|")[0].partition(" ")[0]

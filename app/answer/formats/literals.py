@@ -12,8 +12,8 @@ import re
 from dataclasses import replace
 from typing import Any
 
-from app.answer.formats.asking import render
 from app.answer.formats.spelled import SpelledCalls
+from app.answer.formats.template import render
 from app.core.literals import Literals
 
 _CALL = "$name($arguments)"

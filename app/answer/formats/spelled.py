@@ -8,12 +8,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from app.answer.argument_parts import ArgumentsReader
-from app.answer.arguments import JsonReader, ParameterReader
-from app.answer.formats.call_ids import AnyIds, CallIds
-from app.answer.formats.calls import CallPiece
-from app.answer.incoming import Incoming
-from app.answer.literals import LiteralReader
+from app.answer.arguments import JsonReader, LiteralReader, ParameterReader
+from app.answer.formats.calls import AnyIds, CallIds, CallPiece
+from app.answer.incoming import ArgumentsReader, Incoming
 from app.answer.pieces import CallArguments, CallEnd, CallStart
 from app.answer.tools import FunctionTool, ToolUse, arguments_of
 from app.core.arguments import Arguments, Parameters, Readings

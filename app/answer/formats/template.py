@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
 import jinja2
 import jinja2.ext
 import jinja2.meta
 from jinja2 import nodes
 from jinja2.parser import Parser
+from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 
 class Generation(jinja2.ext.Extension):
@@ -75,3 +81,27 @@ def _is_member(node: nodes.Node | None, name: str) -> bool:
         case nodes.Getitem(arg=nodes.Const(value=value)):
             return bool(value == name)
     return False
+
+
+def render(template: str, messages: Sequence[dict[str, Any]]) -> str | None:
+    """``messages`` as ``template`` writes them; None where it takes no such conversation.
+
+    The environment is that of transformers' ``apply_chat_template``.
+    """
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=EXTENSIONS
+    )
+    environment.filters["tojson"] = lambda value, ensure_ascii=False, indent=None, **_: json.dumps(
+        value, ensure_ascii=ensure_ascii, indent=indent
+    )
+    environment.globals["raise_exception"] = _refuse
+    environment.globals["strftime_now"] = lambda form: datetime.now().strftime(form)
+    try:
+        compiled = environment.from_string(template)
+        return compiled.render(messages=messages, tools=None, bos_token="", eos_token="")
+    except Exception:  # whatever a template's own code raises
+        return None
+
+
+def _refuse(message: str) -> None:
+    raise jinja2.TemplateError(message)

@@ -1,47 +1,266 @@
-"""``POST /v1/chat/completions``: from its JSON to what is generated, and how that is written."""
+"""``POST /v1/chat/completions``: OpenAI's JSON, and extensions -> what is generated."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from functools import partial
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter
+from pydantic import Field
 
-from app.answer.custom import custom_arguments
-from app.answer.images import without_images
-from app.answer.prompt import Begun, Conversation
-from app.answer.tools import FunctionTool
+from app.answer.images import ImageSource, without_images
+from app.answer.prompt import Conversation
+from app.answer.tools import FunctionTool, custom_arguments
 from app.core.errors import InvalidRequest
+from app.core.specs import Grammar, Regex
 from app.core.verbatim import Passage
-from app.http.chat.wire import (
-    AllowedToolsChoice,
-    ChatCompletionRequest,
-    ChatCustomCall,
-    ChatMessage,
-    ConversationFields,
-    NamedCustomTool,
-    NamedFunction,
-)
 from app.http.chat.write import ChatCompletion, ChatCompletionChunk, chat_renderer
 from app.http.config import ApiConfig
-from app.http.endpoint import AnswerCall, Api, answer_router
+from app.http.endpoint import AnswerCall, Api, post, respond
 from app.http.openapi import GENERATES, tells
-from app.http.requests.generation import answer_call, token_limit
-from app.http.requests.ignored import Ignored
-from app.http.requests.images import ImageReader
+from app.http.requests.constraints import ConstraintFields
+from app.http.requests.generation import GenerationFields, answer_call, stream_options, token_limit
 from app.http.requests.messages import (
+    Detail,
+    ImagePart,
+    ImageReader,
+    ImageRules,
+    RefusalPart,
+    TextPart,
     begun_answer,
     called_arguments,
     check_message_count,
     joined_text,
+    source_of_url,
     template_call,
     template_role,
 )
-from app.http.requests.prompt import template_options, told
-from app.http.requests.reasoning import ReasoningFields, asked_reasoning, with_thinking
-from app.http.requests.tools import ToolChoice, function_tools, leave_out_others, tool_use
-from app.http.requests.wire import Other, missing
+from app.http.requests.prompt import (
+    ReasoningFields,
+    SchemaInPrompt,
+    ThinkingSwitch,
+    asked_reasoning,
+    schema_prompt,
+    template_options,
+    with_thinking,
+)
+from app.http.requests.tools import (
+    AnyInput,
+    CustomDefinition,
+    FunctionDefinition,
+    InputGrammar,
+    ToolChoice,
+    function_tools,
+    leave_out_others,
+    tool_use,
+)
+from app.http.requests.unserved import CHAT, NO_EFFECT
+from app.http.requests.wire import (
+    Body,
+    ByType,
+    Count,
+    Effort,
+    Ignored,
+    Noted,
+    Other,
+    TokenLimit,
+    Wire,
+    missing,
+)
+
+
+class ChatText(TextPart):
+    has_notes = True
+
+    type: Literal["text"]
+
+
+class ChatRefusal(RefusalPart):
+    has_notes = True
+
+
+class ChatImageUrl(Noted):
+    url: str
+    detail: Detail | None = None
+
+
+class ChatImage(ImagePart):
+    type: Literal["image_url"]
+    image_url: str | ChatImageUrl
+    detail: Detail | None = None
+    """Where ``image_url`` is the URL itself."""
+
+    def located(self, param: str, rules: ImageRules) -> ImageSource:
+        match self.image_url:
+            case ChatImageUrl(url=url, detail=detail):
+                return source_of_url(url, detail, param, f"{param}.image_url.url", rules)
+            case url:
+                return source_of_url(url, self.detail, param, f"{param}.image_url", rules)
+
+
+Part = Annotated[ChatText | ChatImage | ChatRefusal | Other, ByType()]
+
+
+class CalledFunction(Noted):
+    name: str
+    arguments: str
+
+
+class ToolCall(Noted):
+    id: str
+    type: Literal["function"] = "function"
+    function: CalledFunction
+
+
+class CalledCustom(Noted):
+    name: str
+    input: str
+
+
+class ChatCustomCall(Noted):
+    id: str
+    type: Literal["custom"]
+    custom: CalledCustom
+
+
+AnyToolCall = Annotated[ToolCall | ChatCustomCall, ByType("function")]
+
+
+class ChatMessage(Noted):
+    """A message of the conversation.
+
+    Clients leave notes of their own in messages that they send back
+    (``provider_specific_fields``, ``cache_control``), as OpenAI lets them.
+    """
+
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: str | Annotated[list[Part], Field(fail_fast=True)] | None = None
+    name: str | None = None
+    tool_call_id: str | None = None
+    tool_calls: Annotated[list[AnyToolCall], Field(fail_fast=True)] | None = None
+    refusal: str | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+    # An answer that the SDK sends back as history carries these, with nothing in them.
+    annotations: Annotated[list[Any], Field(max_length=0)] | None = None
+    audio: None = None
+    function_call: None = None
+
+
+class ChatFunctionTool(Wire):
+    type: Literal["function"]
+    function: FunctionDefinition
+
+    @property
+    def definition(self) -> FunctionDefinition:
+        return self.function
+
+
+class ChatGrammarInput(Wire):
+    type: Literal["grammar"]
+    grammar: InputGrammar
+
+
+class ChatCustomTool(CustomDefinition):
+    format: Annotated[AnyInput | ChatGrammarInput, Field(discriminator="type")] | None = None
+
+    @property
+    def input(self) -> Grammar | Regex | None:
+        return self.format.grammar.spec if isinstance(self.format, ChatGrammarInput) else None
+
+
+class ChatCustomToolParam(Wire):
+    type: Literal["custom"]
+    custom: ChatCustomTool
+
+    @property
+    def definition(self) -> ChatCustomTool:
+        return self.custom
+
+
+Tool = Annotated[ChatFunctionTool | ChatCustomToolParam | Other, ByType("function")]
+
+
+class ToolName(Wire):
+    name: str
+
+
+class NamedFunction(Wire):
+    type: Literal["function"]
+    function: ToolName
+
+    @property
+    def name(self) -> str:
+        return self.function.name
+
+
+class NamedCustomTool(Wire):
+    type: Literal["custom"]
+    custom: ToolName
+
+    @property
+    def name(self) -> str:
+        return self.custom.name
+
+
+NamedTool = Annotated[NamedFunction | NamedCustomTool, ByType("function")]
+
+
+class ChatAllowedTools(Wire):
+    mode: Literal["auto", "required"]
+    tools: Annotated[list[NamedTool], Field(min_length=1)]
+
+
+class AllowedToolsChoice(Wire):
+    type: Literal["allowed_tools"]
+    allowed_tools: ChatAllowedTools
+
+
+AnyToolChoice = (
+    Literal["none", "auto", "required"]
+    | Annotated[NamedFunction | NamedCustomTool | AllowedToolsChoice, Field(discriminator="type")]
+)
+
+
+class ConversationFields(Body):
+    """What the prompt is made of."""
+
+    model: str | None = None
+    messages: Annotated[list[ChatMessage], Field(min_length=1, fail_fast=True)]
+    tools: Annotated[list[Tool], Field(max_length=128, fail_fast=True)] | None = None
+    reasoning_effort: Effort | None = None
+    reasoning: ReasoningFields | None = None
+    include_reasoning: bool | None = None
+    """The older form of ``reasoning.exclude``."""
+    thinking: ThinkingSwitch | None = None
+    """Anthropic's, which GLM's, Kimi's and DeepSeek's servers take in chat completions."""
+    chat_template_kwargs: dict[str, Any] | None = None
+    """Extension: variables of the chat template."""
+    continue_final_message: bool | None = None
+    """vLLM's: the last message, the assistant's, is the beginning of the answer."""
+    add_generation_prompt: bool | None = None
+    """vLLM's: false ends the prompt behind the messages, and opens none of the assistant's."""
+
+
+class ChatCompletionRequest(ConversationFields, GenerationFields, ConstraintFields):
+    """The fields this server acts on; None means the default, as OpenAI takes null."""
+
+    unserved = CHAT
+    no_effect = NO_EFFECT
+
+    model: str
+    schema_in_prompt: SchemaInPrompt | None = None
+    """Extension: tell the model the answer's schema; None is the server's default."""
+    tool_choice: AnyToolChoice | None = None
+    parallel_tool_calls: bool | None = None
+    n: Count | None = None
+    max_tokens: TokenLimit | None = None
+    max_completion_tokens: TokenLimit | None = None
+    logprobs: bool | None = None
+    top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
+
 
 PATH = "/v1/chat/completions"
 
@@ -55,10 +274,12 @@ def chat_router(api: Api) -> APIRouter:
         bodies=[ChatCompletionRequest],
         errors=GENERATES,
     )
-    return answer_router(api, PATH, chat_call, operation)
+    router, parse = APIRouter(), partial(chat_call, api=api)
+    post(router, api, PATH, operation, parse, partial(respond, api))
+    return router
 
 
-def chat_call(body: Mapping[str, Any], request_id: str, ignored: Ignored, api: Api) -> AnswerCall:
+def chat_call(body: Mapping[str, Any], ignored: Ignored, api: Api) -> AnswerCall:
     """Raises ``InvalidRequest`` (or ``UnknownModel``) with the field in ``param``."""
     wire, config = ChatCompletionRequest.read(body, ignored), api.config
     model = api.models.find(wire.model)
@@ -70,15 +291,23 @@ def chat_call(body: Mapping[str, Any], request_id: str, ignored: Ignored, api: A
     choice = _tool_choice(wire)
     limit = token_limit(wire, "max_tokens", "max_completion_tokens")
     conversation, tools = read_conversation(wire, ignored, config, show_tools=choice.mode != "none")
-    note = told(wire.schema_in_prompt, content.spec, config, wire.response_format)
+    note = schema_prompt(wire.schema_in_prompt, content.spec, config, wire.response_format)
     return answer_call(
         wire,
-        request_id,
         model,
-        [replace(conversation, told=note)],
+        [replace(conversation, schema_prompt=note)],
         content,
         limit,
-        chat_renderer(wire, request_id, model, api.vocabulary),
+        partial(
+            chat_renderer,
+            model=model,
+            stream=stream_options(wire) if wire.stream else None,
+            vocabulary=api.vocabulary if wire.logprobs else None,
+            # Clients that ask in OpenRouter's words read its field, too.
+            reasoning_names=("reasoning_content",)
+            if wire.reasoning is None and wire.include_reasoning is None
+            else ("reasoning_content", "reasoning"),
+        ),
         tools=tool_use(tools, choice, wire.parallel_tool_calls, config),
         n=wire.n or 1,
         logprobs=(wire.top_logprobs or 0) if wire.logprobs else None,
@@ -90,9 +319,22 @@ def read_conversation(
 ) -> tuple[Conversation, list[FunctionTool]]:
     """What the prompt shows, and all tools of the request. Raises ``InvalidRequest``."""
     check_message_count(wire.messages, config.max_messages)
-    images = ImageReader(config.images, "text", "image_url")
-    messages = _template_messages(wire.messages, images)
-    begun = _begun(wire, messages)
+    images, called = ImageReader(config.images, "text", "image_url"), set[str]()
+    messages = []  # in the chat template's terms, with marks for what ``images`` collects
+    for number, message in enumerate(wire.messages):
+        param = f"messages[{number}]"
+        _check(message, param, called)
+        called.update(call.id for call in message.tool_calls or ())
+        messages.append(_template_message(message, param, images))
+    begun = None
+    if wire.continue_final_message:
+        if wire.add_generation_prompt:
+            raise InvalidRequest(
+                "continue_final_message and add_generation_prompt exclude each other; leave one "
+                "out",
+                param="add_generation_prompt",
+            )
+        begun = begun_answer(messages, "continue_final_message")
     leave_out_others(wire.tools, ignored)
     tools = function_tools(
         (f"tools[{number}].{tool.type}", tool.definition)
@@ -100,38 +342,26 @@ def read_conversation(
         if not isinstance(tool, Other)
     )
     options = template_options(wire.chat_template_kwargs, config, ignored)
-    asked = asked_reasoning(_reasoning(wire), config, effort=wire.reasoning_effort)
+    use, variables = asked_reasoning(_reasoning(wire), config, effort=wire.reasoning_effort)
     passages = [
         Passage(
             f"messages[{number}]",
-            without_images(message["content"] or ""),
-            message["role"] == "user",
+            without_images(each["content"] or ""),
+            each["role"] == "user",
         )
-        for number, message in enumerate(messages)
+        for number, each in enumerate(messages)
     ]
     conversation = Conversation(
         messages,
         tools if show_tools else (),
-        options | asked.options,
+        options | variables,
         passages,
-        asked.use,
+        use,
         images=images.sources,
         begun=begun,
         opens=wire.add_generation_prompt is not False or begun is not None,
     )
     return conversation, tools
-
-
-def _begun(wire: ConversationFields, messages: list[dict[str, Any]]) -> Begun | None:
-    """The beginning of the answer, where the last of ``messages`` is that: it is taken off."""
-    if not wire.continue_final_message:
-        return None
-    if wire.add_generation_prompt:
-        raise InvalidRequest(
-            "continue_final_message and add_generation_prompt exclude each other; leave one out",
-            param="add_generation_prompt",
-        )
-    return begun_answer(messages, "continue_final_message")
 
 
 def _reasoning(wire: ConversationFields) -> ReasoningFields | None:
@@ -157,23 +387,6 @@ def _tool_choice(wire: ChatCompletionRequest) -> ToolChoice:
         case AllowedToolsChoice(allowed_tools=allowed):
             return ToolChoice(allowed.mode, [each.name for each in allowed.tools])
     return ToolChoice(wire.tool_choice)
-
-
-def _template_messages(
-    messages: Sequence[ChatMessage], images: ImageReader
-) -> list[dict[str, Any]]:
-    """In the chat template's terms, with marks for what ``images`` collects.
-
-    Raises ``InvalidRequest`` that names the message.
-    """
-    called: set[str] = set()
-    rendered = []
-    for number, message in enumerate(messages):
-        param = f"messages[{number}]"
-        _check(message, param, called)
-        called.update(call.id for call in message.tool_calls or ())
-        rendered.append(_template_message(message, param, images))
-    return rendered
 
 
 def _check(message: ChatMessage, param: str, called: set[str]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -11,45 +11,32 @@ from pydantic import Field
 from app.answer.pieces import (
     CallArguments,
     CallStart,
-    Confidences,
     Content,
     End,
     Fields,
-    Inexact,
+    Measurements,
     Piece,
     Reasoning,
-    Spans,
 )
 from app.answer.pieces import Delta as Pieces
 from app.core.constraint import Vocabulary
 from app.core.events import AnswerToken, Origins
-from app.http.chat.wire import ChatCompletionRequest
-from app.http.choices import TEXT, ChunkRenderer, Usage, WholeRenderer, head_of
 from app.http.endpoint import Renderer
 from app.http.models import ServedModel
 from app.http.openapi import Shape
+from app.http.renderers import ChunkRenderer, UnstreamedRenderer, Usage, head_of
 from app.http.reports import (
+    CompleteValue,
     Measured,
     TokenOrigins,
+    TopLogprob,
     Warning,
-    WholeValue,
     logprob_entries,
     measured,
     origins_entry,
 )
-from app.http.requests.generation import (
-    ServedTier,
-    StreamOptions,
-    served_tier,
-    stream_options,
-)
+from app.http.requests.generation import ServedTier, StreamOptions, served_tier
 from app.serving.generation import Generation
-
-
-class TopLogprob(Shape):
-    token: str
-    logprob: float
-    bytes: list[int] | None
 
 
 class TokenLogprob(TopLogprob):
@@ -158,7 +145,7 @@ class ChunkChoice(Measured):
     delta: Delta
     logprobs: ChatLogprobs | None
     finish_reason: Literal["stop", "length", "tool_calls"] | None
-    fields: list[WholeValue] = Field(default=[])
+    fields: list[CompleteValue] = Field(default=[])
     """Values that are whole with the chunk before, where that was asked for."""
     origins: TokenOrigins | None = None
     """Where tokens came from that are new or changed, where that was asked for."""
@@ -173,29 +160,22 @@ class ChatCompletionChunk(_Head):
 
 
 def chat_renderer(
-    wire: ChatCompletionRequest, request_id: str, model: ServedModel, vocabulary: Vocabulary
-) -> Callable[[Generation], Renderer]:
-    """What answers ``wire``, once there is a generation."""
-
-    def renderer(generation: Generation) -> Renderer:
-        kind = "chat.completion.chunk" if wire.stream else "chat.completion"
-        head = head_of(f"chatcmpl-{request_id}", kind, model)
-        head["service_tier"] = served_tier(generation)
-        names = vocabulary if wire.logprobs else None
-        reasoning = _reasoning_names(wire)
-        if wire.stream:
-            return _Chunks(head, generation, stream_options(wire), names, reasoning)
-        choices = [_Choice(names, reasoning) for _ in range(generation.n)]
-        return WholeRenderer(head, generation, choices)
-
-    return renderer
-
-
-def _reasoning_names(wire: ChatCompletionRequest) -> Sequence[str]:
-    """The fields that hold the reasoning: who asks in OpenRouter's words reads its field, too."""
-    if wire.reasoning is None and wire.include_reasoning is None:
-        return ("reasoning_content",)
-    return ("reasoning_content", "reasoning")
+    generation: Generation,
+    *,
+    model: ServedModel,
+    stream: StreamOptions | None,
+    vocabulary: Vocabulary | None,
+    reasoning_names: Sequence[str],
+) -> Renderer:
+    """``stream`` None: one object. ``vocabulary``: where log-probabilities are asked for.
+    ``reasoning_names``: the fields that hold the reasoning."""
+    kind = "chat.completion" if stream is None else "chat.completion.chunk"
+    head = head_of(f"chatcmpl-{generation.request_id}", kind, model)
+    head["service_tier"] = served_tier(generation)
+    if stream is not None:
+        return _Chunks(head, generation, stream, vocabulary, reasoning_names)
+    choices = [_Choice(vocabulary, reasoning_names) for _ in range(generation.n)]
+    return UnstreamedRenderer(head, generation, choices)
 
 
 def _logprobs(
@@ -233,7 +213,7 @@ class _Choice:
                     self.calls.append((piece, []))
                 case CallArguments(text=text):
                     self.calls[-1][1].append(text)
-                case Confidences() | Inexact() | Spans():
+                case Measurements():
                     self.measured |= measured(piece)
                 case End(reason=reason):
                     self.finish_reason = reason
@@ -276,9 +256,6 @@ class _Chunks(ChunkRenderer):
         self._reasoning_names = reasoning_names
         self._measured: dict[int, dict[str, Any]] = {}
         """By choice, until its last chunk: what is told of its values."""
-        self._contents = [
-            self._frame(_wire(index, {"content": TEXT})) for index in range(generation.n)
-        ]
 
     def begin(self) -> bytes:
         """Each choice's first chunk, which has the role."""
@@ -286,16 +263,11 @@ class _Chunks(ChunkRenderer):
         return b"".join([self._part(i, introduction) for i in range(self._generation.n)])
 
     def chunk(self, delta: Pieces) -> bytes:
-        events = b""
-        for piece in delta.pieces:
-            events += self._piece(delta.index, piece)
-        return events
+        return b"".join([self._piece(delta.index, piece) for piece in delta.pieces])
 
     def _piece(self, index: int, piece: Piece) -> bytes:
         """``id`` and ``name`` come once, with a call's first chunk."""
         match piece:
-            case Content() if self._vocabulary is None:
-                return self._contents[index](piece.text) if piece.text else b""
             case Content(text=text, tokens=tokens):
                 logprobs = _logprobs(tokens, self._vocabulary)
                 if not text and not (logprobs and logprobs["content"]):
@@ -309,16 +281,14 @@ class _Chunks(ChunkRenderer):
             case CallArguments(index=number, text=text, custom=custom):
                 if custom and not text:
                     return b""
-                return self._part(
-                    index, {"tool_calls": [{"index": number, **_called(custom, text)}]}
-                )
+                call = {"index": number, **_called(custom, text)}
+                return self._part(index, {"tool_calls": [call]})
             case Fields(values=whole):
                 return self._event(_wire(index, {}), whole)
             case Origins():
-                return self._event(
-                    _wire(index, {}) | {"origins": origins_entry(piece, self._vocabulary)}
-                )
-            case Confidences() | Inexact() | Spans():
+                entry = origins_entry(piece, self._vocabulary)
+                return self._event(_wire(index, {}) | {"origins": entry})
+            case Measurements():
                 self._measured.setdefault(index, {}).update(measured(piece))
             case End(reason=reason):
                 last = _wire(index, {}, finish_reason=reason)

@@ -1,21 +1,53 @@
-"""``POST /v1/completions``: from its JSON to what is generated, and how that is written."""
+"""``POST /v1/completions``: OpenAI's JSON, and extensions -> what is generated."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from functools import partial
+from typing import Annotated, Any
 
 from fastapi import APIRouter
+from pydantic import Field, WithJsonSchema
 
 from app.answer.prompt import Prompt, TextPrompt, TokenPrompt
 from app.core.errors import InvalidRequest
-from app.http.completions.wire import CompletionRequest
 from app.http.completions.write import Completion, CompletionChunk, completion_renderer, token_name
-from app.http.endpoint import AnswerCall, Api, answer_router
+from app.http.endpoint import AnswerCall, Api, post, respond
 from app.http.openapi import GENERATES, tells
-from app.http.requests.generation import answer_call, token_limit
-from app.http.requests.ignored import Ignored
-from app.http.requests.wire import missing, refusal
+from app.http.requests.constraints import ConstraintFields
+from app.http.requests.generation import GenerationFields, answer_call, stream_options, token_limit
+from app.http.requests.unserved import COMPLETIONS, NO_EFFECT
+from app.http.requests.wire import Count, Ignored, TokenLimit, missing, refusal
+
+_TOKEN_SCHEMA = {"type": "array", "minItems": 1, "items": {"type": "integer", "minimum": 0}}
+_PROMPT_SCHEMA = {
+    "anyOf": [
+        {"type": "string"},
+        {"type": "array", "minItems": 1, "items": {"type": "string"}},
+        _TOKEN_SCHEMA,
+        {"type": "array", "minItems": 1, "items": _TOKEN_SCHEMA},
+    ]
+}
+
+
+class CompletionRequest(GenerationFields, ConstraintFields):
+    """The fields this server acts on; None means the default, as OpenAI takes null."""
+
+    unserved = COMPLETIONS
+    no_effect = NO_EFFECT
+
+    model: str
+    # Checked by hand: a union would check every one of a million tokens four times over.
+    prompt: Annotated[Any, WithJsonSchema(_PROMPT_SCHEMA)]
+    n: Count | None = None
+    best_of: Count | None = None
+    max_tokens: TokenLimit | None = None
+    """16 where it is missing or null, as OpenAI has it for this endpoint."""
+    echo: bool | None = None
+    """The text begins with the prompt; with ``logprobs``, its tokens are reported as well."""
+    logprobs: Annotated[int, Field(ge=0, le=5)] | None = None
+    """Report each token's log-probability, and those of so many likeliest tokens beside it."""
+
 
 PATH = "/v1/completions"
 DEFAULT_MAX_TOKENS = 16
@@ -35,12 +67,12 @@ def completions_router(api: Api) -> APIRouter:
         bodies=[CompletionRequest],
         errors=GENERATES,
     )
-    return answer_router(api, PATH, completion_call, operation)
+    router, parse = APIRouter(), partial(completion_call, api=api)
+    post(router, api, PATH, operation, parse, partial(respond, api))
+    return router
 
 
-def completion_call(
-    body: Mapping[str, Any], request_id: str, ignored: Ignored, api: Api
-) -> AnswerCall:
+def completion_call(body: Mapping[str, Any], ignored: Ignored, api: Api) -> AnswerCall:
     """Raises ``InvalidRequest`` (or ``UnknownModel``) with the field in ``param``."""
     wire, vocabulary = CompletionRequest.read(body, ignored), api.vocabulary
     model = api.models.find(wire.model)
@@ -62,16 +94,21 @@ def completion_call(
             f"echo with logprobs is for free text, and {content.param} is given; leave one out",
             param="echo",
         )
-    name = token_name(vocabulary, api.service.tokenizer)
-    echoed = prompts if wire.echo else ()
     return answer_call(
         wire,
-        request_id,
         model,
         prompts,
         content,
         limit,
-        completion_renderer(wire, request_id, model, vocabulary, name, echoed),
+        partial(
+            completion_renderer,
+            model=model,
+            stream=stream_options(wire) if wire.stream else None,
+            vocabulary=vocabulary,
+            token_name=token_name(vocabulary, api.service.tokenizer),
+            logprobs=wire.logprobs is not None,
+            echoed=prompts if wire.echo else (),
+        ),
         prompt="prompt",
         n=n,
         logprobs=wire.logprobs,
@@ -105,10 +142,12 @@ def _prompts(prompt: Any, *, n: int, max_choices: int, vocabulary_size: int) -> 
         )
     if all(isinstance(each, str) for each in prompt):
         return [TextPrompt(text) for text in prompt]
-    return [
-        _token_prompt(tokens, param.format(number=number), vocabulary_size)
-        for number, tokens in enumerate(prompt)
-    ]
+    for number, tokens in enumerate(prompt):
+        place = param.format(number=number)
+        if not isinstance(tokens, list) or not tokens:
+            raise refusal(place, f"prompt has to be {_EXPECTED}")
+        check_token_ids(tokens, place, vocabulary_size)
+    return [TokenPrompt(tokens) for tokens in prompt]
 
 
 def check_token_ids(tokens: Sequence[Any], param: str, vocabulary_size: int) -> None:
@@ -131,10 +170,3 @@ def check_token_ids(tokens: Sequence[Any], param: str, vocabulary_size: int) -> 
             f"{vocabulary_size - 1}",
             param=where,
         )
-
-
-def _token_prompt(tokens: Any, param: str, vocabulary_size: int) -> TokenPrompt:
-    if not isinstance(tokens, list) or not tokens:
-        raise refusal(param, f"prompt has to be {_EXPECTED}")
-    check_token_ids(tokens, param, vocabulary_size)
-    return TokenPrompt(tokens)

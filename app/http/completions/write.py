@@ -10,35 +10,32 @@ from typing import Any, Literal
 from pydantic import Field
 
 from app.answer.pieces import (
-    Confidences,
     Content,
     Delta,
     End,
     Fields,
     FieldValue,
-    Inexact,
+    Measurements,
     PromptTokens,
-    Spans,
 )
 from app.answer.prompt import Prompt, TextPrompt, TokenPrompt
 from app.core.constraint import Vocabulary
 from app.core.events import AnswerToken, Origins
 from app.core.text import Tokenizer
-from app.http.choices import TEXT, ChunkRenderer, Usage, WholeRenderer, head_of
-from app.http.completions.wire import CompletionRequest
 from app.http.endpoint import Renderer
 from app.http.models import ServedModel
 from app.http.openapi import Shape
+from app.http.renderers import ChunkRenderer, UnstreamedRenderer, Usage, head_of
 from app.http.reports import (
+    CompleteValue,
     Measured,
     TokenOrigins,
     Warning,
-    WholeValue,
     finite,
     measured,
     origins_entry,
 )
-from app.http.requests.generation import StreamOptions, stream_options
+from app.http.requests.generation import StreamOptions
 from app.serving.generation import Generation
 
 
@@ -56,7 +53,7 @@ class _Choice(Measured):
     text: str
     logprobs: CompletionLogprobs | None
     finish_reason: Literal["stop", "length"] | None
-    fields: list[WholeValue] = Field(default=[])
+    fields: list[CompleteValue] = Field(default=[])
     """Values that are whole with this chunk of a stream, where that was asked for."""
 
 
@@ -181,30 +178,26 @@ class ChoiceLogprobs:
 
 
 def completion_renderer(
-    wire: CompletionRequest,
-    request_id: str,
+    generation: Generation,
+    *,
     model: ServedModel,
+    stream: StreamOptions | None,
     vocabulary: Vocabulary,
     token_name: TokenName,
-    echoed: Sequence[Prompt] = (),
-) -> Callable[[Generation], Renderer]:
-    """What answers ``wire``, once there is a generation.
-
-    ``echoed``: the prompts, where texts begin with them.
-    """
-    name = None if wire.logprobs is None else token_name
-    prompts = [_text_of(each, vocabulary, token_name) for each in echoed]
-    n = wire.n or 1
-
-    def renderer(generation: Generation) -> Renderer:
-        head = head_of(f"cmpl-{request_id}", "text_completion", model)
-        before = [prompts[index // n] if prompts else "" for index in range(generation.n)]
-        if wire.stream:
-            return _Chunks(head, generation, stream_options(wire), vocabulary, name, before)
-        choices = [_Text([text], name and ChoiceLogprobs(name)) for text in before]
-        return WholeRenderer(head, generation, choices)
-
-    return renderer
+    logprobs: bool,
+    echoed: Sequence[Prompt],
+) -> Renderer:
+    """``stream`` None: one object. ``echoed``: the prompts, where texts begin with them."""
+    head = head_of(f"cmpl-{generation.request_id}", "text_completion", model)
+    before = [""] * generation.n
+    if echoed:
+        texts = [_text_of(each, vocabulary, token_name) for each in echoed]
+        before = [text for text in texts for _ in range(generation.n // len(texts))]
+    name = token_name if logprobs else None
+    if stream is not None:
+        return _Chunks(head, generation, stream, vocabulary, name, before)
+    choices = [_Text([text], name and ChoiceLogprobs(name)) for text in before]
+    return UnstreamedRenderer(head, generation, choices)
 
 
 def _text_of(prompt: Prompt, vocabulary: Vocabulary, token_name: TokenName) -> str:
@@ -239,7 +232,7 @@ class _Text:
                 case Content(text=text, tokens=tokens):
                     self.texts.append(text)
                     self.tokens += tokens
-                case Confidences() | Inexact() | Spans():
+                case Measurements():
                     self.measured |= measured(piece)
                 case Fields(values=whole):
                     self.whole += whole
@@ -281,30 +274,25 @@ class _Chunks(ChunkRenderer):
         self._logprobs = (
             None if name is None else [ChoiceLogprobs(name) for _ in range(generation.n)]
         )
-        self._texts = [self._frame(_Text([TEXT]).wire(index)) for index in range(generation.n)]
 
     def chunk(self, delta: Delta) -> bytes:
         """b"" where there is nothing to send yet."""
-        before = self._before.pop(delta.index, "") if self._before else ""
-        match delta.pieces:
-            case [Content(text=text)] if text and self._logprobs is None and not before:
-                return self._texts[delta.index](text)
-        choice = _Text([before])
+        choice = _Text([self._before.pop(delta.index, "")])
         choice.add(delta)
         if self._logprobs is not None and (
             choice.prompt or any(token.data for token in choice.tokens)
         ):
             choice.logprobs = self._logprobs[delta.index]
-        told = b""
+        event = b""
         if choice.origins is not None:  # in a chunk of their own
             entry = origins_entry(choice.origins, self._vocabulary)
-            told = self._event(_Text().wire(delta.index) | {"origins": entry})
+            event = self._event(_Text().wire(delta.index) | {"origins": entry})
         if not any(choice.texts) and choice.logprobs is None and choice.finish_reason is None:
-            return told
+            return event
         if choice.finish_reason is None:
-            return self._event(choice.wire(delta.index), choice.whole) + told
+            return self._event(choice.wire(delta.index), choice.whole) + event
         if choice.whole:  # beside their text, in a chunk before the last
             first = _Text(choice.texts, choice.logprobs, choice.tokens, choice.prompt)
-            told += self._event(first.wire(delta.index), choice.whole)
+            event += self._event(first.wire(delta.index), choice.whole)
             choice.texts, choice.logprobs = [], None
-        return told + self._last(choice.wire(delta.index))
+        return event + self._last(choice.wire(delta.index))

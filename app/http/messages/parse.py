@@ -1,59 +1,302 @@
-"""``POST /v1/messages`` and ``/v1/messages/count_tokens``: from JSON to what is generated."""
+"""``POST /v1/messages`` and ``/v1/messages/count_tokens``: from JSON to what is generated.
+
+The models have what Anthropic's API reference has, and extensions. ``cache_control`` may stand
+wherever Anthropic takes it: prefixes are shared without being told.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from functools import partial
+from typing import Annotated, Any, ClassVar, Literal
 
 from fastapi import APIRouter
+from pydantic import Field
 
-from app.answer.images import appended, without_images
+from app.answer.formats.reasoning import AS_IT_IS, ReasoningUse
+from app.answer.images import ImageSource, appended, without_images
 from app.answer.prompt import Conversation
-from app.answer.reasoning import AS_IT_IS
 from app.answer.tools import FunctionTool
 from app.core.errors import InvalidRequest
 from app.core.specs import JsonSchema
 from app.core.verbatim import Passage
 from app.http.config import ApiConfig
-from app.http.endpoint import AnswerCall, Api, answer_router, post_json
+from app.http.endpoint import AnswerCall, Api, post, respond
 from app.http.errors import ANTHROPIC
-from app.http.messages.wire import (
-    AnyBlock,
-    ContentBlock,
-    ConversationFields,
-    CountTokensRequest,
-    DocumentBlock,
-    FreeChoice,
-    ImageBlock,
-    JsonSchemaOutput,
-    MessageParam,
-    MessagesNamedTool,
-    MessagesRequest,
-    NoTool,
-    OtherBlock,
-    OtherTool,
-    PlainText,
-    SearchResultBlock,
-    TextBlock,
-    ThinkingBlock,
-    ThinkingDisabled,
-    ThinkingEnabled,
-    ThinkingTurns,
-    ToolResultBlock,
-    ToolUseBlock,
-)
 from app.http.messages.write import AnsweredMessage, CountedTokens, MessageEvent, messages_renderer
 from app.http.openapi import GENERATES, MessagesError, tells
 from app.http.requests.constraints import NamedConstraint
-from app.http.requests.generation import answer_call, token_limit
-from app.http.requests.ignored import Ignored
-from app.http.requests.images import ImageReader
-from app.http.requests.messages import begun_answer, check_message_count
-from app.http.requests.prompt import told
-from app.http.requests.reasoning import Asked, ReasoningFields, asked_reasoning, template_words
-from app.http.requests.tools import ToolChoice, function_tools, leave_out_others, tool_use
-from app.http.requests.wire import Other, refusal
+from app.http.requests.generation import GenerationFields, answer_call, token_limit
+from app.http.requests.messages import (
+    ImagePart,
+    ImageReader,
+    ImageRules,
+    begun_answer,
+    check_message_count,
+    file_not_kept,
+    source_of_base64,
+    source_of_url,
+)
+from app.http.requests.prompt import (
+    ReasoningFields,
+    SchemaInPrompt,
+    asked_reasoning,
+    schema_prompt,
+    template_words,
+)
+from app.http.requests.tools import (
+    Definition,
+    ToolChoice,
+    function_tools,
+    leave_out_others,
+    tool_use,
+)
+from app.http.requests.unserved import MESSAGES, NO_EFFECT, left_out
+from app.http.requests.wire import (
+    Body,
+    ByType,
+    Count,
+    Ignored,
+    Noted,
+    Other,
+    TokenLimit,
+    Unserved,
+    Wire,
+    refusal,
+)
 from app.serving.admission import Ticket
+from app.serving.timeline import Timeline
+
+CacheControl = dict[str, Any] | None
+
+
+class TextBlock(Noted):
+    type: Literal["text"]
+    text: str
+
+
+class PlainText(Wire):
+    type: Literal["text"]
+    data: str
+    media_type: Literal["text/plain"] = "text/plain"
+
+
+class DocumentBlock(Noted):
+    type: Literal["document"]
+    source: Annotated[PlainText | Other, ByType()]
+    title: str | None = None
+    context: str | None = None
+
+
+class SearchResultBlock(Noted):
+    type: Literal["search_result"]
+    source: str
+    title: str
+    content: list[TextBlock]
+
+
+class ThinkingBlock(Noted):
+    type: Literal["thinking"]
+    thinking: str
+    signature: str | None = None
+    """Another server's; here it is empty."""
+
+
+class ToolUseBlock(Noted):
+    type: Literal["tool_use"]
+    id: str
+    name: str
+    input: dict[str, Any]
+
+
+class Base64Image(Wire):
+    type: Literal["base64"]
+    media_type: str
+    data: str
+
+
+class UrlImage(Wire):
+    type: Literal["url"]
+    url: str
+
+
+class ImageBlock(ImagePart):
+    type: Literal["image"]
+    source: Annotated[Base64Image | UrlImage | Other, ByType()]
+
+    def located(self, param: str, rules: ImageRules) -> ImageSource:
+        field = f"{param}.source"
+        match self.source:
+            case Base64Image(media_type=media_type, data=data):
+                return source_of_base64(data, media_type, False, param, f"{field}.data", rules)
+            case UrlImage(url=url):
+                return source_of_url(url, None, param, f"{field}.url", rules)
+        raise file_not_kept(field)
+
+
+ContentBlock = Annotated[
+    TextBlock | DocumentBlock | SearchResultBlock | ImageBlock | Other, ByType()
+]
+
+
+class ToolResultBlock(Noted):
+    type: Literal["tool_result"]
+    tool_use_id: str
+    content: str | Annotated[list[ContentBlock], Field(fail_fast=True)] | None = None
+    is_error: bool | None = None
+
+
+AnyBlock = Annotated[
+    TextBlock
+    | DocumentBlock
+    | SearchResultBlock
+    | ImageBlock
+    | ThinkingBlock
+    | ToolUseBlock
+    | ToolResultBlock
+    | Other,
+    ByType(),
+]
+
+
+class MessageParam(Wire):
+    role: Literal["user", "assistant", "system"]
+    content: str | Annotated[list[AnyBlock], Field(fail_fast=True)]
+
+
+class MessagesTool(Definition):
+    type: Literal["custom"] | None = None
+    name: Annotated[str, Field(pattern=r"^[a-zA-Z0-9_-]{1,128}$")]
+    input_schema: dict[str, Any]
+    strict: bool | None = None
+    cache_control: CacheControl = None
+    input_examples: list[dict[str, Any]] | None = None
+    """The prompt does not show them: chat templates have no place for them."""
+    eager_input_streaming: bool | None = None
+    """Arguments always come as they are written."""
+    allowed_callers: list[Literal["direct"]] | None = None
+    unserved: ClassVar[Mapping[str, Unserved]] = {"defer_loading": left_out(False)}
+    """A tool that could be loaded later is offered at once."""
+
+    @property
+    def tool(self) -> FunctionTool:
+        # Anthropic leaves objects open unless told to be strict.
+        return FunctionTool(self.name, self.description, self.input_schema, bool(self.strict))
+
+
+Tool = Annotated[MessagesTool | Other, ByType("custom")]
+
+
+class _Choice(Wire):
+    disable_parallel_tool_use: bool | None = None
+
+
+class FreeChoice(_Choice):
+    type: Literal["auto", "any"]
+
+
+class NoTool(Wire):
+    type: Literal["none"]
+
+
+class MessagesNamedTool(_Choice):
+    type: Literal["tool"]
+    name: str
+
+
+AnyToolChoice = Annotated[FreeChoice | NoTool | MessagesNamedTool, Field(discriminator="type")]
+
+Display = Literal["summarized", "omitted"]
+
+
+class ThinkingEnabled(Wire):
+    type: Literal["enabled"]
+    budget_tokens: Count
+    display: Display | None = None
+
+
+class ThinkingAdaptive(Wire):
+    type: Literal["adaptive"]
+    display: Display | None = None
+
+
+class ThinkingDisabled(Wire):
+    type: Literal["disabled"]
+
+
+Thinking = Annotated[
+    ThinkingEnabled | ThinkingAdaptive | ThinkingDisabled, Field(discriminator="type")
+]
+
+
+class JsonSchemaOutput(Wire):
+    type: Literal["json_schema"]
+    schema_: dict[str, Any] = Field(alias="schema")
+
+
+class OutputConfig(Wire):
+    format: JsonSchemaOutput | None = None
+    effort: Literal["low", "medium", "high", "xhigh", "max"] | None = None
+
+
+class ThinkingTurns(Wire):
+    type: Literal["thinking_turns"]
+    value: Count
+
+
+class AllTurns(Wire):
+    type: Literal["all"]
+
+
+class ClearThinking(Wire):
+    """Earlier thinking goes, but that of the last answers."""
+
+    type: Literal["clear_thinking_20251015"]
+    keep: Literal["all"] | Annotated[ThinkingTurns | AllTurns, Field(discriminator="type")] = (
+        ThinkingTurns(type="thinking_turns", value=1)
+    )
+
+
+class ContextManagement(Wire):
+    """Edits of other types begin where a prompt is long, and are left out."""
+
+    edits: list[Annotated[ClearThinking | Other, ByType()]] = Field(default=[])
+
+
+class ConversationFields(Body):
+    """What the prompt is made of."""
+
+    model: str
+    messages: Annotated[list[MessageParam], Field(min_length=1, fail_fast=True)]
+    system: str | list[TextBlock] | None = None
+    tools: Annotated[list[Tool], Field(max_length=128, fail_fast=True)] | None = None
+    tool_choice: AnyToolChoice | None = None
+    thinking: Thinking | None = None
+    output_config: OutputConfig | None = None
+    output_format: JsonSchemaOutput | None = None
+    """The older name of ``output_config.format``."""
+    context_management: ContextManagement | None = None
+    cache_control: CacheControl = None
+    schema_in_prompt: SchemaInPrompt | None = None
+    """Extension: tell the model the answer's schema; None is the server's default."""
+
+
+class CountTokensRequest(ConversationFields):
+    unserved = MESSAGES
+    no_effect = NO_EFFECT
+
+
+class MessagesRequest(ConversationFields, GenerationFields):
+    """The fields this server acts on; None means the default."""
+
+    unserved = MESSAGES
+    no_effect = NO_EFFECT
+
+    max_tokens: TokenLimit
+    stop: Annotated[list[str], Field(max_length=16)] | None = Field(
+        default=None, alias="stop_sequences"
+    )
+
 
 PATH = ANTHROPIC
 COUNT = f"{PATH}/count_tokens"
@@ -69,14 +312,15 @@ def messages_router(api: Api) -> APIRouter:
         errors=GENERATES,
         envelope=MessagesError,
     )
-    router = answer_router(api, PATH, messages_call, operation)
+    router, parse = APIRouter(), partial(messages_call, api=api)
+    post(router, api, PATH, operation, parse, partial(respond, api))
 
     def parse_count(body: Mapping[str, Any], ignored: Ignored) -> Conversation:
         wire = CountTokensRequest.read(body, ignored)
         api.models.find(wire.model)
         return read_conversation(wire, ignored, api.config)[0]
 
-    async def count(prompt: Conversation, ticket: Ticket) -> dict[str, Any]:
+    async def count(prompt: Conversation, _: Timeline, ticket: Ticket) -> dict[str, Any]:
         return {"input_tokens": len(await api.service.tokenize(prompt, ticket))}
 
     operation = tells(
@@ -86,13 +330,11 @@ def messages_router(api: Api) -> APIRouter:
         errors=(400, 404, 413, 429, 504),
         envelope=MessagesError,
     )
-    post_json(router, api, COUNT, parse_count, count, operation)
+    post(router, api, COUNT, operation, parse_count, count)
     return router
 
 
-def messages_call(
-    body: Mapping[str, Any], request_id: str, ignored: Ignored, api: Api
-) -> AnswerCall:
+def messages_call(body: Mapping[str, Any], ignored: Ignored, api: Api) -> AnswerCall:
     """Raises ``InvalidRequest`` (or ``UnknownModel``) with the field in ``param``."""
     wire = MessagesRequest.read(body, ignored)
     model = api.models.find(wire.model)
@@ -101,12 +343,16 @@ def messages_call(
     choice = _tool_choice(wire)
     return answer_call(
         wire,
-        request_id,
         model,
         [conversation],
         content,
         token_limit(wire, "max_tokens"),
-        messages_renderer(wire, request_id, model),
+        partial(
+            messages_renderer,
+            model=model,
+            stream=bool(wire.stream),
+            omits_thinking=getattr(wire.thinking, "display", None) == "omitted",
+        ),
         tools=tool_use(tools, choice, not choice.once, api.config),
     )
 
@@ -120,7 +366,7 @@ def read_conversation(
     tools = function_tools(
         (f"tools[{number}]", tool)
         for number, tool in enumerate(wire.tools or ())
-        if not isinstance(tool, OtherTool)
+        if not isinstance(tool, Other)
     )
     shown = () if isinstance(wire.tool_choice, NoTool) else tools
     images = ImageReader(config.images, TEXTS, "image", kind="blocks")
@@ -130,10 +376,10 @@ def read_conversation(
     if wire.messages[-1].role == "assistant":
         begun = begun_answer(messages, f"messages[{len(wire.messages) - 1}]")
         passages = passages[:-1]
-    reasoning = _reasoning(wire, config)
-    note = told(wire.schema_in_prompt, _content(wire, config).spec, config, by_format=True)
+    use, variables = _reasoning(wire, config)
+    note = schema_prompt(wire.schema_in_prompt, _content(wire, config).spec, config, by_format=True)
     conversation = Conversation(
-        messages, shown, reasoning.options, passages, reasoning.use, note, images.sources, begun
+        messages, shown, variables, passages, use, note, images.sources, begun
     )
     return conversation, tools
 
@@ -165,7 +411,7 @@ def _tool_choice(wire: ConversationFields) -> ToolChoice:
     return ToolChoice()
 
 
-def _reasoning(wire: ConversationFields, config: ApiConfig) -> Asked:
+def _reasoning(wire: ConversationFields, config: ApiConfig) -> tuple[ReasoningUse, dict[str, Any]]:
     """``effort`` is about the whole answer: it alone does not ask for reasoning."""
     effort = wire.output_config.effort if wire.output_config else None
     match wire.thinking:
@@ -175,7 +421,7 @@ def _reasoning(wire: ConversationFields, config: ApiConfig) -> Asked:
             fields = ReasoningFields(effort=effort, max_tokens=budget)
             return asked_reasoning(fields, config, param="thinking")
     adaptive = True if wire.thinking else None
-    return Asked(AS_IT_IS, template_words(adaptive, effort, None, config))
+    return AS_IT_IS, template_words(adaptive, effort, None, config)
 
 
 def _content(wire: ConversationFields, config: ApiConfig) -> NamedConstraint:
@@ -284,7 +530,7 @@ class _Conversation:
                 self._open(role).setdefault("tool_calls", []).append(call)
             case ToolResultBlock():
                 self._add_result(block, param)
-            case OtherBlock(type=type) if role == "assistant" and type in _OMITTED:
+            case Other(type=type) if role == "assistant" and type in _OMITTED:
                 self._open(role)
                 if type != "redacted_thinking":
                     reason = f"{param}: blocks of the type {type!r} are not supported"

@@ -7,7 +7,7 @@ A block at a time::
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -16,32 +16,25 @@ from pydantic_core import from_json, to_json
 from app.answer.pieces import (
     CallArguments,
     CallStart,
-    Confidences,
     Content,
     Delta,
     End,
     Fields,
     FieldValue,
-    Inexact,
     Piece,
     Reasoning,
-    Spans,
 )
-from app.core.events import Origins
 from app.core.request import ServiceTier
 from app.http.endpoint import Renderer
 from app.http.errors import ANTHROPIC, envelope
-from app.http.messages.wire import MessagesRequest, ThinkingAdaptive, ThinkingEnabled
 from app.http.models import ServedModel
 from app.http.openapi import Shape
+from app.http.renderers import ListRenderer, named_event
 from app.http.reports import (
     Measured,
+    TokenSources,
     Warning,
-    measured,
-    merged,
-    origins_entry,
     token_sources,
-    warnings_of,
     with_fields,
 )
 from app.serving.generation import Generation
@@ -49,12 +42,8 @@ from app.serving.generation import Generation
 StopReason = Literal["end_turn", "max_tokens", "stop_sequence", "tool_use"]
 
 
-class MessagesOutputDetails(Shape):
+class MessagesOutputDetails(TokenSources):
     thinking_tokens: int
-    leapt_tokens: int
-    drafted_tokens: int
-    held_tokens: int
-    forward_passes: int
 
 
 class MessagesUsage(Shape):
@@ -109,44 +98,35 @@ _STOP_REASONS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool
 
 
 def messages_renderer(
-    wire: MessagesRequest, request_id: str, model: ServedModel
-) -> Callable[[Generation], Renderer]:
-    """What answers ``wire``, once there is a generation."""
-    thinking = wire.thinking
-    omits = isinstance(thinking, ThinkingEnabled | ThinkingAdaptive) and (
-        thinking.display == "omitted"
-    )
-
-    def renderer(generation: Generation) -> Renderer:
-        head: dict[str, Any] = {
-            "id": f"msg_{request_id}",
-            "type": "message",
-            "role": "assistant",
-            "model": model.id,
-            "content": [],
-            "stop_reason": None,
-            "stop_sequence": None,
-        }
-        return (_Events if wire.stream else _Whole)(head, generation, omits_thinking=omits)
-
-    return renderer
+    generation: Generation,
+    *,
+    model: ServedModel,
+    stream: bool,
+    omits_thinking: bool,
+) -> Renderer:
+    head: dict[str, Any] = {
+        "id": f"msg_{generation.request_id}",
+        "type": "message",
+        "role": "assistant",
+        "model": model.id,
+        "content": [],
+        "stop_reason": None,
+        "stop_sequence": None,
+    }
+    return (_Events if stream else _Unstreamed)(head, generation, omits_thinking=omits_thinking)
 
 
-class _Whole(Renderer):
+class _Unstreamed(ListRenderer):
     """A whole message as one object."""
 
     def __init__(
         self, head: dict[str, Any], generation: Generation, *, omits_thinking: bool
     ) -> None:
-        """``head``: the message before anything of it has come."""
-        self._head = head
-        self._generation = generation
+        super().__init__(head, generation)
         self._omits_thinking = omits_thinking
         self._blocks: list[tuple[Block, list[str]]] = []
         """Each as it began, and its pieces."""
         self._end = End("stop")
-        self._measured: dict[str, Any] = {}
-        """What is told of the values, where it was asked for."""
 
     def chunk(self, delta: Delta) -> bytes:
         for piece in delta.pieces:
@@ -156,15 +136,13 @@ class _Whole(Renderer):
     def end(self) -> bytes:
         content = [_finished(block, "".join(texts)) for block, texts in self._blocks]
         ended = {"content": content, **self._stopped(), "usage": self._usage()}
-        return to_json({**self._head, **ended, **self._told()})
+        return to_json({**self._head, **ended, **self._reports()})
 
     def _take(self, piece: Piece) -> tuple[Block | None, str]:
         """The block that ``piece`` begins, if it does, and the text it adds to the open one."""
-        match piece:
-            case End():
-                self._end = piece
-            case Confidences() | Inexact() | Spans():
-                self._measured |= measured(piece)
+        if isinstance(piece, End):
+            self._end = piece
+        self._note(piece)
         if (begun := self._begun(piece)) is not None:
             self._blocks.append((begun, []))
         text = piece.text if isinstance(piece, Content | Reasoning | CallArguments) else ""
@@ -193,10 +171,6 @@ class _Whole(Renderer):
             reason = "stop_sequence"
         return {"stop_reason": reason, "stop_sequence": by or None}
 
-    def _told(self) -> dict[str, Any]:
-        """What is told of the answer beside it."""
-        return {**self._measured, **warnings_of(self._generation)}
-
     def _usage(self) -> dict[str, Any]:
         usage = self._generation.usage()
         return {
@@ -212,12 +186,10 @@ class _Whole(Renderer):
         }
 
 
-class _Events(_Whole):
+class _Events(_Unstreamed):
     """The same as server-sent events."""
 
     ping = b'event: ping\ndata: {"type": "ping"}\n\n'
-    _origins: Origins | None = None
-    """Of tokens that no event has told yet."""
 
     def begin(self) -> bytes:
         return _event("message_start", message={**self._head, "usage": self._usage()})
@@ -227,39 +199,31 @@ class _Events(_Whole):
         for piece in delta.pieces:
             begun, text = self._take(piece)
             number = len(self._blocks) - 1
-            if isinstance(piece, Origins):
-                self._origins = merged(self._origins, piece)
             if isinstance(piece, Fields):
-                events += self._whole(number, piece.values)
+                events += self._complete(number, piece.values)
             if begun is not None:
                 events += _stop(number - 1)
                 events += _event("content_block_start", index=number, content_block=begun)
             if text:
                 events += _event(_DELTA, index=number, delta=_delta(piece, text))
         if events and self._origins is not None:  # with the last event
-            told = to_json({"origins": self._take_origins()})
-            events = events.removesuffix(b"}\n\n") + b"," + told[1:] + b"\n\n"
+            reports = to_json(self._take_origins())
+            events = events.removesuffix(b"}\n\n") + b"," + reports[1:] + b"\n\n"
         return events
 
-    def _take_origins(self) -> dict[str, Any] | None:
-        origins, self._origins = self._origins, None
-        return None if origins is None else origins_entry(origins, None)
-
-    def _whole(self, number: int, values: Sequence[FieldValue]) -> bytes:
+    def _complete(self, number: int, values: Sequence[FieldValue]) -> bytes:
         """Values that are whole with the event before: a delta of nothing else."""
         kind = CallArguments(0, "") if self._blocks[-1][0]["type"] == "tool_use" else Content("")
         delta = {"type": _DELTA, "index": number, "delta": _delta(kind, "")}
-        return _sent(_DELTA, with_fields(to_json(delta), values))
+        return named_event(_DELTA, with_fields(to_json(delta), values))
 
     def end(self) -> bytes:
         usage = self._usage()
         del usage["service_tier"]
-        told = self._told()
-        if self._origins is not None:
-            told["origins"] = self._take_origins()
+        reports = self._reports() | self._take_origins()
         return (
             _stop(len(self._blocks) - 1)
-            + _event("message_delta", delta=self._stopped(), usage=usage, **told)
+            + _event("message_delta", delta=self._stopped(), usage=usage, **reports)
             + _event("message_stop")
         )
 
@@ -292,8 +256,4 @@ def _finished(block: Block, text: str) -> Block:
 
 
 def _event(type: str, **fields: Any) -> bytes:
-    return _sent(type, to_json({"type": type, **fields}))
-
-
-def _sent(type: str, data: bytes) -> bytes:
-    return b"event: %b\ndata: %b\n\n" % (type.encode(), data)
+    return named_event(type, to_json({"type": type, **fields}))

@@ -14,6 +14,7 @@ from pydantic_core import from_json
 
 from app.core.errors import InvalidRequest
 from app.http.errors import BodyTooLarge
+from app.http.requests.wire import refusal
 
 T = TypeVar("T")
 
@@ -123,3 +124,12 @@ def _check(body: dict[str, Any], max_nesting: int) -> None:
         if any(isinstance(child, float) and not math.isfinite(child) for child in children):
             raise InvalidRequest("the body has a number that is too large to represent")
         level = [child for child in children if isinstance(child, (dict, list))]
+
+
+def parsed(text: str, param: str) -> Any:
+    """The value of JSON that is sent as text, in the field ``param``. Raises ``InvalidRequest``."""
+    check_size(text.encode(), param)
+    try:
+        return from_json(text, allow_inf_nan=False)
+    except ValueError as error:
+        raise refusal(param, f"it could not be parsed as JSON: {error}") from None

@@ -18,10 +18,9 @@ from app.core.constraint import ConstraintSpec
 from app.core.errors import InvalidRequest, InvalidSchema, UnknownSchema
 from app.core.specs import Choice, Grammar, JsonObject, JsonSchema, Regex
 from app.http.config import Whitespace
-from app.http.requests.fields import parsed
-from app.http.requests.ignored import Ignored
+from app.http.requests.body import parsed
 from app.http.requests.structural_tag import structure
-from app.http.requests.wire import Name, Wire, refusal
+from app.http.requests.wire import Ignored, Name, Wire, refusal
 
 SchemaById = Callable[[str], JsonSchema]
 """The schema that was compiled ahead under an id. Raises ``UnknownSchema`` if there is none."""
@@ -282,7 +281,11 @@ class ConstraintReader:
         self, asked: StructuredOutputs, ignored: Ignored
     ) -> list[NamedConstraint]:
         close_objects = asked.disable_additional_properties is not False
-        whitespace = self._form(asked)
+        # White space that both the pattern and ``disable_any_whitespace`` admit.
+        pattern, spaced = asked.whitespace_pattern, asked.disable_any_whitespace
+        whitespace = self._whitespace if pattern is None else _admitted_by(pattern)
+        if spaced and (pattern is None or whitespace == "flexible"):
+            whitespace = "spaced"
         found = []
         for name in _STRUCTURED_OUTPUTS:
             value = asked.json_ if name == "json" else getattr(asked, name)
@@ -297,14 +300,6 @@ class ConstraintReader:
                 param="structured_outputs",
             )
         return found
-
-    def _form(self, asked: StructuredOutputs) -> str:
-        """White space that both the pattern and ``disable_any_whitespace`` admit."""
-        pattern = asked.whitespace_pattern
-        if pattern is None:
-            return "spaced" if asked.disable_any_whitespace else self._whitespace
-        form = _admitted_by(pattern)
-        return "spaced" if asked.disable_any_whitespace and form == "flexible" else form
 
 
 def _spec(

@@ -11,7 +11,6 @@ from pydantic import Field
 from app.answer.prompt import Prompt
 from app.answer.tools import ToolUse
 from app.core.composite import with_schemas
-from app.core.constraint import ConstraintSpec
 from app.core.errors import InvalidRequest, Role
 from app.core.request import GenerationOptions, SamplingParams, ServiceTier
 from app.core.specs import OnUnsupported
@@ -22,7 +21,7 @@ from app.http.requests.messages import TextPart
 from app.http.requests.unserved import left_out
 from app.http.requests.wire import Body, TokenLimit, Unserved, Wire
 from app.serving.generation import Generation
-from app.serving.request import GenerationRequest
+from app.serving.service import GenerationRequest
 
 _LONGEST_STOP = 1024
 """Characters of a stop string, which is compared with the end of the answer at every token."""
@@ -117,14 +116,13 @@ class GenerationFields(Body):
     service_tier: (
         Literal["auto", "default", "standard_only", "scale", "flex", "priority"] | None
     ) = None
-    """The class of the request: flex yields to others, priority is for keys that have the right."""
+    """The tier of the request: flex yields to others, priority is for keys that have the right."""
     choices: Literal["tokens", "exact"] | None = None
     """Extension: draw values of a finite set token by token, or as wholes by their probability."""
 
 
 def answer_call(
     fields: GenerationFields,
-    request_id: str,
     model: ServedModel,
     prompts: Sequence[Prompt],
     content: NamedConstraint,
@@ -147,12 +145,32 @@ def answer_call(
         raise InvalidRequest("stream_options needs stream to be true", param="stream_options")
     confidence = bool(fields.confidence)
     name, max_tokens = limit
+    # OpenAI takes top_p = 0 for "only the likeliest"; a nucleus of no mass would keep nothing.
+    only_likeliest = fields.top_p == 0
+    sampling = SamplingParams(
+        temperature=1.0 if fields.temperature is None else fields.temperature,
+        top_p=fields.top_p or 1.0,
+        top_k=1 if only_likeliest else max(fields.top_k or 0, 0),
+        min_p=fields.min_p or 0.0,
+        repetition_penalty=_one_of(fields, "repetition_penalty", "repeat_penalty")[1] or 1.0,
+        frequency_penalty=fields.frequency_penalty or 0.0,
+        presence_penalty=fields.presence_penalty or 0.0,
+        logit_bias=fields.logit_bias or {},
+        logprobs=0 if logprobs is None and confidence else logprobs,
+    )
+    stop = [fields.stop] if isinstance(fields.stop, str) else fields.stop or []
+    if "" in stop:
+        raise InvalidRequest("stop has an empty string", param="stop")
+    if any(len(string) > _LONGEST_STOP for string in stop):
+        raise InvalidRequest(
+            f"stop has a string of more than {_LONGEST_STOP} characters", param="stop"
+        )
     options = GenerationOptions(
-        sampling=_sampling_params(fields, logprobs, confidence),
+        sampling=sampling,
         n=n,
         max_tokens=max_tokens,
         min_tokens=fields.min_tokens or 0,
-        stop=_stop_strings(fields.stop),
+        stop=[string.encode() for string in stop],
         stop_token_ids=tuple(fields.stop_token_ids or ()),
         ignore_eos=bool(fields.ignore_eos),
         seed=fields.seed,
@@ -169,12 +187,14 @@ def answer_call(
         tier=_TIERS.get(fields.service_tier or "auto", ServiceTier.DEFAULT),
         prediction=b"" if fields.prediction is None else fields.prediction.text.encode(),
     )
+    spec, asked = content.spec, fields.on_unsupported
+    if asked is not None and spec is not None:
+        spec = with_schemas(spec, lambda schema: replace(schema, relax=asked == "relax"))
     request = GenerationRequest(
-        request_id=request_id,
         prompts=prompts,
         options=options,
         adapter=model.adapter,
-        content=_relaxing(content.spec, fields.on_unsupported),
+        content=spec,
         tools=tools and replace(tools, on_unsupported=fields.on_unsupported),
     )
     names: dict[Role, str] = {
@@ -189,21 +209,13 @@ ServedTier = Literal["default", "flex", "priority"]
 
 
 def served_tier(generation: Generation) -> ServedTier:
-    """The class of an answer in OpenAI's words, which call a line of a batch default."""
+    """The tier of an answer in OpenAI's words, which call a line of a batch default."""
     match generation.tier:
         case ServiceTier.FLEX:
             return "flex"
         case ServiceTier.PRIORITY:
             return "priority"
     return "default"
-
-
-def _relaxing(content: ConstraintSpec | None, asked: OnUnsupported | None) -> ConstraintSpec | None:
-    """``content`` as the request asks; where it does not, as it stands."""
-    if asked is None or content is None:
-        return content
-    found: ConstraintSpec = with_schemas(content, lambda s: replace(s, relax=asked == "relax"))
-    return found
 
 
 def stream_options(fields: GenerationFields) -> StreamOptions:
@@ -225,24 +237,6 @@ def token_limit(
     return name, default if value is None else None if value < 0 else value
 
 
-def _sampling_params(
-    fields: GenerationFields, logprobs: int | None, confidence: bool
-) -> SamplingParams:
-    # OpenAI takes top_p = 0 for "only the likeliest"; a nucleus of no mass would keep nothing.
-    only_likeliest = fields.top_p == 0
-    return SamplingParams(
-        temperature=1.0 if fields.temperature is None else fields.temperature,
-        top_p=fields.top_p or 1.0,
-        top_k=1 if only_likeliest else max(fields.top_k or 0, 0),
-        min_p=fields.min_p or 0.0,
-        repetition_penalty=_one_of(fields, "repetition_penalty", "repeat_penalty")[1] or 1.0,
-        frequency_penalty=fields.frequency_penalty or 0.0,
-        presence_penalty=fields.presence_penalty or 0.0,
-        logit_bias=fields.logit_bias or {},
-        logprobs=0 if logprobs is None and confidence else logprobs,
-    )
-
-
 def _one_of(fields: GenerationFields, *names: str) -> tuple[str, Any]:
     """Of a field's names the first that is given, and its value; None: none of them is.
 
@@ -253,14 +247,3 @@ def _one_of(fields: GenerationFields, *names: str) -> tuple[str, Any]:
         first, second, *_ = given
         raise InvalidRequest(f"{first} and {second} differ; send one of them", param=first)
     return next(iter(given.items()), (names[0], None))
-
-
-def _stop_strings(stop: str | Sequence[str] | None) -> list[bytes]:
-    strings = () if stop is None else (stop,) if isinstance(stop, str) else tuple(stop)
-    if "" in strings:
-        raise InvalidRequest("stop has an empty string", param="stop")
-    if any(len(string) > _LONGEST_STOP for string in strings):
-        raise InvalidRequest(
-            f"stop has a string of more than {_LONGEST_STOP} characters", param="stop"
-        )
-    return [string.encode() for string in strings]

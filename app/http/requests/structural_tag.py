@@ -2,7 +2,8 @@
 
 The older form lists ``structures`` (begin, schema, end) and ``triggers``. The newer one has a
 ``format``, a tree of parts by type. Free text ends where the end of its tag first occurs, and at
-the first trigger to be complete, as it does for whoever scans the answer for them.
+the first trigger to be complete, as it does for whoever scans the answer for them. Objects are read
+member by member, with the path to what is wrong.
 """
 
 from __future__ import annotations
@@ -20,10 +21,65 @@ from app.core.composite import (
     Series,
     text_before,
 )
+from app.core.errors import InvalidRequest
 from app.core.specs import Grammar, JsonSchema, Regex
-from app.http.requests.fields import Fields, parsed
-from app.http.requests.ignored import Ignored
-from app.http.requests.wire import refusal
+from app.http.requests.body import parsed
+from app.http.requests.wire import Ignored, refusal
+
+
+class Fields:
+    """The members of one JSON object. What the reader does not ask for is left out."""
+
+    def __init__(self, value: Any, param: str) -> None:
+        if not isinstance(value, dict):
+            raise refusal(param, "it has to be an object")
+        self.value = value
+        self.param = param
+        self._asked: set[str] = set()
+
+    def needed(self, name: str, expected: type | tuple[type, ...] = object) -> Any:
+        if name not in self.value:
+            raise refusal(f"{self.param}.{name}", "it is missing")
+        return self.optional(name, expected, None)
+
+    def optional(self, name: str, expected: type | tuple[type, ...], default: Any) -> Any:
+        self._asked.add(name)
+        value = self.value.get(name, default)
+        if name in self.value and (
+            not isinstance(value, expected) or (expected is int and isinstance(value, bool))
+        ):
+            names = {str: "text", list: "a list", int: "an integer", bool: "true or false"}
+            types = expected if isinstance(expected, tuple) else (expected,)
+            wanted = " or ".join(names.get(each, "null") for each in types)
+            raise self.wrong(name, f"it has to be {wanted}")
+        return value
+
+    def texts(self, name: str, default: Sequence[str] | None = None) -> list[str]:
+        """A list of texts that are not empty; needed unless there is a default."""
+        if default is None:
+            self.needed(name)
+        texts = self.optional(name, list, default)
+        for index, text in enumerate(texts):
+            if not isinstance(text, str) or not text:
+                raise self.wrong(f"{name}[{index}]", "it has to be text that is not empty")
+        return list(texts)
+
+    def items(self, name: str) -> list[tuple[Any, str]]:
+        """The members of a list that is not empty, and the path of each."""
+        values = self.needed(name, list)
+        if not values:
+            raise self.wrong(name, "it may not be empty")
+        return [(value, f"{self.param}.{name}[{index}]") for index, value in enumerate(values)]
+
+    def wrong(self, name: str, reason: str) -> InvalidRequest:
+        return refusal(f"{self.param}.{name}", reason)
+
+    def finish(self, ignored: Ignored) -> None:
+        """Leave out the members that nothing asked for."""
+        for name in self.value:
+            if name not in self._asked:
+                ignored.leave_out(f"{self.param}.{name}")
+
 
 _DEEPEST = 64
 """Formats inside formats."""
@@ -38,6 +94,11 @@ _WORK_OF_FORMAT = 40
 
 _NO_END = ("",)
 """What follows a format that nothing follows."""
+
+_TYPES = (
+    *("const_string", "json_schema", "regex", "grammar", "any_text", "sequence", "or", "optional"),
+    *("star", "plus", "repeat", "tag", "triggered_tags", "tags_with_separator", "dispatch"),
+)
 
 Ends = tuple[str, ...]
 """The texts of which one follows a format; "" where nothing has to."""
@@ -82,40 +143,49 @@ class _TagReader:
         """The ends of the tag that is read: no free text inside it holds one."""
         self._written_twice = 0
         """Enclosing formats whose tags are written twice: as the first, and as those after it."""
-        self._readers: dict[str, Callable[[Fields, Ends], Part]] = {
-            "const_string": self._const_string,
-            "json_schema": self._json_schema,
-            "regex": self._regex,
-            "grammar": self._grammar,
-            "any_text": self._any_text,
-            "sequence": self._sequence,
-            "or": self._or,
-            "optional": self._optional,
-            "star": self._star,
-            "plus": self._plus,
-            "repeat": self._repeat,
-            "tag": self._tag,
-            "triggered_tags": self._triggered_tags,
-            "tags_with_separator": self._tags_with_separator,
-            "dispatch": self._dispatch,
-        }
 
     def format(self, value: Any, param: str, ends: Ends) -> Part:
         """The texts of a format, and one of ``ends`` behind each."""
         fields = Fields(value, param)
         type = fields.needed("type", str)
-        reader = self._readers.get(type)
-        if reader is None:
-            known = ", ".join(self._readers)
-            raise fields.wrong("type", f"{type!r} cannot be enforced here, only {known}")
+        if type not in _TYPES:
+            raise fields.wrong(
+                "type", f"{type!r} cannot be enforced here, only {', '.join(_TYPES)}"
+            )
         if self._depth == _DEEPEST:
             raise refusal(param, f"it is nested deeper than the limit of {_DEEPEST} formats")
         self._spend(_WORK_OF_FORMAT)
         self._depth += 1
-        part = reader(fields, ends)
+        part = self._read(type, fields, ends)
         self._depth -= 1
         fields.finish(self._ignored)
         return part
+
+    def _read(self, type: str, fields: Fields, ends: Ends) -> Part:
+        match type:
+            case "const_string":
+                return self._followed(FixedText(fields.needed("value", str)), ends)
+            case "regex":
+                return self._followed(Regex(fields.needed("pattern", str)), ends)
+            case "grammar":
+                return self._followed(Grammar(fields.needed("grammar", str)), ends)
+            case "sequence":
+                *first, (last, param) = fields.items("elements")
+                parts = [self.format(value, where, _NO_END) for value, where in first]
+                return Series((*parts, self.format(last, param, ends)))
+            case "or":
+                elements = fields.items("elements")
+                return Either(tuple(self.format(value, param, ends) for value, param in elements))
+            case "optional":
+                content = self.format(fields.needed("content"), f"{fields.param}.content", ends)
+                return Either((self._one_of(ends), content))
+            case "star" | "plus":
+                return self._times(fields, int(type == "plus"), None, ends)
+            case "tag":
+                begin, rest = self._tag_parts(fields)
+                return self._followed(Series((FixedText(begin), rest)), ends)
+        reader: Callable[[Fields, Ends], Part] = getattr(self, f"_{type}")
+        return reader(fields, ends)
 
     def older_form(self, tag: Fields) -> Part:
         """``structures`` and ``triggers``: text with tags in it, any number of them."""
@@ -133,9 +203,6 @@ class _TagReader:
             tags.append((begin, f"{param}.begin", self._followed(content, (end,))))
         one = self._triggered(tags, triggers, ())
         return Series((Repeated(one), self._text(_NO_END, triggers, ())))
-
-    def _const_string(self, fields: Fields, ends: Ends) -> Part:
-        return self._followed(FixedText(fields.needed("value", str)), ends)
 
     def _json_schema(self, fields: Fields, ends: Ends) -> Part:
         schema = fields.needed("json_schema")
@@ -158,36 +225,11 @@ class _TagReader:
             raise refusal(param, "it has to be a JSON Schema: an object, true or false")
         return JsonSchema(schema, close_objects=True, whitespace=whitespace)
 
-    def _regex(self, fields: Fields, ends: Ends) -> Part:
-        return self._followed(Regex(fields.needed("pattern", str)), ends)
-
-    def _grammar(self, fields: Fields, ends: Ends) -> Part:
-        return self._followed(Grammar(fields.needed("grammar", str)), ends)
-
     def _any_text(self, fields: Fields, ends: Ends) -> Part:
         for name in ("max_tokens", "max_chars"):
             if fields.optional(name, (int, type(None)), None) is not None:
                 raise fields.wrong(name, "text has no limit of its own here; leave it out")
         return self._text(ends, (), fields.texts("excludes", ()))
-
-    def _sequence(self, fields: Fields, ends: Ends) -> Part:
-        *first, (last, param) = fields.items("elements")
-        parts = [self.format(value, where, _NO_END) for value, where in first]
-        return Series((*parts, self.format(last, param, ends)))
-
-    def _or(self, fields: Fields, ends: Ends) -> Part:
-        elements = fields.items("elements")
-        return Either(tuple(self.format(value, param, ends) for value, param in elements))
-
-    def _optional(self, fields: Fields, ends: Ends) -> Part:
-        content = self.format(fields.needed("content"), f"{fields.param}.content", ends)
-        return Either((self._one_of(ends), content))
-
-    def _star(self, fields: Fields, ends: Ends) -> Part:
-        return self._times(fields, 0, None, ends)
-
-    def _plus(self, fields: Fields, ends: Ends) -> Part:
-        return self._times(fields, 1, None, ends)
 
     def _repeat(self, fields: Fields, ends: Ends) -> Part:
         least, most = fields.needed("min", int), fields.needed("max", int)
@@ -200,10 +242,6 @@ class _TagReader:
     def _times(self, fields: Fields, least: int, most: int | None, ends: Ends) -> Part:
         content = self.format(fields.needed("content"), f"{fields.param}.content", _NO_END)
         return self._followed(Repeated(content, "", least, most), ends)
-
-    def _tag(self, fields: Fields, ends: Ends) -> Part:
-        begin, rest = self._tag_parts(fields)
-        return self._followed(Series((FixedText(begin), rest)), ends)
 
     def _tag_parts(self, fields: Fields) -> tuple[str, Part]:
         """A tag's beginning, and what follows up to its end."""

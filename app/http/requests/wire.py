@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self, get_args
+from urllib.parse import quote
 
 from pydantic import (
     AfterValidator,
@@ -13,14 +15,66 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
+    GetCoreSchemaHandler,
     GetJsonSchemaHandler,
     ValidationError,
 )
 from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema, ErrorDetails, PydanticCustomError
+from pydantic_core import CoreSchema, ErrorDetails, PydanticCustomError, core_schema
 
 from app.core.errors import InvalidRequest
-from app.http.requests.ignored import Ignored
+
+HEADER = "x-leapjson-ignored"
+
+_MOST_NAMES = 16
+_LONGEST_NAME = 64
+_INDEX = re.compile(r"\[\d+\]")
+
+
+class Ignored:
+    """Fields of one request that change nothing in its answer, in the order they were found."""
+
+    def __init__(self, *, refuses: bool = False) -> None:
+        """``refuses``: nothing may be left out."""
+        self.refuses = refuses
+        self._names: dict[str, None] = {}
+        """Bounded: a body may have 200,000 of them."""
+        self._more = False
+
+    def leave_out(self, param: str, reason: str | None = None, *, name: str | None = None) -> None:
+        """The field ``param`` is not acted on. Raises ``InvalidRequest`` if nothing may be.
+
+        ``reason``: the error's message; by default nobody knows the field. ``name``: what is named
+        where it is not the field.
+        """
+        if self.refuses:
+            unknown = f"Unrecognized request argument supplied: {param}"
+            raise InvalidRequest(reason or unknown, param=param)
+        self.note(name or param)
+
+    def note(self, param: str) -> None:
+        """The same for a field that is never refused."""
+        name = _INDEX.sub("[]", param)
+        if len(self._names) < _MOST_NAMES:
+            self._names[name] = None
+        elif name not in self._names:
+            self._more = True
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """One that names the fields, as ``tools[].cache_control``; none where there are none.
+
+        Names are separated by commas; what else may not stand in a header is percent-encoded.
+        """
+        quoted = [quote(name, safe="[].=:/$@") for name in self._names]
+        names = [
+            name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 3]}..."
+            for name in quoted
+        ]
+        if self._more:
+            names.append("...")
+        return {HEADER: ", ".join(names)} if names else {}
+
 
 _NOT_SUPPORTED = "Not supported here: only values that ask for nothing are taken."
 _NO_EFFECT = "Taken, and of no effect on what is generated."
@@ -69,6 +123,12 @@ class Wire(BaseModel):
                 said = f"{_NOT_SUPPORTED} Else {field.instead}."
                 properties.setdefault(name, {"enum": list(field.nothing), "description": said})
         return described
+
+
+class Noted(Wire):
+    """A part that clients send back as it came, with notes of their own."""
+
+    has_notes = True
 
 
 class Other(Wire):
@@ -170,23 +230,41 @@ def _leave_out(kind: type[Wire], name: str, value: Any, param: str, ignored: Ign
         else:
             ignored.leave_out(param)
     elif known.asks(value):
-        error = unsupported(param, known.instead or "leave it out")
+        reason = f"{param} is not supported here; {known.instead or 'leave it out'}"
         if known.instead is not None:
-            raise error
-        ignored.leave_out(param, str(error))
+            raise InvalidRequest(reason, param=param)
+        ignored.leave_out(param, reason)
 
 
-def type_among(*known: str, default: str = "other") -> Callable[[Any], str]:
-    """A function that reads the ``type`` of a union's member; ``other`` if it is not ``known``.
+@dataclass(frozen=True, slots=True)
+class ByType:
+    """Metadata of a union of models: a value is read as the one that has its ``type``.
 
-    ``default`` is for members that have no type.
+    ``Other``, where it is a member, has all other types. ``default`` is for values without a type,
+    and for unknown ones where there is no ``Other``; ``without``: types of members not meant here.
     """
 
-    def tag(value: Any) -> str:
-        found = value.get("type", default) if isinstance(value, dict) else default
-        return found if isinstance(found, str) and found in known else "other"
+    default: str = "other"
+    without: tuple[str, ...] = ()
 
-    return tag
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        choices: dict[Hashable, CoreSchema] = {}
+        for model in get_args(source):
+            schema = handler.generate_schema(model)
+            kinds = model.model_fields["type"].annotation
+            literals = [each for part in (kinds, *get_args(kinds)) for each in get_args(part)]
+            tags = [each for each in literals if isinstance(each, str)] or ["other"]
+            choices |= dict.fromkeys([each for each in tags if each not in self.without], schema)
+
+        def tag(value: Any) -> str:
+            found = value.get("type", self.default) if isinstance(value, dict) else self.default
+            if isinstance(found, str) and found in choices:
+                return found
+            return "other" if "other" in choices else self.default
+
+        return core_schema.tagged_union_schema(choices, tag)
 
 
 def complaint(error: ValidationError, body: Mapping[str, Any]) -> InvalidRequest:
@@ -211,10 +289,6 @@ def refusal(param: str, reason: str) -> InvalidRequest:
 
 def missing(param: str) -> InvalidRequest:
     return InvalidRequest(f"Missing required parameter: {param!r}.", param=param)
-
-
-def unsupported(param: str, instead: str) -> InvalidRequest:
-    return InvalidRequest(f"{param} is not supported here; {instead}", param=param)
 
 
 def _param(detail: ErrorDetails, body: Mapping[str, Any]) -> str:

@@ -41,8 +41,9 @@ class Resumed(dict[str, Any]):
         self._store = store
         self._owner = owner
 
-    async def keep(self, key: str, response: Mapping[str, Any]) -> None:
-        """Keep what this request brings and its ``response``; ``key`` is part of items' ids."""
+    async def keep(self, response: Mapping[str, Any]) -> None:
+        """Keep what this request brings and its ``response``, whose id is part of items' ids."""
+        key = response["id"].removeprefix("resp_")
         own = [_listed(item, f"msg_{key}_input{n}") for n, item in enumerate(self._own)]
         previous = response["previous_response_id"]
         kept = KeptResponse(response["id"], previous, to_json(response), to_json(own))

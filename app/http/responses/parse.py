@@ -1,68 +1,337 @@
-"""``/v1/responses``: from JSON to what is generated and how that is written; kept responses."""
+"""``/v1/responses``: from JSON (OpenAI API reference, and extensions) to what is generated and how
+that is written; kept responses.
+"""
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping, Sequence
-from typing import Any
+from functools import partial
+from typing import Annotated, Any, ClassVar, Literal
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
+from pydantic import Field
 from pydantic_core import to_json
 
-from app.answer.custom import custom_arguments
-from app.answer.images import without_images
+from app.answer.images import ImageSource, without_images
 from app.answer.prompt import Conversation
-from app.answer.tools import FunctionTool
+from app.answer.tools import FunctionTool, custom_arguments
 from app.core.constraint import ConstraintSpec
 from app.core.errors import InvalidRequest
+from app.core.specs import Grammar, Regex
 from app.core.verbatim import Passage
 from app.http.config import ApiConfig
-from app.http.endpoint import AnswerCall, Api, answer_router, post_json
+from app.http.endpoint import AnswerCall, Api, post, respond
 from app.http.errors import NotKept
+from app.http.files import page, paging
 from app.http.keys import owner_of
-from app.http.openapi import GENERATES, tells
-from app.http.requests.constraints import JsonSchemaResponse, ResponseFormat
-from app.http.requests.generation import answer_call, token_limit
-from app.http.requests.ignored import Ignored
-from app.http.requests.images import ImageReader
-from app.http.requests.messages import called_arguments, joined_text, template_call, template_role
-from app.http.requests.prompt import template_options, told
-from app.http.requests.reasoning import asked_reasoning, with_thinking
+from app.http.models import ServedModel
+from app.http.openapi import GENERATES, Deleted, Page, tells
+from app.http.requests.constraints import ExtensionFields, JsonSchemaResponse, ResponseFormat
+from app.http.requests.generation import GenerationFields, answer_call, token_limit
+from app.http.requests.messages import (
+    Detail,
+    ImagePart,
+    ImageReader,
+    ImageRules,
+    RefusalPart,
+    TextPart,
+    called_arguments,
+    file_not_kept,
+    joined_text,
+    source_of_url,
+    template_call,
+    template_role,
+)
+from app.http.requests.prompt import (
+    ReasoningFields,
+    SchemaInPrompt,
+    ThinkingSwitch,
+    asked_reasoning,
+    schema_prompt,
+    template_options,
+    with_thinking,
+)
 from app.http.requests.tools import (
+    AnyInput,
+    CustomDefinition,
     Definition,
+    FunctionDefinition,
+    InputGrammar,
     ToolChoice,
     function_tools,
     leave_out_others,
     tool_use,
 )
-from app.http.requests.wire import Other, missing, refusal
-from app.http.responses.kept import Conversations, Resumed, not_kept
-from app.http.responses.output import Namespaces
-from app.http.responses.wire import (
-    ConversationFields,
-    CustomCallItem,
-    FunctionCall,
-    FunctionCallOutput,
-    Item,
-    MessageItem,
-    Namespace,
-    Part,
-    Reasoning,
-    ResponsesAllowedTools,
-    ResponsesNamedTool,
-    ResponsesRequest,
+from app.http.requests.unserved import NO_EFFECT, RESPONSES, left_out, refused
+from app.http.requests.wire import (
+    Body,
+    ByType,
+    Count,
+    Ignored,
+    Name,
+    Other,
+    TokenLimit,
+    Unserved,
+    Wire,
+    missing,
+    refusal,
 )
+from app.http.responses.kept import Conversations, Resumed, not_kept
 from app.http.responses.write import (
     CountedInput,
-    DeletedResponse,
-    InputItems,
+    InputItem,
+    Namespaces,
     ResponseEvent,
     ResponseObject,
     responses_renderer,
 )
 from app.serving.admission import Ticket
 from app.serving.kept_responses import KeptResponse, ResponseStore
+from app.serving.timeline import Timeline
+
+
+class InputText(TextPart):
+    type: Literal["input_text"]
+    prompt_cache_breakpoint: dict[str, Any] | None = None
+    """A hint about caches."""
+
+
+class OutputText(TextPart):
+    """Text of an earlier answer. Its annotations and log-probabilities are not shown again."""
+
+    type: Literal["output_text"]
+    annotations: list[Any] | None = None
+    logprobs: list[Any] | None = None
+
+
+class InputImage(ImagePart):
+    type: Literal["input_image"]
+    image_url: str | None = None
+    file_id: str | None = None
+    detail: Detail | None = None
+
+    def located(self, param: str, rules: ImageRules) -> ImageSource:
+        if self.file_id is not None:
+            raise file_not_kept(f"{param}.file_id")
+        if self.image_url is None:
+            raise missing(f"{param}.image_url")
+        return source_of_url(self.image_url, self.detail, param, f"{param}.image_url", rules)
+
+
+Part = Annotated[InputText | InputImage | OutputText | RefusalPart | Other, ByType()]
+
+Status = Literal["in_progress", "completed", "incomplete"]
+
+
+class MessageItem(Wire):
+    """A message in either of its forms: ``type``, ``id`` and ``status`` may be left out."""
+
+    type: Literal["message"] = "message"
+    role: Literal["system", "developer", "user", "assistant"]
+    content: str | Annotated[list[Part], Field(fail_fast=True)]
+    id: str | None = None
+    status: Status | None = None
+    phase: Literal["commentary", "final_answer"] | None = None
+
+
+class _Call(Wire):
+    """An earlier call, or its result."""
+
+    call_id: str
+    id: str | None = None
+    status: Status | None = None
+    caller: None = None
+    namespace: str | None = None
+    """That of the tool, where it has one."""
+
+
+class FunctionCall(_Call):
+    type: Literal["function_call"]
+    name: str
+    arguments: str
+    async_: Literal[False] | None = Field(default=None, alias="async")
+
+
+class FunctionCallOutput(_Call):
+    type: Literal["function_call_output"]
+    output: str | Annotated[list[Part], Field(fail_fast=True)]
+    name: str | None = None
+
+
+class CustomCallItem(_Call):
+    type: Literal["custom_tool_call"]
+    name: str
+    input: str
+    async_: Literal[False] | None = Field(default=None, alias="async")
+
+
+class CustomToolCallOutput(FunctionCallOutput):
+    type: Literal["custom_tool_call_output"]  # type: ignore[assignment]
+
+
+class SummaryText(Wire):
+    type: Literal["summary_text"]
+    text: str
+
+
+class ReasoningText(Wire):
+    type: Literal["reasoning_text"]
+    text: str
+
+
+class Reasoning(Wire):
+    type: Literal["reasoning"]
+    summary: Annotated[list[SummaryText], Field(fail_fast=True)] | None = None
+    content: Annotated[list[ReasoningText], Field(fail_fast=True)] | None = None
+    encrypted_content: str | None = None
+    id: str | None = None
+    status: Status | None = None
+
+
+Item = Annotated[
+    MessageItem
+    | FunctionCall
+    | FunctionCallOutput
+    | CustomCallItem
+    | CustomToolCallOutput
+    | Reasoning
+    | Other,
+    ByType("message"),
+]
+
+
+class TextConfig(Wire):
+    unserved: ClassVar[Mapping[str, Unserved]] = {"verbosity": left_out("medium")}
+
+    format: ResponseFormat | None = None
+
+
+class _ToolParam(Wire):
+    """What OpenAI's newer models do with tools; these values ask for nothing."""
+
+    unserved: ClassVar[Mapping[str, Unserved]] = {"defer_loading": left_out(False)}
+    """A tool that could be loaded later is offered at once."""
+
+    allowed_callers: list[Literal["direct"]] | None = None
+    async_: Literal[False] | None = Field(default=None, alias="async")
+
+
+class FunctionToolParam(FunctionDefinition, _ToolParam):
+    type: Literal["function"]
+    output_schema: None = None
+
+
+class ResponsesGrammarInput(InputGrammar):
+    type: Literal["grammar"]
+
+
+class ResponsesCustomTool(CustomDefinition, _ToolParam):
+    type: Literal["custom"]
+    format: Annotated[AnyInput | ResponsesGrammarInput, Field(discriminator="type")] | None = None
+
+    @property
+    def input(self) -> Grammar | Regex | None:
+        return self.format.spec if isinstance(self.format, ResponsesGrammarInput) else None
+
+
+InnerTool = Annotated[FunctionToolParam | ResponsesCustomTool | Other, ByType()]
+
+
+class Namespace(Wire):
+    """Tools under one name: those of an MCP server, as Codex sends them."""
+
+    type: Literal["namespace"]
+    name: Name
+    description: str | None = None
+    tools: Annotated[list[InnerTool], Field(max_length=128, fail_fast=True)]
+
+
+Tool = Annotated[FunctionToolParam | ResponsesCustomTool | Namespace | Other, ByType()]
+
+
+class ResponsesNamedTool(Wire):
+    type: Literal["function", "custom", "namespace"]
+    """A namespace, which only ``allowed_tools`` names, is all of its tools."""
+    name: str
+    namespace: str | None = None
+
+
+class ResponsesAllowedTools(Wire):
+    type: Literal["allowed_tools"]
+    mode: Literal["auto", "required"]
+    tools: Annotated[list[ResponsesNamedTool], Field(min_length=1)]
+
+
+AnyToolChoice = (
+    Literal["none", "auto", "required"]
+    | Annotated[ResponsesNamedTool | ResponsesAllowedTools | Other, ByType(without=("namespace",))]
+)
+
+
+class ReasoningOptions(ReasoningFields):
+    unserved: ClassVar[Mapping[str, Unserved]] = {
+        "context": refused("the input says what the model sees; leave it out", "auto"),
+        "generate_summary": left_out("auto", "none"),
+        "mode": refused("leave it out", "standard"),
+        "summary": left_out("auto", "none"),
+    }
+    """Of summaries: the reasoning itself is shown."""
+
+
+Label = Annotated[str, Field(max_length=1024)]
+
+
+class ConversationFields(Body):
+    """What the prompt is made of."""
+
+    unserved = RESPONSES
+    no_effect = NO_EFFECT
+
+    model: str | None = None
+    input: str | Annotated[list[Item], Field(min_length=1, fail_fast=True)]
+    """May be left out where a ``previous_response_id`` is given."""
+    previous_response_id: str | None = None
+    """Its input and output come before ``input``, if it was kept."""
+    instructions: str | None = None
+    text: TextConfig | None = None
+    tools: Annotated[list[Tool], Field(max_length=128, fail_fast=True)] | None = None
+    tool_choice: AnyToolChoice | None = None
+    parallel_tool_calls: bool | None = None
+    reasoning: ReasoningOptions | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+    """Extension: variables of the chat template."""
+    thinking: ThinkingSwitch | None = None
+    """As in chat completions; here ``reasoning`` has more to say."""
+    schema_in_prompt: SchemaInPrompt | None = None
+    """Extension: tell the model the answer's schema; None is the server's default."""
+
+
+class ResponsesRequest(ConversationFields, GenerationFields, ExtensionFields):
+    """The fields this server acts on or gives back; None means the default."""
+
+    model: str
+    store: bool | None = None
+    """False keeps nothing of it."""
+    max_output_tokens: TokenLimit | None = None
+    max_tool_calls: Count | None = None
+    """Bounds the calls that the server makes itself: it makes none."""
+    top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
+    include: Annotated[list[str], Field(max_length=32)] | None = None
+    metadata: (
+        Annotated[
+            dict[
+                Annotated[str, Field(max_length=64)],
+                Annotated[str, Field(max_length=512)],
+            ],
+            Field(max_length=16),
+        ]
+        | None
+    ) = None
+    user: Label | None = None
+    safety_identifier: Label | None = None
+    prompt_cache_key: Label | None = None
+
 
 LOGPROBS = "message.output_text.logprobs"
 ENCRYPTED = "reasoning.encrypted_content"
@@ -82,9 +351,7 @@ _OF_OTHERS = frozenset(
 """Items of histories that another server wrote, of tools that it ran itself."""
 
 
-def responses_call(
-    body: Mapping[str, Any], request_id: str, ignored: Ignored, api: Api
-) -> AnswerCall:
+def responses_call(body: Mapping[str, Any], ignored: Ignored, api: Api) -> AnswerCall:
     """Raises ``InvalidRequest`` (or ``UnknownModel``) with the field in ``param``."""
     wire, config = ResponsesRequest.read(body, ignored), api.config
     model = api.models.find(wire.model)
@@ -94,27 +361,88 @@ def responses_call(
             ignored.leave_out(f"include[{number}]", reason, name=f"include[]={value}")
     keep = None
     if isinstance(body, Resumed) and wire.store is not False:
-        keep = functools.partial(body.keep, request_id)
+        keep = body.keep
     elif wire.store:
         ignored.leave_out("store", "store: this server keeps no responses; leave it out")
     content = api.constraints.read(wire, read_format(wire), ignored, "text.format")
     conversation, tools, namespaces = read_conversation(wire, body, ignored, config, content.spec)
     # Clients set either of the two (langchain-openai sends top_logprobs alone).
     logprobs = LOGPROBS in (wire.include or ()) or bool(wire.top_logprobs)
-    vocabulary = api.vocabulary if logprobs else None
     return answer_call(
         wire,
-        request_id,
         model,
         [conversation],
         content,
         token_limit(wire, "max_output_tokens"),
-        responses_renderer(wire, request_id, model, vocabulary, namespaces, store=keep is not None),
+        partial(
+            responses_renderer,
+            settings=_settings(wire, model, store=keep is not None),
+            stream=bool(wire.stream),
+            vocabulary=api.vocabulary if logprobs else None,
+            namespaces=namespaces,
+        ),
         prompt="input",
         tools=tool_use(tools, _tool_choice(wire, namespaces), wire.parallel_tool_calls, config),
         logprobs=(wire.top_logprobs or 0) if logprobs else None,
         keep=keep,
     )
+
+
+def _settings(wire: ResponsesRequest, model: ServedModel, *, store: bool) -> dict[str, Any]:
+    """What a response says of its request, with the defaults where nothing was asked for."""
+    reasoning = wire.reasoning
+    choice = wire.tool_choice
+    return {
+        "model": model.id,
+        "output": [],
+        "usage": None,
+        "store": store,
+        "background": False,
+        "instructions": wire.instructions,
+        "max_output_tokens": wire.max_output_tokens,
+        "max_tool_calls": wire.max_tool_calls,
+        "metadata": wire.metadata or {},
+        "parallel_tool_calls": wire.parallel_tool_calls is not False,
+        "previous_response_id": wire.previous_response_id,
+        "prompt_cache_key": wire.prompt_cache_key,
+        "reasoning": {"effort": reasoning.effort if reasoning else None, "summary": None},
+        "safety_identifier": wire.safety_identifier,
+        "temperature": 1.0 if wire.temperature is None else wire.temperature,
+        "text": {"format": _format(wire), "verbosity": "medium"},
+        "tool_choice": (
+            choice or "auto"
+            if isinstance(choice, str | None)
+            else choice.model_dump(exclude_none=True)
+        ),
+        "tools": [_tool(tool) for tool in wire.tools or () if not isinstance(tool, Other)],
+        "top_logprobs": wire.top_logprobs or 0,
+        "top_p": 1.0 if wire.top_p is None else wire.top_p,
+        "truncation": "disabled",
+        "user": wire.user,
+    }
+
+
+def _format(wire: ResponsesRequest) -> dict[str, Any]:
+    asked = wire.text.format if wire.text else None
+    if asked is None:
+        return {"type": "text"}
+    shown = asked.model_dump(by_alias=True, exclude_none=True)
+    if isinstance(asked, JsonSchemaResponse) and asked.inner is not None:
+        del shown["json_schema" if asked.json_schema else "schema"]
+        shown |= asked.inner.model_dump(by_alias=True, exclude_none=True)
+        shown["strict"] = asked.inner.strict is not False
+    return shown
+
+
+def _tool(tool: FunctionToolParam | ResponsesCustomTool | Namespace) -> dict[str, Any]:
+    shown = {"type": tool.type, "name": tool.name, "description": tool.description}
+    match tool:
+        case Namespace(description=description, tools=tools):
+            inner = [_tool(each) for each in tools if not isinstance(each, Other)]
+            return shown | {"description": description or "", "tools": inner}
+        case ResponsesCustomTool(format=format):
+            return shown | {"format": format.model_dump() if format else {"type": "text"}}
+    return shown | {"parameters": tool.parameters, "strict": tool.strict is not False}
 
 
 def read_conversation(
@@ -152,17 +480,17 @@ def read_conversation(
         elif not isinstance(tool, Other):
             definitions.append((param, tool))
     tools = function_tools(definitions)
-    reasoning = asked_reasoning(with_thinking(wire.reasoning, wire.thinking), config)
+    use, variables = asked_reasoning(with_thinking(wire.reasoning, wire.thinking), config)
     images = ImageReader(config.images, "input_text", "input_image")
     messages, passages = _template_messages(wire, body, images, ignored)
     format = wire.text.format if wire.text else None
-    note = told(wire.schema_in_prompt, content, config, format)
+    note = schema_prompt(wire.schema_in_prompt, content, config, format)
     conversation = Conversation(
         messages,
         () if wire.tool_choice == "none" else tools,
-        template_options(wire.chat_template_kwargs, config, ignored) | reasoning.options,
+        template_options(wire.chat_template_kwargs, config, ignored) | variables,
         passages,
-        reasoning.use,
+        use,
         note,
         images.sources,
     )
@@ -365,7 +693,8 @@ def responses_router(api: Api, store: ResponseStore | None) -> APIRouter:
         bodies=[ResponsesRequest],
         errors=GENERATES,
     )
-    router = answer_router(api, PATH, responses_call, operation, resume=resume)
+    router, parse = APIRouter(), partial(responses_call, api=api)
+    post(router, api, PATH, operation, parse, partial(respond, api), resume=resume)
 
     def parse_count(body: Mapping[str, Any], ignored: Ignored) -> Conversation:
         wire = ConversationFields.read(body, ignored)
@@ -373,7 +702,7 @@ def responses_router(api: Api, store: ResponseStore | None) -> APIRouter:
         content = api.constraints.response_format(read_format(wire), ignored, "text.format")
         return read_conversation(wire, body, ignored, api.config, content)[0]
 
-    async def count(prompt: Conversation, ticket: Ticket) -> dict[str, Any]:
+    async def count(prompt: Conversation, _: Timeline, ticket: Ticket) -> dict[str, Any]:
         tokens = await api.service.tokenize(prompt, ticket)
         return {"object": "response.input_tokens", "input_tokens": len(tokens)}
 
@@ -383,7 +712,7 @@ def responses_router(api: Api, store: ResponseStore | None) -> APIRouter:
         bodies=[ConversationFields],
         errors=(400, 404, 413, 429, 504),
     )
-    post_json(router, api, COUNT, parse_count, count, operation, resume=resume)
+    post(router, api, COUNT, operation, parse_count, count, resume=resume)
 
     async def kept(response_id: str, request: Request) -> KeptResponse:
         found = None if store is None else await store.find(owner_of(request.scope), response_id)
@@ -400,7 +729,7 @@ def responses_router(api: Api, store: ResponseStore | None) -> APIRouter:
         found = await kept(response_id, request)
         return Response(found.response, media_type="application/json")
 
-    @router.delete(_ONE, openapi_extra=tells("Delete a kept one", DeletedResponse, errors=[404]))
+    @router.delete(_ONE, openapi_extra=tells("Delete a kept one", Deleted, errors=[404]))
     async def delete(response_id: str, request: Request) -> Response:
         await kept(response_id, request)
         assert store is not None
@@ -414,36 +743,20 @@ def responses_router(api: Api, store: ResponseStore | None) -> APIRouter:
 
     @router.get(
         f"{_ONE}/input_items",
-        openapi_extra=tells("The items it was made from", InputItems, errors=[400, 404, 413]),
+        openapi_extra=tells("The items it was made from", Page[InputItem], errors=[400, 404, 413]),
     )
     async def input_items(response_id: str, request: Request) -> Response:
         """``order`` (desc, asc), ``limit`` and ``after``, an item's id, as OpenAI has them."""
         found = await kept(response_id, request)
         items = await conversations(request).input_of(found)
-        return Response(to_json(_page(items, request.query_params)), media_type="application/json")
+        after, limit, order = paging(request, _MOST_LISTED, 20)
+        if order == "desc":
+            items = items[::-1]
+        if after is not None:
+            names = [each["id"] for each in items]
+            if after not in names:
+                raise InvalidRequest(f"after: there is no item {after[:64]!r}", param="after")
+            items = items[names.index(after) + 1 :]
+        return Response(to_json(page(items, limit)), media_type="application/json")
 
     return router
-
-
-def _page(items: list[dict[str, Any]], asked: Mapping[str, str]) -> dict[str, Any]:
-    """A part of ``items`` as a list object. Raises ``InvalidRequest``."""
-    order, limit, after = asked.get("order", "desc"), asked.get("limit", "20"), asked.get("after")
-    if order not in ("asc", "desc"):
-        raise InvalidRequest(f"order is {order[:64]!r}; it is asc or desc", param="order")
-    if not limit.isascii() or not limit.isdecimal() or not 1 <= int(limit) <= _MOST_LISTED:
-        raise InvalidRequest(f"limit has to be 1 to {_MOST_LISTED}", param="limit")
-    if order == "desc":
-        items = items[::-1]
-    if after is not None:
-        names = [each["id"] for each in items]
-        if after not in names:
-            raise InvalidRequest(f"after: there is no item {after[:64]!r}", param="after")
-        items = items[names.index(after) + 1 :]
-    shown = items[: int(limit)]
-    return {
-        "object": "list",
-        "data": shown,
-        "first_id": shown[0]["id"] if shown else None,
-        "last_id": shown[-1]["id"] if shown else None,
-        "has_more": len(items) > len(shown),
-    }

@@ -1,52 +1,241 @@
-"""Responses in the words of their API: whole, or as the events of a stream."""
+"""Responses in the words of their API: whole, or as the events of a stream.
+
+An item at a time::
+
+    output_item.added  [content_part.added]  delta delta ... done  [content_part.done]  item.done
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic_core import to_json
 
 from app.answer.pieces import (
-    Confidences,
+    CallArguments,
+    CallEnd,
+    CallStart,
+    Content,
     Delta,
     End,
     Fields,
     FieldValue,
-    Inexact,
-    PromptTokens,
-    Spans,
+    Reasoning,
+    TextPiece,
 )
 from app.core.constraint import Vocabulary
 from app.core.errors import QueueFull, RequestError
-from app.core.events import Origins
+from app.core.events import AnswerUsage
 from app.http.endpoint import Renderer
 from app.http.errors import envelope
-from app.http.models import ServedModel
 from app.http.openapi import Shape
+from app.http.renderers import ListRenderer, named_event
 from app.http.reports import (
     Measured,
+    TokenSources,
     Warning,
-    measured,
-    merged,
-    origins_entry,
+    logprob_entries,
     token_sources,
-    warnings_of,
     with_fields,
 )
-from app.http.requests.constraints import JsonSchemaResponse
 from app.http.requests.generation import served_tier
-from app.http.requests.wire import Other
-from app.http.responses.output import WHOLE, Ended, Event, Namespaces, OutputBuilder
-from app.http.responses.wire import (
-    FunctionToolParam,
-    Namespace,
-    ResponsesCustomTool,
-    ResponsesRequest,
+from app.serving.generation import Generation
+
+Event = dict[str, Any]
+"""An event without its ``sequence_number``."""
+
+COMPLETE = "fields"
+"""The field of an event that has values which are whole; they are written by themselves."""
+
+Ended = Literal["completed", "incomplete"]
+
+Namespaces = dict[str, tuple[str, str]]
+"""Of tools that have one: by what the model calls them, namespace and name."""
+
+
+class OutputBuilder:
+    """The output of one response. The texts of its events, joined, are those of its items."""
+
+    def __init__(
+        self, key: str, vocabulary: Vocabulary | None, namespaces: Namespaces | None = None
+    ) -> None:
+        """``key`` is part of the items' ids. ``vocabulary``: log-probabilities are asked for."""
+        self._namespaces = namespaces or {}
+        self.items: list[dict[str, Any]] = []
+        """The items that ended, as the response shows them."""
+        self._key = key
+        self._vocabulary = vocabulary
+        self._open: _Item | None = None
+        self._waiting: list[dict[str, Any]] = []
+        """Log-probabilities of text that is held back still."""
+
+    def add(self, piece: TextPiece) -> list[Event]:
+        """The events of a piece."""
+        match piece:
+            case Content(text=text, tokens=tokens):
+                if self._vocabulary is not None:
+                    entries = logprob_entries(tokens, self._vocabulary)
+                    for entry in entries:  # here a token without bytes of its own has none
+                        for token in (entry, *entry["top_logprobs"]):
+                            token["bytes"] = token["bytes"] or []
+                    self._waiting += entries
+                if not text and not (self._waiting and self._kind is _MESSAGE):
+                    return []
+                logprobs, self._waiting = self._waiting, []
+                return self._text(_MESSAGE, text, logprobs)
+            case Reasoning(text=text):
+                return self._text(_REASONING, text)
+            case CallStart(name=name, id=id, custom=custom):
+                space, inner = self._namespaces.get(name, ("", name))
+                named = {"namespace": space, "name": inner} if space else {"name": name}
+                return self._begin(_CUSTOM if custom else _CALL, call_id=id, **named)
+            case CallArguments(text=text):
+                assert self._open is not None
+                return [] if piece.custom and not text else [self._open.add(text)]
+            case CallEnd():
+                return self._close("completed")
+
+    def whole(self, values: Sequence[FieldValue]) -> Event:
+        """Values that are whole with the event before: a delta of nothing else."""
+        assert self._open is not None
+        return {**self._open.add(""), COMPLETE: values}
+
+    def end(self, status: Ended) -> list[Event]:
+        """The answer is over. One that says nothing at all has a message that is empty."""
+        events = []
+        if self._open is None and not self.items and status == "completed":
+            events += self._begin(_MESSAGE)
+        return events + self._close(status)
+
+    @property
+    def _kind(self) -> _Kind | None:
+        """That of the open item."""
+        return None if self._open is None else self._open.kind
+
+    def _text(self, kind: _Kind, text: str, logprobs: Sequence[dict[str, Any]] = ()) -> list[Event]:
+        events = [] if self._kind is kind else self._begin(kind)
+        assert self._open is not None
+        return [*events, self._open.add(text, logprobs)]
+
+    def _begin(self, kind: _Kind, **fields: str) -> list[Event]:
+        events = self._close("completed")
+        self._open = _Item(kind, self._key, len(self.items), fields)
+        return events + self._open.begin()
+
+    def _close(self, status: Ended) -> list[Event]:
+        if self._open is None:
+            return []
+        events = self._open.end(status)
+        self.items.append(self._open.wire(status))
+        self._open = None
+        return events
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """What all items of a type have."""
+
+    type: str
+    prefix: str
+    """Of their ids."""
+    stem: str
+    """The beginning of the names of events that bring their text."""
+    text: str
+    """The type of the part that has the text, or the item's own field that has it."""
+    in_part: bool = False
+    fields: Mapping[str, Any] = field(default_factory=dict)
+
+
+_MESSAGE = _Kind(
+    "message", "msg", "response.output_text", "output_text", True, {"role": "assistant"}
 )
-from app.serving.generation import Generation, Usage
+_REASONING = _Kind(
+    *("reasoning", "rs", "response.reasoning_text", "reasoning_text", True),
+    {"summary": [], "encrypted_content": None},
+)
+_CALL = _Kind("function_call", "fc", "response.function_call_arguments", "arguments")
+_CUSTOM = _Kind("custom_tool_call", "ctc", "response.custom_tool_call_input", "input")
+
+
+class _Item:
+    """One item while it comes."""
+
+    def __init__(self, kind: _Kind, key: str, index: int, fields: Mapping[str, Any]) -> None:
+        self.kind = kind
+        self._id = f"{kind.prefix}_{key}_{index}"
+        self._index = index
+        self._fields = {**kind.fields, **fields}
+        self._texts: list[str] = []
+        self._logprobs: list[dict[str, Any]] = []
+        self._delta = self._event("delta", delta="", **({"logprobs": []} if self._logs else {}))
+
+    @property
+    def text(self) -> str:
+        return "".join(self._texts)
+
+    def wire(self, status: str) -> dict[str, Any]:
+        """The item as it is shown."""
+        if self.kind.in_part:
+            shown: Any = {"content": [] if status == "in_progress" else [self._part()]}
+        else:
+            shown = {self.kind.text: self.text}
+        return {
+            "id": self._id, "type": self.kind.type, "status": status, **self._fields, **shown
+        }  # fmt: skip
+
+    def begin(self) -> list[Event]:
+        return [self._of_item("added", "in_progress"), *self._of_part("added")]
+
+    def add(self, text: str, logprobs: Sequence[dict[str, Any]] = ()) -> Event:
+        """``logprobs``: only a message is given any."""
+        self._texts.append(text)
+        if not self._logs:
+            return {**self._delta, "delta": text}
+        self._logprobs += logprobs
+        return {**self._delta, "delta": text, "logprobs": logprobs}
+
+    def end(self, status: Ended) -> list[Event]:
+        fields: dict[str, Any] = {"text" if self.kind.in_part else self.kind.text: self.text}
+        if self._logs:
+            fields["logprobs"] = self._logprobs
+        if self.kind is _CALL:  # older versions of the SDK need the name
+            fields["name"] = self._fields["name"]
+        done = self._event("done", **fields)
+        return [done, *self._of_part("done"), self._of_item("done", status)]
+
+    @property
+    def _logs(self) -> bool:
+        return self.kind is _MESSAGE
+
+    def _part(self) -> dict[str, Any]:
+        part: dict[str, Any] = {"type": self.kind.text, "text": self.text}
+        if self._logs:
+            part |= {"annotations": [], "logprobs": list(self._logprobs)}
+        return part
+
+    def _of_item(self, step: str, status: str) -> Event:
+        return {
+            "type": f"response.output_item.{step}",
+            "output_index": self._index,
+            "item": self.wire(status),
+        }
+
+    def _of_part(self, step: str) -> list[Event]:
+        if not self.kind.in_part:
+            return []
+        event = self._event("", part=self._part())
+        return [{**event, "type": f"response.content_part.{step}"}]
+
+    def _event(self, step: str, **fields: Any) -> Event:
+        place = {"content_index": 0} if self.kind.in_part else {}
+        type = f"{self.kind.stem}.{step}"
+        return {
+            "type": type, "item_id": self._id, "output_index": self._index, **place, **fields
+        }  # fmt: skip
 
 
 class ResponsesInputDetails(Shape):
@@ -54,12 +243,8 @@ class ResponsesInputDetails(Shape):
     cache_write_tokens: int
 
 
-class ResponsesOutputDetails(Shape):
+class ResponsesOutputDetails(TokenSources):
     reasoning_tokens: int
-    leapt_tokens: int
-    drafted_tokens: int
-    held_tokens: int
-    forward_passes: int
 
 
 class ResponsesUsage(Shape):
@@ -101,26 +286,12 @@ class ResponseObject(Measured):
     """Where answers were not held to all of a schema."""
 
 
-class DeletedResponse(Shape):
-    id: str
-    object: Literal["response"]
-    deleted: Literal[True]
-
-
 class InputItem(BaseModel):
     """Its other fields depend on its type."""
 
     model_config = ConfigDict(extra="allow")
     id: str
     type: str
-
-
-class InputItems(Shape):
-    object: Literal["list"]
-    data: list[InputItem]
-    first_id: str | None
-    last_id: str | None
-    has_more: bool
 
 
 class CountedInput(Shape):
@@ -137,56 +308,44 @@ class ResponseEvent(BaseModel):
 
 
 def responses_renderer(
-    wire: ResponsesRequest,
-    request_id: str,
-    model: ServedModel,
+    generation: Generation,
+    *,
+    settings: Mapping[str, Any],
+    stream: bool,
     vocabulary: Vocabulary | None,
     namespaces: Namespaces,
-    *,
-    store: bool,
-) -> Callable[[Generation], Renderer]:
-    """What answers ``wire``, once there is a generation.
-
-    ``vocabulary`` is given where log-probabilities are asked for; ``store``: it is kept.
-    """
-
-    def renderer(generation: Generation) -> Renderer:
-        head = {
-            "id": f"resp_{request_id}",
-            "object": "response",
-            "created_at": int(time.time()),
-            "completed_at": None,
-            "status": "in_progress",
-            "error": None,
-            "incomplete_details": None,
-            "model": model.id,
-            "output": [],
-            "usage": None,
-            "store": store,
-            **_settings(wire),
-            "service_tier": served_tier(generation),
-        }
-        output = OutputBuilder(request_id, vocabulary, namespaces)
-        if wire.stream:
-            return _Events(head, output, generation, vocabulary)
-        return _Whole(head, output, generation)
-
-    return renderer
+) -> Renderer:
+    """``settings``: what a response repeats of its request; ``vocabulary``: where log-probabilities
+    are asked for."""
+    head = {
+        "id": f"resp_{generation.request_id}",
+        "object": "response",
+        "created_at": int(time.time()),
+        "completed_at": None,
+        "status": "in_progress",
+        "error": None,
+        "incomplete_details": None,
+        **settings,
+        "service_tier": served_tier(generation),
+    }
+    output = OutputBuilder(generation.request_id, vocabulary, namespaces)
+    return (_Events if stream else _Unstreamed)(head, generation, output, vocabulary)
 
 
-class _Whole(Renderer):
+class _Unstreamed(ListRenderer):
     """A whole response as one object."""
 
-    def __init__(self, head: dict[str, Any], output: OutputBuilder, generation: Generation) -> None:
-        """``head``: the response before anything of it has come."""
-        self._head = head
+    def __init__(
+        self,
+        head: dict[str, Any],
+        generation: Generation,
+        output: OutputBuilder,
+        vocabulary: Vocabulary | None,
+    ) -> None:
+        super().__init__(head, generation)
         self._output = output
-        self._generation = generation
+        self._vocabulary = vocabulary
         self._status: Ended = "completed"
-        self._measured: dict[str, Any] = {}
-        """What is told of the values of the answer."""
-        self._origins: Origins | None = None
-        """Of tokens that no event has told yet."""
 
     def chunk(self, delta: Delta) -> bytes:
         self._add(delta)
@@ -203,14 +362,12 @@ class _Whole(Renderer):
             if isinstance(piece, End):
                 self._status = "incomplete" if piece.reason == "length" else "completed"
                 events += self._output.end(self._status)
-            elif isinstance(piece, Origins):
-                self._origins = merged(self._origins, piece)
             elif isinstance(piece, Fields):
                 events.append(self._output.whole(piece.values))
-            elif isinstance(piece, Confidences | Inexact | Spans):
-                self._measured |= measured(piece)
-            elif not isinstance(piece, PromptTokens):
+            elif isinstance(piece, TextPiece):
                 events += self._output.add(piece)
+            else:
+                self._note(piece)
         return events
 
     def _response(self) -> dict[str, Any]:
@@ -223,25 +380,14 @@ class _Whole(Renderer):
             "incomplete_details": None if complete else {"reason": "max_output_tokens"},
             "output": self._output.items,
             "usage": _usage(self._generation.usage()),
-            **self._measured,
-            **warnings_of(self._generation),
+            **self._reports(),
         }
 
 
-class _Events(_Whole):
+class _Events(_Unstreamed):
     """The same as server-sent events, which are numbered."""
 
     _number = 0
-
-    def __init__(
-        self,
-        head: dict[str, Any],
-        output: OutputBuilder,
-        generation: Generation,
-        vocabulary: Vocabulary | None,
-    ) -> None:
-        super().__init__(head, output, generation)
-        self._vocabulary = vocabulary
 
     def begin(self) -> bytes:
         steps = ("response.created", "response.in_progress")
@@ -257,17 +403,18 @@ class _Events(_Whole):
 
     def _with_origins(self, events: list[Event]) -> list[Event]:
         """``events``, the last of which tells of the tokens that came with them."""
-        if events and self._origins is not None:
-            events[-1]["origins"] = origins_entry(self._origins, self._vocabulary)
-            self._origins = None
+        if events:
+            events[-1] |= self._take_origins(self._vocabulary)
         return events
 
     def fail(self, error: Exception) -> bytes:
-        told = envelope(error)["error"]
+        fields = envelope(error)["error"]
         # The API's reference has the error's fields beside the type, OpenAI's own server has
         # them under ``error``, and clients look in either place.
-        event = {"type": "error", **{key: told[key] for key in ("code", "message", "param")}}
-        failure = {"code": _failure_code(error), "message": told["message"]}
+        event = {"type": "error", **{key: fields[key] for key in ("code", "message", "param")}}
+        kinds = {RequestError: "invalid_prompt", QueueFull: "rate_limit_exceeded"}
+        code = next((each for kind, each in kinds.items() if isinstance(error, kind)), None)
+        failure = {"code": code or "server_error", "message": fields["message"]}
         open_items = self._output.end("incomplete")
         response = {
             **self._head, "status": "failed", "output": self._output.items, "error": failure
@@ -275,7 +422,7 @@ class _Events(_Whole):
         return (b"" if self._number else self.begin()) + self._write(
             [
                 *open_items,
-                {**event, "error": told},
+                {**event, "error": fields},
                 {"type": "response.failed", "response": response},
             ]
         )
@@ -286,14 +433,14 @@ class _Events(_Whole):
     def _one(self, event: Event) -> bytes:
         event["sequence_number"] = self._number
         self._number += 1
-        whole: Sequence[FieldValue] = event.pop(WHOLE, ())
+        whole: Sequence[FieldValue] = event.pop(COMPLETE, ())
         data = to_json(event)
         if whole:
             data = with_fields(data, whole)
-        return b"event: %b\ndata: %b\n\n" % (event["type"].encode(), data)
+        return named_event(event["type"], data)
 
 
-def _usage(usage: Usage) -> dict[str, Any]:
+def _usage(usage: AnswerUsage) -> dict[str, Any]:
     return {
         "input_tokens": usage.prompt_tokens,
         "input_tokens_details": {
@@ -307,66 +454,3 @@ def _usage(usage: Usage) -> dict[str, Any]:
         },
         "total_tokens": usage.prompt_tokens + usage.completion_tokens,
     }
-
-
-def _failure_code(error: Exception) -> str:
-    """One of the codes that the API has for responses that failed."""
-    match error:
-        case RequestError():
-            return "invalid_prompt"
-        case QueueFull():
-            return "rate_limit_exceeded"
-    return "server_error"
-
-
-def _settings(wire: ResponsesRequest) -> dict[str, Any]:
-    """What a response says of its request, with the defaults where nothing was asked for."""
-    reasoning = wire.reasoning
-    choice = wire.tool_choice
-    return {
-        "background": False,
-        "instructions": wire.instructions,
-        "max_output_tokens": wire.max_output_tokens,
-        "max_tool_calls": wire.max_tool_calls,
-        "metadata": wire.metadata or {},
-        "parallel_tool_calls": wire.parallel_tool_calls is not False,
-        "previous_response_id": wire.previous_response_id,
-        "prompt_cache_key": wire.prompt_cache_key,
-        "reasoning": {"effort": reasoning.effort if reasoning else None, "summary": None},
-        "safety_identifier": wire.safety_identifier,
-        "temperature": 1.0 if wire.temperature is None else wire.temperature,
-        "text": {"format": _format(wire), "verbosity": "medium"},
-        "tool_choice": (
-            choice or "auto"
-            if isinstance(choice, str | None)
-            else choice.model_dump(exclude_none=True)
-        ),
-        "tools": [_tool(tool) for tool in wire.tools or () if not isinstance(tool, Other)],
-        "top_logprobs": wire.top_logprobs or 0,
-        "top_p": 1.0 if wire.top_p is None else wire.top_p,
-        "truncation": "disabled",
-        "user": wire.user,
-    }
-
-
-def _format(wire: ResponsesRequest) -> dict[str, Any]:
-    asked = wire.text.format if wire.text else None
-    if asked is None:
-        return {"type": "text"}
-    shown = asked.model_dump(by_alias=True, exclude_none=True)
-    if isinstance(asked, JsonSchemaResponse) and asked.inner is not None:
-        del shown["json_schema" if asked.json_schema else "schema"]
-        shown |= asked.inner.model_dump(by_alias=True, exclude_none=True)
-        shown["strict"] = asked.inner.strict is not False
-    return shown
-
-
-def _tool(tool: FunctionToolParam | ResponsesCustomTool | Namespace) -> dict[str, Any]:
-    shown = {"type": tool.type, "name": tool.name, "description": tool.description}
-    match tool:
-        case Namespace(description=description, tools=tools):
-            inner = [_tool(each) for each in tools if not isinstance(each, Other)]
-            return shown | {"description": description or "", "tools": inner}
-        case ResponsesCustomTool(format=format):
-            return shown | {"format": format.model_dump() if format else {"type": "text"}}
-    return shown | {"parameters": tool.parameters, "strict": tool.strict is not False}

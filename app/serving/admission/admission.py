@@ -5,16 +5,53 @@ from __future__ import annotations
 import asyncio
 import math
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from typing import NoReturn
 
-from app.core.errors import Draining, InvalidRequest, Overload, QueueFull
+from app.core.errors import DeadlineExceeded, Draining, InvalidRequest, Overload, QueueFull
 from app.core.request import ServiceTier
-from app.serving.admission.drain_rate import DrainRate
-from app.serving.admission.tenant_quota import TenantQuota
-from app.serving.deadline import Deadline
+from app.serving.admission.bounds import DrainRate, TenantQuota
+
+
+@dataclass(frozen=True, slots=True)
+class Deadline:
+    """When a request has to be answered, of the running event loop's clock."""
+
+    moment: float
+    seconds: float
+    """From the request's arrival."""
+    asked: bool
+    """Whether the client set it; else it is the server's own."""
+
+    @property
+    def left(self) -> float:
+        """Seconds."""
+        return self.moment - asyncio.get_running_loop().time()
+
+    def exceeded(self, what: str) -> DeadlineExceeded:
+        """The error of a request whose time has passed; ``what`` says how far it got."""
+        whose = "its timeout" if self.asked else "the most that a request may take here"
+        return DeadlineExceeded(f"{what} within {self.seconds:g} s, {whose}")
+
+    @asynccontextmanager
+    async def holds(self, what: str) -> AsyncIterator[None]:
+        """Cancels what is done inside when the time has passed, and raises ``DeadlineExceeded``.
+
+        If it has passed already nothing is begun.
+        """
+        if self.left <= 0:
+            raise self.exceeded(what)
+        limit = asyncio.timeout_at(self.moment)
+        try:
+            async with limit:
+                yield
+        except TimeoutError:
+            if limit.expired():
+                raise self.exceeded(what) from None
+            raise
+
 
 LONGEST_RETRY = 120
 """Seconds. The OpenAI SDK ignores a longer ``Retry-After``."""
@@ -48,9 +85,9 @@ class Ticket:
     ) -> None:
         self.tenant = tenant
         self.tier = tier
-        """The class of its answers, settled when it takes places."""
+        """That of its answers, settled when it takes places."""
         self.highest = highest
-        """The highest class that it may ask for."""
+        """The highest tier that it may ask for."""
         self.arrived = arrived
         """Of the admission's clock."""
         self.answers = 0
@@ -89,10 +126,27 @@ class Ticket:
         It raises ``QueueFull`` where the bodies that are being read leave no room for the part.
         What was only announced takes no room, so whoever holds others' room has sent as much.
         """
+        bodies = self._admission.bodies
+
+        def keep(size: int) -> None:
+            if bodies.missing(self.tenant, size) > 0:
+                self._admission.refuse(
+                    f"the bodies of requests that are being read have {bodies.used} bytes together "
+                    f"and the limit is {bodies.alone}; retry later",
+                    BODY_RETRY,
+                    "bodies_full",
+                )
+            bodies.take(self.tenant, size)
+            self.body_bytes += size
+
         try:
-            yield lambda size: self._admission._keep(self, size)
+            yield keep
         finally:
-            self._admission._forget_body(self)
+            self._forget_body()
+
+    def _forget_body(self) -> None:
+        self._admission.bodies.give(self.tenant, self.body_bytes)
+        self.body_bytes = 0
 
     def hold_images(self, size: int) -> None:
         """Hold so many bytes of images more, until it leaves.
@@ -100,19 +154,34 @@ class Ticket:
         Raises ``InvalidRequest`` where one request may not have as many, and ``QueueFull`` where
         others leave no room for them.
         """
-        self._admission._hold_images(self, size)
+        images = self._admission.images
+        if (total := self.image_bytes + size) > images.alone:
+            raise InvalidRequest(
+                f"the images of this request take {total} bytes and the limit is {images.alone}; "
+                "send fewer or smaller ones",
+                role="prompt",
+            )
+        if images.missing(self.tenant, size) > 0:
+            self._admission.refuse(
+                f"the images of the requests that are served take {images.used} bytes and the "
+                f"limit is {images.alone}; retry later",
+                IMAGE_RETRY,
+                "images_full",
+            )
+        images.take(self.tenant, size)
+        self.image_bytes += size
 
     def take(self, answers: int, asked: ServiceTier = ServiceTier.DEFAULT) -> None:
         """Take places for so many answers. Called once; raises ``QueueFull`` or ``Draining``.
 
-        ``asked``: the class that the client asks for. A line of a batch stays one, and a class
-        that the client has no right to is ``highest`` instead.
+        ``asked``: the tier that the client asks for. A line of a batch stays one, and a tier that
+        the client has no right to is ``highest`` instead.
         """
         assert not self.answers, "places are taken once"
         assert not self.left, "it has left"
         if self.tier != ServiceTier.BATCH:
             self.tier = min(asked, self.highest)
-        self._admission._take(self, answers)
+        self._admission.take(self, answers)
 
     def claim(self, tokens: int, within: float) -> None:
         """Say how many tokens the answers may have, their prompts included. Called once.
@@ -122,25 +191,61 @@ class Ticket:
         """
         assert self.answers, "only what has its places waits"
         assert not self.tokens, "tokens are claimed once"
-        self._admission._claim(self, tokens, within)
+        queue = self._admission.queue_of(self)
+        seconds, within = self._admission.expected_wait(queue, self), max(within, 0.0)
+        if seconds is not None and seconds > within:
+            self._admission.refuse(
+                f"an answer would be waited for longer than the request may take: about "
+                f"{math.ceil(seconds)} s until it starts, and {within:.3g} s are left; raise "
+                "timeout or retry later",
+                seconds - within,
+                "wait_too_long",
+            )
+        missing = queue.tokens.missing(self.tenant, tokens)
+        if queue.tokens.used and missing > 0:
+            self._admission.refuse(
+                f"the queue is full: {queue.tokens.used} tokens wait, prompts and max_tokens, "
+                f"these would be {tokens} more and the limit is {queue.tokens.alone}; shorten "
+                "them or retry later",
+                queue.rate.seconds_for_tokens(missing),
+                "queue_tokens_full",
+            )
+        self.tokens = tokens
+        queue.tokens.take(self.tenant, tokens)
 
     def start(self) -> None:
         """One of the answers runs. Further calls than there are answers do nothing."""
         if self.started < self.answers and not self.left:
             before = self.waiting_tokens
             self.started += 1
-            self._admission._no_longer_wait(self, 1, before - self.waiting_tokens)
+            self._no_longer_wait(1, before - self.waiting_tokens)
 
     def leave(self) -> None:
         """Give everything back. Calling it again does nothing."""
-        if not self.left:
-            self.left = True
-            self._admission._leave(self)
+        if self.left:
+            return
+        self.left = True
+        self._forget_body()
+        self._admission.images.give(self.tenant, self.image_bytes)
+        self.image_bytes = 0
+        if self.answers:
+            left_tokens = self.waiting_tokens
+            self._no_longer_wait(self.answers - self.started, left_tokens)
+            # One that left before it ran says nothing of how fast answers are made.
+            self._admission.left(self, self.tokens - left_tokens)
+
+    def _no_longer_wait(self, answers: int, tokens: int) -> None:
+        queue = self._admission.queue_of(self)
+        left = queue.waiting.pop(self.tenant, 0) - answers
+        assert left >= 0, "an answer stopped waiting twice"
+        if left:
+            queue.waiting[self.tenant] = left
+        queue.tokens.give(self.tenant, tokens)
 
 
 @dataclass(slots=True)
 class _Queue:
-    """Those that wait and run of some classes."""
+    """Those that wait and run of some tiers."""
 
     places: TenantQuota
     tokens: TenantQuota
@@ -195,8 +300,8 @@ class Admission:
             )
             for _ in range(2)
         )
-        self._bodies = TenantQuota(max_body_bytes, tenant_share)
-        self._images = TenantQuota(max_image_bytes, tenant_share)
+        self.bodies = TenantQuota(max_body_bytes, tenant_share)
+        self.images = TenantQuota(max_image_bytes, tenant_share)
         self.draining = False
         """Whether nothing is admitted any more: see ``drain``."""
         self._idle = asyncio.Event()
@@ -210,12 +315,12 @@ class Admission:
     @property
     def body_bytes(self) -> int:
         """Bytes of the bodies that are being read."""
-        return self._bodies.used
+        return self.bodies.used
 
     @property
     def image_bytes(self) -> int:
         """Bytes of the images that requests hold."""
-        return self._images.used
+        return self.images.used
 
     def enter(
         self,
@@ -227,7 +332,7 @@ class Admission:
     ) -> Ticket:
         """A ticket for a request that arrives now. It holds nothing yet.
 
-        ``batch``: it is a line of one; ``highest``: the highest class that its client may ask for.
+        ``batch``: it is a line of one; ``highest``: the highest tier that its client may ask for.
 
         Raises ``QueueFull`` or ``Draining`` where not even one answer more has room: of an
         overload's many, reading those that are refused would take the time from those that are
@@ -247,40 +352,7 @@ class Admission:
         """Return once no answer holds a place."""
         await self._idle.wait()
 
-    def _keep(self, ticket: Ticket, size: int) -> None:
-        if self._bodies.missing(ticket.tenant, size) > 0:
-            self._refuse(
-                f"the bodies of requests that are being read have {self.body_bytes} bytes together "
-                f"and the limit is {self._bodies.alone}; retry later",
-                BODY_RETRY,
-                "bodies_full",
-            )
-        self._bodies.take(ticket.tenant, size)
-        ticket.body_bytes += size
-
-    def _forget_body(self, ticket: Ticket) -> None:
-        self._bodies.give(ticket.tenant, ticket.body_bytes)
-        ticket.body_bytes = 0
-
-    def _hold_images(self, ticket: Ticket, size: int) -> None:
-        total, most = ticket.image_bytes + size, self._images.alone
-        if total > most:
-            raise InvalidRequest(
-                f"the images of this request take {total} bytes and the limit is {most}; send "
-                "fewer or smaller ones",
-                role="prompt",
-            )
-        if self._images.missing(ticket.tenant, size) > 0:
-            self._refuse(
-                f"the images of the requests that are served take {self.image_bytes} bytes and the "
-                f"limit is {most}; retry later",
-                IMAGE_RETRY,
-                "images_full",
-            )
-        self._images.take(ticket.tenant, size)
-        ticket.image_bytes += size
-
-    def _queue_of(self, ticket: Ticket) -> _Queue:
+    def queue_of(self, ticket: Ticket) -> _Queue:
         return self._queue if ticket.tier >= ServiceTier.DEFAULT else self._background
 
     def _check(self, ticket: Ticket, size: int) -> None:
@@ -288,73 +360,37 @@ class Admission:
             error = Draining("the server is shutting down and takes no new requests", retry_after=5)
             self._on_rejection(error.code)
             raise error
-        queue = self._queue_of(ticket)
+        queue = self.queue_of(ticket)
         places = queue.places
         assert size <= places.alone, "no request asks for more places than there are"
         missing = places.missing(ticket.tenant, size)
         if missing > 0:
-            self._refuse(
+            self.refuse(
                 f"the queue is full: {places.used} answers are queued or running and the limit is "
                 f"{places.alone}; retry later",
                 self._spread_retry(queue, size, missing),
             )
 
-    def _take(self, ticket: Ticket, answers: int) -> None:
+    def take(self, ticket: Ticket, answers: int) -> None:
+        """See ``Ticket.take``."""
         self._check(ticket, answers)
-        queue = self._queue_of(ticket)
+        queue = self.queue_of(ticket)
         ticket.answers = answers
         queue.places.take(ticket.tenant, answers)
         queue.waiting[ticket.tenant] = queue.waiting.get(ticket.tenant, 0) + answers
         self._idle.clear()
         queue.rate.note(overloaded=queue.places.used > self._running)
 
-    def _claim(self, ticket: Ticket, tokens: int, within: float) -> None:
-        queue = self._queue_of(ticket)
-        seconds, within = self._expected_wait(queue, ticket), max(within, 0.0)
-        if seconds is not None and seconds > within:
-            self._refuse(
-                f"an answer would be waited for longer than the request may take: about "
-                f"{math.ceil(seconds)} s until it starts, and {within:.3g} s are left; raise "
-                "timeout or retry later",
-                seconds - within,
-                "wait_too_long",
-            )
-        missing = queue.tokens.missing(ticket.tenant, tokens)
-        if queue.tokens.used and missing > 0:
-            self._refuse(
-                f"the queue is full: {queue.tokens.used} tokens wait, prompts and max_tokens, "
-                f"these would be {tokens} more and the limit is {queue.tokens.alone}; shorten "
-                "them or retry later",
-                queue.rate.seconds_for_tokens(missing),
-                "queue_tokens_full",
-            )
-        ticket.tokens = tokens
-        queue.tokens.take(ticket.tenant, tokens)
-
-    def _leave(self, ticket: Ticket) -> None:
-        self._forget_body(ticket)
-        self._images.give(ticket.tenant, ticket.image_bytes)
-        ticket.image_bytes = 0
-        if not ticket.answers:
-            return
-        queue, left_tokens = self._queue_of(ticket), ticket.waiting_tokens
-        self._no_longer_wait(ticket, ticket.answers - ticket.started, left_tokens)
-        # One that left before it ran says nothing of how fast answers are made.
-        queue.rate.count(ticket.started, ticket.tokens - left_tokens)
+    def left(self, ticket: Ticket, tokens: int) -> None:
+        """A ticket gives its places back; those of its answers that ran had ``tokens``."""
+        queue = self.queue_of(ticket)
+        queue.rate.count(ticket.started, tokens)
         queue.places.give(ticket.tenant, ticket.answers)
         queue.rate.note(overloaded=queue.places.used > self._running)
         if self.live == 0:
             self._idle.set()
 
-    def _no_longer_wait(self, ticket: Ticket, answers: int, tokens: int) -> None:
-        queue, tenant = self._queue_of(ticket), ticket.tenant
-        left = queue.waiting.pop(tenant, 0) - answers
-        assert left >= 0, "an answer stopped waiting twice"
-        if left:
-            queue.waiting[tenant] = left
-        queue.tokens.give(tenant, tokens)
-
-    def _expected_wait(self, queue: _Queue, ticket: Ticket) -> float | None:
+    def expected_wait(self, queue: _Queue, ticket: Ticket) -> float | None:
         """Seconds until the ticket's first answer should start; None where nothing is known.
 
         Tenants take turns, so before it come its tenant's own and as many of each other tenant.
@@ -386,7 +422,7 @@ class Admission:
             queue.returning[second] = queue.returning.get(second, 0) + size
         return seconds
 
-    def _refuse(
+    def refuse(
         self, message: str, seconds: float | None, code: Overload = "queue_full"
     ) -> NoReturn:
         """``seconds``: after how many to retry; None: nothing is known."""

@@ -13,6 +13,7 @@ from itertools import islice
 from app.core.constraint import Constraint
 from app.core.errors import InvalidRequest
 from app.core.verbatim import Document, Passage, Source, passages_of
+from app.serving.tasks import Tasks
 
 _LONG = 50_000
 """Characters from which documents are read one at a time, so that the cores stay free."""
@@ -74,6 +75,7 @@ class Bindings:
         self._max_characters = max_characters
         self._entries: OrderedDict[_Key, _Entry] = OrderedDict()
         self._binding: dict[_Key, asyncio.Task[Bound]] = {}
+        self._tasks = Tasks()
         self._long = asyncio.Semaphore(1)
         self.nbytes = 0
         """As last measured."""
@@ -83,10 +85,7 @@ class Bindings:
 
     async def close(self) -> None:
         """Cancel what is still being bound."""
-        tasks = list(self._binding.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._tasks.close()
 
     async def bind(
         self, constraint: Constraint, passages: Sequence[Passage], scope: str = ""
@@ -99,7 +98,13 @@ class Bindings:
         sources = dict.fromkeys(hole.source for hole in constraint.holes)
         assert sources, "there is nothing to fill"
         texts = {each: [p.text for p in passages_of(each, passages)] for each in sources}
-        length = self._check_length(texts)
+        length = sum(len(text) for each in texts.values() for text in each)
+        if length > self._max_characters:
+            raise InvalidRequest(
+                f"values have to stand in a text of {length} characters and the limit is "
+                f"{self._max_characters}; shorten it, or name a part of the prompt in x-verbatim",
+                role="prompt",
+            )
         digests = await asyncio.to_thread(_digests, texts) if length > _LONG else _digests(texts)
         key = (scope, id(constraint), digests)
         entry = self._entries.get(key)
@@ -110,9 +115,9 @@ class Bindings:
                 return entry.bound
         task = self._binding.get(key)
         if task is None:
-            task = asyncio.create_task(self._bind(key, constraint, texts, length))
+            work = self._bind(key, constraint, texts, length)
+            task = self._tasks.start(work, lambda: self._binding.pop(key))
             self._binding[key] = task
-            task.add_done_callback(lambda done: self._bound(key, done))
         return await asyncio.shield(task)
 
     async def _bind(
@@ -144,22 +149,6 @@ class Bindings:
             if scope == key[0] and not wanted.isdisjoint(names.values()):
                 known.update({names[s]: each for s, each in entry.bound.documents.items()})
         return known
-
-    def _bound(self, key: _Key, task: asyncio.Task[Bound]) -> None:
-        del self._binding[key]
-        if not task.cancelled():
-            task.exception()  # retrieved, also when every waiting client has left
-
-    def _check_length(self, texts: Mapping[Source, Sequence[str]]) -> int:
-        """Characters of all documents together."""
-        length = sum(len(text) for each in texts.values() for text in each)
-        if length > self._max_characters:
-            raise InvalidRequest(
-                f"values have to stand in a text of {length} characters and the limit is "
-                f"{self._max_characters}; shorten it, or name a part of the prompt in x-verbatim",
-                role="prompt",
-            )
-        return length
 
     def _evict(self) -> None:
         """Drop the least recently used until the bounds hold.

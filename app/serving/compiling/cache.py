@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from app.core.constraint import Constraint, ConstraintSpec
 from app.core.errors import ConstraintError
 from app.core.events import RequestObserver
+from app.serving.tasks import Tasks
 
 
 @dataclass(slots=True)
@@ -59,6 +60,7 @@ class ConstraintCache:
         self._entries: OrderedDict[bytes, _Entry] = OrderedDict()
         self._failures: OrderedDict[bytes, _Failure] = OrderedDict()
         self._compiling: dict[bytes, asyncio.Task[Constraint]] = {}
+        self._tasks = Tasks()
         self.nbytes = 0
         self.hits = 0
         self.misses = 0
@@ -101,9 +103,9 @@ class ConstraintCache:
         task = self._compiling.get(key)
         if task is None:
             self.misses += 1
-            task = asyncio.create_task(self._compile_and_store(key, spec, tenant))
+            work = self._compile_and_store(key, spec, tenant)
+            task = self._tasks.start(work, lambda: self._compiling.pop(key))
             self._compiling[key] = task
-            task.add_done_callback(lambda done: self._compiled(key, done))
         else:
             self.hits += 1
         self.waiting += 1
@@ -116,17 +118,17 @@ class ConstraintCache:
 
     async def close(self) -> None:
         """Cancel the compilations that still run."""
-        tasks = list(self._compiling.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._tasks.close()
 
     async def _compile_and_store(self, key: bytes, spec: ConstraintSpec, tenant: str) -> Constraint:
         started = self._clock()
         try:
             constraint = await self._compile(spec, tenant)
         except ConstraintError as error:
-            self._remember_failure(key, error)
+            self._failures[key] = _Failure(_fresh(error), self._clock() + self._failure_seconds)
+            self._failures.move_to_end(key)
+            if len(self._failures) > self._max_failures:
+                self._failures.popitem(last=False)
             self._observer.observe_compile(spec.kind, error.code, self._clock() - started)
             raise
         except Exception:
@@ -139,11 +141,6 @@ class ConstraintCache:
             self._measure(each)
         self._evict(keep=key)
         return constraint
-
-    def _compiled(self, key: bytes, task: asyncio.Task[Constraint]) -> None:
-        del self._compiling[key]
-        if not task.cancelled():
-            task.exception()  # retrieved, also when every waiting client has left
 
     def _measure(self, entry: _Entry) -> None:
         now = entry.constraint.nbytes
@@ -169,12 +166,6 @@ class ConstraintCache:
     def _drop(self, key: bytes) -> None:
         self.nbytes -= self._entries.pop(key).nbytes
         self.evictions += 1
-
-    def _remember_failure(self, key: bytes, error: ConstraintError) -> None:
-        self._failures[key] = _Failure(_fresh(error), self._clock() + self._failure_seconds)
-        self._failures.move_to_end(key)
-        if len(self._failures) > self._max_failures:
-            self._failures.popitem(last=False)
 
 
 def _fresh(error: ConstraintError) -> ConstraintError:

@@ -11,6 +11,7 @@ from app.core.graphs import GraphOptions, GraphSpec, WalkSpec
 from app.core.lru import Lru
 from app.serving.admission import Ticket
 from app.serving.compiling.schema_registry import RegisteredSchema
+from app.serving.tasks import Tasks
 from app.serving.workers.fair_pool import FairPool
 
 Draw = Callable[[GraphSpec, str], Awaitable[bytes]]
@@ -34,7 +35,7 @@ class Graphs:
         self._pictures: Lru[_Key, bytes] = Lru(max_bytes, len)
         self._turns: FairPool[None] = FairPool()
         self._turns.release(None)
-        self._running: set[asyncio.Task[bytes]] = set()
+        self._running = Tasks()
 
     @property
     def nbytes(self) -> int:
@@ -81,17 +82,13 @@ class Graphs:
 
     async def close(self) -> None:
         """Cancel what still runs."""
-        for task in self._running:
-            task.cancel()
-        await asyncio.gather(*self._running, return_exceptions=True)
+        await self._running.close()
 
     async def _in_turn(self, work: Callable[[], Awaitable[bytes]], ticket: Ticket) -> bytes:
         await self._turns.acquire(ticket.tenant)
         # Shielded: a cancelled job costs a worker that all share.
-        task = asyncio.create_task(self._charged(work, ticket.tenant))
-        self._running.add(task)
-        task.add_done_callback(self._ended)
-        return await asyncio.shield(task)
+        charged = self._charged(work, ticket.tenant)
+        return await asyncio.shield(self._running.start(charged, lambda: self._turns.release(None)))
 
     async def _charged(self, work: Callable[[], Awaitable[bytes]], tenant: str) -> bytes:
         clock = asyncio.get_running_loop().time
@@ -100,9 +97,3 @@ class Graphs:
             return await work()
         finally:
             self._turns.charge(tenant, clock() - started)
-
-    def _ended(self, task: asyncio.Task[bytes]) -> None:
-        self._running.discard(task)
-        self._turns.release(None)
-        if not task.cancelled():
-            task.exception()  # retrieved, also when the client has left

@@ -15,6 +15,7 @@ from app.core.lru import Lru
 from app.core.specs import JsonSchema
 from app.serving.admission import Ticket
 from app.serving.compiling.cache import ConstraintCache
+from app.serving.tasks import Tasks
 
 Explain = Callable[[JsonSchema, str], Awaitable[bytes]]
 """From a schema and the tenant that asks to a report as JSON; raises ``ConstraintError``."""
@@ -69,7 +70,7 @@ class SchemaRegistry:
         """Held where ``_schemas`` is changed, and never for long."""
         # One at a time: the other compile workers are for the schemas of answers.
         self._explaining = asyncio.Semaphore(1)
-        self._explanation: asyncio.Task[RegisteredSchema] | None = None
+        self._tasks = Tasks()
 
     def __len__(self) -> int:
         return len(self._schemas)
@@ -100,10 +101,8 @@ class SchemaRegistry:
             await self._explaining.acquire()
             # Shielded: a cancelled job costs a worker that all share, and its restart costs more
             # than the job. There is no more than one, so that nobody gains by leaving.
-            task = asyncio.create_task(self._explained(key, spec, name, size, ticket.tenant))
-            task.add_done_callback(self._explanation_ended)
-            self._explanation = task
-            return await asyncio.shield(task)
+            work = self._explained(key, spec, name, size, ticket.tenant)
+            return await asyncio.shield(self._tasks.start(work, self._explaining.release))
 
     def find(self, schema_id: str) -> RegisteredSchema:
         """Raises ``UnknownSchema``. Counts as a use. Any thread may call it."""
@@ -128,9 +127,7 @@ class SchemaRegistry:
 
     async def close(self) -> None:
         """Cancel the explanation that still runs."""
-        if self._explanation is not None:
-            self._explanation.cancel()
-            await asyncio.wait({self._explanation})
+        await self._tasks.close()
 
     async def _explained(
         self, key: bytes, spec: ConstraintSpec, name: str | None, size: int, tenant: str
@@ -151,12 +148,6 @@ class SchemaRegistry:
         created = int(self._wall_clock())
         nbytes = min(size + len(explanation), self._max_bytes)  # it is kept, if alone
         return self._keep(RegisteredSchema(schema_id, created, name, spec, explanation, nbytes))
-
-    def _explanation_ended(self, task: asyncio.Task[RegisteredSchema]) -> None:
-        self._explanation = None
-        self._explaining.release()
-        if not task.cancelled():
-            task.exception()  # retrieved, also when the client has left
 
     def _keep(self, registered: RegisteredSchema) -> RegisteredSchema:
         with self._lock:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any
 
 from app.answer.warnings import RelaxedAnswers, Warned
 from app.core.relaxation import Written
+from app.serving.tasks import Tasks
 
 SECONDS = 1.0
 """What the end of an answer waits for it at most."""
@@ -28,32 +28,21 @@ class Validation:
         self._check = check
         self._seconds = seconds
         self._most = most
-        self._running: set[asyncio.Task[Any]] = set()
+        self._running = Tasks()
 
     async def complete(self, answers: RelaxedAnswers, tenant: str) -> None:
         """Tell the warnings of ``answers`` what is known."""
         tasks = []
         for warned, written in answers.written():
             if len(self._running) < self._most:
-                task = asyncio.create_task(self._one(warned, written, tenant))
-                self._running.add(task)
-                task.add_done_callback(self._ended)
-                tasks.append(task)
+                tasks.append(self._running.start(self._one(warned, written, tenant)))
         if tasks:
             await asyncio.wait(tasks, timeout=self._seconds)
 
     async def close(self) -> None:
         """Cancel what still runs."""
-        running = list(self._running)
-        for task in running:
-            task.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
+        await self._running.close()
 
     async def _one(self, warned: list[Warned], written: Written, tenant: str) -> None:
         for each, satisfied in zip(warned, await self._check(written, tenant), strict=True):
             each.satisfied = satisfied
-
-    def _ended(self, task: asyncio.Task[Any]) -> None:
-        self._running.discard(task)
-        if not task.cancelled():
-            task.exception()  # retrieved: a worker that failed leaves it unknown

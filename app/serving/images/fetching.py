@@ -1,13 +1,16 @@
 """Images from allowed hosts, over https.
 
-Nothing of the environment is heeded (proxies, ``.netrc``), no cookie is kept and no body is
-decompressed. The address that was checked is the one that is connected to, while TLS checks the
-name: what a name server says a second time is never asked for.
+A URL is read once, by one strict expression, and only what it found is ever used: two readers that
+disagree on the host are how requests are forged. Nothing of the environment is heeded (proxies,
+``.netrc``), no cookie is kept and no body is decompressed. The address that was checked is the one
+that is connected to, while TLS checks the name: a name server is never asked a second time.
 """
 
 from __future__ import annotations
 
 import asyncio
+import ipaddress
+import re
 import socket
 import ssl
 from collections.abc import Callable, Collection, Sequence
@@ -17,7 +20,72 @@ from dataclasses import dataclass
 import h11
 
 from app.core.errors import HostUnreachable, InvalidImage, InvalidRequest
-from app.serving.images.urls import ImageUrl, allowed_url, is_public
+
+_URL = re.compile(r"https://(?P<host>[a-z0-9.-]+)(?::443)?(?P<target>[/?][!-~]*)?", re.IGNORECASE)
+"""No user, no other port, no address in brackets, nothing but visible ASCII."""
+_HOST = re.compile(r"(\*\.)?([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z][a-z0-9-]{0,61}[a-z0-9]")
+"""A name whose last label is no number, as that of an address is."""
+LONGEST = 2048
+"""Characters of a URL."""
+
+
+@dataclass(frozen=True, slots=True)
+class ImageUrl:
+    """An https URL of an allowed host."""
+
+    host: str
+    target: str
+    """Path and query."""
+
+
+def is_host_pattern(name: str) -> bool:
+    """Whether ``name`` may be allowed: ``example.com``, or ``*.example.com`` for what is below."""
+    return len(name) <= 253 and _HOST.fullmatch(name) is not None
+
+
+def allowed_url(url: str, hosts: Collection[str]) -> ImageUrl:
+    """``url``, where its host is one of ``hosts``. Raises ``ValueError`` that says what to do."""
+    if not hosts:
+        raise ValueError("images are not fetched here; send the image itself as a data URL")
+    if not url[:8].lower().startswith("https://"):
+        raise ValueError("only https URLs are fetched; use one, or send the image as a data URL")
+    found = _URL.fullmatch(url.partition("#")[0]) if len(url) <= LONGEST else None
+    if found is None:
+        raise ValueError(
+            f"this URL is not fetched: it has a user, a port other than 443, no host name, more "
+            f"than {LONGEST} characters, or some that have to be percent-encoded"
+        )
+    host, target = found["host"].lower().removesuffix("."), found["target"] or "/"
+    labels = host.split(".")
+    above = (".".join(labels[count:]) for count in range(1, len(labels)))
+    if host not in hosts and not any(f"*.{each}" in hosts for each in above):
+        raise ValueError(
+            f"images are not fetched from {host!r}; use an allowed host, or send the image as a "
+            "data URL"
+        )
+    return ImageUrl(host, target if target[0] == "/" else f"/{target}")
+
+
+def is_public(address: str) -> bool:
+    """Whether an IP address is one of the Internet's: none of a private network, of this machine,
+    of a group or of anything reserved, also inside an IPv6 address that stands for an IPv4 one."""
+    found = ipaddress.ip_address(address)
+    if isinstance(found, ipaddress.IPv4Address):
+        return found.is_global and not found.is_multicast
+    if found.scope_id is not None:
+        return False
+    if found.ipv4_mapped is not None:
+        return is_public(str(found.ipv4_mapped))
+    if found in _NAT64:
+        return is_public(str(ipaddress.IPv4Address(int(found) & 0xFFFFFFFF)))
+    tunnelled = [each for each in (found.sixtofour, *(found.teredo or ())) if each is not None]
+    return found in _UNICAST and found.is_global and all(is_public(str(each)) for each in tunnelled)
+
+
+_NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
+_UNICAST = ipaddress.IPv6Network("2000::/3")
+"""All of IPv6 that has been given out (IANA, IPv6 Global Unicast Address Assignments)."""
+
 
 RETRY = 5
 """Seconds after which a host may be asked again."""
@@ -100,7 +168,9 @@ class Fetcher:
             answer = await self._ask(here)
             if isinstance(answer, bytes):
                 return answer
-            url = _joined(here, answer)
+            # A redirect leads to a whole URL, or to a path on the same host.
+            is_path = answer.startswith("/") and not answer.startswith("//")
+            url = f"https://{here.host}{answer}" if is_path else answer
         raise InvalidRequest(
             f"the URL of the image leads to more than {_MOST_REDIRECTS} others; send the last one"
         )
@@ -191,10 +261,3 @@ class _Exchange:
             f"the image at this URL has more than {self._max_bytes} bytes, the limit; send a "
             "smaller file"
         )
-
-
-def _joined(base: ImageUrl, location: str) -> str:
-    """Where a redirect leads: a whole URL, or a path on the same host."""
-    if location.startswith("/") and not location.startswith("//"):
-        return f"https://{base.host}{location}"
-    return location

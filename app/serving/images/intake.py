@@ -3,18 +3,50 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol, cast
 
 from app.answer.images import ImageSource
 from app.core.errors import InvalidImage, ReaderStuck, RequestError, Unavailable
-from app.core.images import ImageDetail, PreparedImage
+from app.core.images import ImageDetail, PreparedImage, VisionSpec
+from app.core.lru import Lru
 from app.serving.admission import Ticket
 from app.serving.images.fetching import Fetcher
 from app.serving.images.jobs import ImageJob
-from app.serving.images.kept import ImageName, kept_images, name_of
 from app.serving.workers.pool import Trouble, WorkerPool
+
+_TOKEN_BYTES = 40
+"""Of an image's expansion, a list of integers."""
+_FEW_BYTES = 1 << 10
+"""What an image takes beside."""
+
+
+@dataclass(frozen=True, slots=True)
+class ImageName:
+    """What a prepared image follows from, for one model and one bound on its tokens."""
+
+    scope: str
+    """Whose it is: by the time that an answer takes others could find out what was sent."""
+    digest: bytes
+    """Of its file, as it was sent."""
+    detail: ImageDetail
+
+
+def name_of(data: str | bytes, detail: ImageDetail, scope: str) -> ImageName:
+    """Costs a millisecond a megabyte, mostly without the GIL."""
+    form = b"" if isinstance(data, bytes) else b"base64"
+    file = data if isinstance(data, bytes) else data.encode(errors="surrogatepass")
+    digest = hashlib.blake2b(file, digest_size=32, person=form).digest()
+    return ImageName(scope, digest, detail)
+
+
+def kept_images(max_bytes: int) -> Lru[ImageName, PreparedImage]:
+    """A place for the images used last, as far as they fit."""
+    return Lru(max_bytes, lambda image: image.nbytes + image.num_tokens * _TOKEN_BYTES + _FEW_BYTES)
+
 
 _LONG = 1 << 18
 """Bytes of a file from which its digest is taken on a thread."""
@@ -45,6 +77,7 @@ class ImageIntake:
         self,
         pool: WorkerPool,
         observer: ImageObserver,
+        vision: VisionSpec,
         *,
         max_tokens: int,
         max_kept_bytes: int,
@@ -54,6 +87,7 @@ class ImageIntake:
         count for; ``max_kept_bytes``: of images that are kept; ``fetcher``: None where no URL is
         taken."""
         self._kept = kept_images(max_kept_bytes)
+        self.vision = vision
         self._pool = pool
         self._observer = observer
         self._max_tokens = max_tokens
@@ -120,7 +154,11 @@ class ImageIntake:
             data = await self._fetcher.fetch(source.url)
         ticket.hold_images(len(data))
         detail: ImageDetail = "low" if source.low else "auto"
-        name = await _named(data, detail, scope)
+        name = (
+            name_of(data, detail, scope)
+            if len(data) < _LONG
+            else await asyncio.to_thread(name_of, data, detail, scope)
+        )
         prepared = self._kept.get(name)
         is_kept = prepared is not None
         if prepared is None:
@@ -129,9 +167,3 @@ class ImageIntake:
             self._kept.keep(name, prepared)
         ticket.hold_images(prepared.nbytes)
         return prepared, is_kept
-
-
-async def _named(data: str | bytes, detail: ImageDetail, scope: str) -> ImageName:
-    if len(data) < _LONG:
-        return name_of(data, detail, scope)
-    return await asyncio.to_thread(name_of, data, detail, scope)

@@ -26,6 +26,7 @@ from app.core.errors import (
     RequestError,
     Unavailable,
 )
+from app.serving.tasks import Tasks
 from app.serving.workers.fair_pool import FairPool
 from app.serving.workers.unpickling import load_paced
 from app.serving.workers.worker_process import LENGTH, OUT_OF_MEMORY, OUT_OF_TIME, PATIENCE, Job
@@ -202,7 +203,7 @@ class WorkerPool:
         self._trouble = trouble
         self._kills_for_nobody = kills_for_nobody
         self._load = read
-        self._asking: set[asyncio.Task[bytes]] = set()
+        self._asking = Tasks()
         self._warm_up = None
         if warm_up is not None:
             # The first job imports what the target has put off.
@@ -210,7 +211,7 @@ class WorkerPool:
         self._idle: FairPool[_Worker | None] = FairPool()
         """None stands for a worker that could not be started: whoever acquires it tries again."""
         self._workers: set[_Worker] = set()
-        self._replacing: set[asyncio.Task[None]] = set()
+        self._replacing = Tasks()
         self.restarts = 0
         """Workers that were killed or crashed, and had to be replaced."""
         # One thread, so that any number of big programs slow the engine no more than one does.
@@ -227,12 +228,8 @@ class WorkerPool:
 
     async def close(self) -> None:
         """Kill the workers; jobs that still run fail."""
-        for asking in self._asking:
-            asking.cancel()
-        await asyncio.gather(*self._asking, return_exceptions=True)
-        for task in self._replacing:
-            task.cancel()
-        await asyncio.gather(*self._replacing, return_exceptions=True)
+        await self._asking.close()
+        await self._replacing.close()
         workers, self._workers = self._workers, set()
         await asyncio.gather(*(worker.kill() for worker in workers))
         self._reader.shutdown(wait=False, cancel_futures=True)
@@ -252,8 +249,16 @@ class WorkerPool:
                 return self._result(await self._read(await self._ask(job, tenant)))
             except _WorkerEnded as ended:
                 # Every worker may have been killed while it waited; the job has done that to none.
-                if ended.status != KILLED or dead == self._size:
-                    raise self._crash(ended, job) from None
+                if ended.status == KILLED and dead < self._size:
+                    continue
+                if ended.status == OUT_OF_TIME:
+                    limit = f"time: more than {job.seconds:g} s"
+                else:
+                    logger.warning("a worker process ended: %s", ended)
+                    limit = "the process that worked on it crashed"
+                    if ended.status == OUT_OF_MEMORY:
+                        limit = f"memory: more than {self._limits.memory_bytes >> 20} MiB"
+                raise self._trouble.exceeded(limit) from None
         raise AssertionError("the last try returns or raises")
 
     def _job(self, target: str, argument: Any, seconds: float) -> Job:
@@ -263,15 +268,7 @@ class WorkerPool:
         worker = await self._acquire(tenant)
         if self._kills_for_nobody:
             return await self._ask_worker(worker, job, tenant)
-        task = asyncio.create_task(self._ask_worker(worker, job, tenant))
-        self._asking.add(task)
-        task.add_done_callback(self._asked)
-        return await asyncio.shield(task)
-
-    def _asked(self, task: asyncio.Task[bytes]) -> None:
-        self._asking.discard(task)
-        if not task.cancelled():
-            task.exception()  # retrieved, also where nobody waits for it any more
+        return await asyncio.shield(self._asking.start(self._ask_worker(worker, job, tenant)))
 
     async def _ask_worker(self, worker: _Worker, job: Job, tenant: str) -> bytes:
         clock = asyncio.get_running_loop().time
@@ -309,15 +306,6 @@ class WorkerPool:
                 self._idle.release(None)
         return worker
 
-    def _crash(self, ended: _WorkerEnded, job: Job) -> RequestError:
-        if ended.status == OUT_OF_TIME:
-            return self._trouble.exceeded(f"time: more than {job.seconds:g} s")
-        logger.warning("a worker process ended: %s", ended)
-        if ended.status == OUT_OF_MEMORY:
-            most = self._limits.memory_bytes >> 20
-            return self._trouble.exceeded(f"memory: more than {most} MiB")
-        return self._trouble.exceeded("the process that worked on it crashed")
-
     def _stuck(self, why: str) -> Unavailable:
         message = f"{self._trouble.undone}: {why}; retry later"
         return self._trouble.stuck(message, retry_after=STUCK_RETRY)
@@ -343,9 +331,7 @@ class WorkerPool:
 
     def _replace(self, worker: _Worker) -> None:
         self.restarts += 1
-        task = asyncio.create_task(self._kill_and_restart(worker))
-        self._replacing.add(task)
-        task.add_done_callback(self._replacing.discard)
+        self._replacing.start(self._kill_and_restart(worker))
 
     async def _kill_and_restart(self, worker: _Worker) -> None:
         await worker.kill()

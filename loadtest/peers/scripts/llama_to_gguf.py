@@ -25,7 +25,7 @@ LAYER = {
     "mlp.up_proj": "ffn_up",
     "mlp.down_proj": "ffn_down",
 }
-WHOLE = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
+COMPLETE = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
 
 
 def main() -> None:
@@ -89,8 +89,8 @@ def write_tokenizer(writer: gguf.GGUFWriter, folder: Path, config: dict[str, Any
 
 
 def renamed(name: str) -> str:
-    if name in WHOLE:
-        return WHOLE[name]
+    if name in COMPLETE:
+        return COMPLETE[name]
     _, _, number, part = name.split(".", 3)
     return f"blk.{number}.{LAYER[part]}"
 

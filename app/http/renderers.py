@@ -1,25 +1,37 @@
-"""Objects with choices, as chat completions and completions have them: whole, or in chunks."""
+"""Renderers that several APIs share, whose answers are objects: whole, or in events.
+
+Chat completions and completions have choices (``UnstreamedRenderer``, ``ChunkRenderer``), messages
+and responses a list of blocks or items (``ListRenderer``).
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from pydantic_core import to_json
 
-from app.answer.pieces import Delta, FieldValue
-from app.http.endpoint import Renderer, error_event
+from app.answer.pieces import Delta, FieldValue, Measurements, Piece
+from app.core.constraint import Vocabulary
+from app.core.events import Origins
+from app.http.endpoint import Renderer
+from app.http.errors import envelope
 from app.http.models import ServedModel
 from app.http.openapi import Shape
-from app.http.reports import warnings_of, with_fields
+from app.http.reports import (
+    TokenSources,
+    measured,
+    merged,
+    origins_entry,
+    token_sources,
+    warnings_of,
+    with_fields,
+)
 from app.http.requests.generation import StreamOptions
 from app.serving.generation import Generation
 
 _DONE = b"data: [DONE]\n\n"
-
-TEXT = "\0text"
-"""Where the text of a chunk will stand."""
 
 
 class PromptTokensDetails(Shape):
@@ -27,21 +39,16 @@ class PromptTokensDetails(Shape):
     audio_tokens: int
 
 
-class CompletionTokensDetails(Shape):
+class CompletionTokensDetails(TokenSources):
     reasoning_tokens: int
     audio_tokens: int
     accepted_prediction_tokens: int
     rejected_prediction_tokens: int
-    leapt_tokens: int
-    """Forced by the constraint, and never decoded."""
-    drafted_tokens: int
-    """Guessed and confirmed."""
-    held_tokens: int
-    """Forced, but left to the model, as the next character could still merge with them."""
-    forward_passes: int
 
 
 class Usage(Shape):
+    """OpenAI's, and in its details how the tokens came about."""
+
     prompt_tokens: int
     completion_tokens: int
     total_tokens: int
@@ -49,41 +56,22 @@ class Usage(Shape):
     completion_tokens_details: CompletionTokensDetails
 
 
-_USAGE = to_json(
-    {
-        "prompt_tokens": "%d",
-        "completion_tokens": "%d",
-        "total_tokens": "%d",
-        "prompt_tokens_details": {"cached_tokens": "%d", "audio_tokens": 0},
-        "completion_tokens_details": {
-            "reasoning_tokens": "%d",
-            "audio_tokens": 0,
-            "accepted_prediction_tokens": "%d",
-            "rejected_prediction_tokens": "%d",
-            "leapt_tokens": "%d",
-            "drafted_tokens": "%d",
-            "held_tokens": "%d",
-            "forward_passes": "%d",
-        },
-    }
-).replace(b'"%d"', b"%d")
-"""OpenAI's usage, and in its details how the tokens came about."""
-
-
 def _usage(generation: Generation) -> bytes:
     usage = generation.usage()
-    return _USAGE % (
-        usage.prompt_tokens,
-        usage.completion_tokens,
-        usage.prompt_tokens + usage.completion_tokens,
-        usage.cached_tokens,
-        usage.reasoning_tokens,
-        usage.accepted_prediction_tokens,
-        usage.rejected_prediction_tokens,
-        usage.leapt_tokens,
-        usage.drafted_tokens,
-        usage.held_tokens,
-        usage.forward_passes,
+    return to_json(
+        {
+            "prompt_tokens": usage.prompt_tokens,
+            "completion_tokens": usage.completion_tokens,
+            "total_tokens": usage.prompt_tokens + usage.completion_tokens,
+            "prompt_tokens_details": {"cached_tokens": usage.cached_tokens, "audio_tokens": 0},
+            "completion_tokens_details": {
+                "reasoning_tokens": usage.reasoning_tokens,
+                "audio_tokens": 0,
+                "accepted_prediction_tokens": usage.accepted_prediction_tokens,
+                "rejected_prediction_tokens": usage.rejected_prediction_tokens,
+                **token_sources(usage),
+            },
+        }
     )
 
 
@@ -114,15 +102,18 @@ class ChunkRenderer(Renderer):
         """The stream's end; before it the chunk with the usage, if that is asked for."""
         held = b"".join(map(self._event, self._held[:-1]))
         if self._held:  # the last one has the warnings
-            told = to_json(warnings_of(self._generation))[1:-1]
-            held += b"".join((self._head, to_json(self._held[-1]), b"],", told, self._ending()[1:]))
+            warnings = to_json(warnings_of(self._generation))[1:-1]
+            held += b"".join(
+                (self._head, to_json(self._held[-1]), b"],", warnings, self._ending()[1:])
+            )
         if not self._options.include_usage:
             return held + _DONE
         usage = _usage(self._generation)
         return held + self._head + b'],"usage":' + usage + b"}\n\n" + _DONE
 
     def fail(self, error: Exception) -> bytes:
-        return error_event(error)
+        """The event that ends a stream in which an answer failed: the status line is long sent."""
+        return b"data: " + to_json(envelope(error)) + b"\n\n"
 
     def _last(self, choice: Mapping[str, Any]) -> bytes:
         """The chunk that ends a choice; held back where the last one will have warnings."""
@@ -136,12 +127,6 @@ class ChunkRenderer(Renderer):
         data = to_json(choice)
         return b"".join((self._head, with_fields(data, whole) if whole else data, self._ending()))
 
-    def _frame(self, choice: Mapping[str, Any]) -> Callable[[str], bytes]:
-        """From a text to the chunk with ``choice``, in which ``TEXT`` stands for it."""
-        before, after = to_json(choice).split(to_json(TEXT))
-        before = self._head + before
-        return lambda text: b"".join((before, to_json(text), after, self._ending()))
-
     def _ending(self) -> bytes:
         """Of a chunk. If any has usage, all have: null, or the counts so far."""
         if self._options.continuous_usage_stats:
@@ -149,7 +134,7 @@ class ChunkRenderer(Renderer):
         return b'],"usage":null}\n\n' if self._options.include_usage else b"]}\n\n"
 
 
-class WholeChoice(Protocol):
+class UnstreamedChoice(Protocol):
     """One choice of a whole answer while it comes."""
 
     def add(self, delta: Delta) -> None: ...
@@ -158,11 +143,11 @@ class WholeChoice(Protocol):
         """The choice as the answer has it, as number ``index``."""
 
 
-class WholeRenderer(Renderer):
+class UnstreamedRenderer(Renderer):
     """A whole answer as one object."""
 
     def __init__(
-        self, head: Mapping[str, Any], generation: Generation, choices: Sequence[WholeChoice]
+        self, head: Mapping[str, Any], generation: Generation, choices: Sequence[UnstreamedChoice]
     ) -> None:
         """``head``: what the object begins with."""
         self._head = head
@@ -180,3 +165,36 @@ class WholeRenderer(Renderer):
         usage = _usage(self._generation)
         head = to_json({**self._head, **warnings_of(self._generation)})[:-1]
         return head + b',"choices":[' + choices + b'],"usage":' + usage + b"}"
+
+
+class ListRenderer(Renderer):
+    """An answer as one object with a list in it; collects what is reported beside the list."""
+
+    def __init__(self, head: dict[str, Any], generation: Generation) -> None:
+        """``head``: the object before anything of it has come."""
+        self._head = head
+        self._generation = generation
+        self._measured: dict[str, Any] = {}
+        """What is reported of the values of the answer."""
+        self._origins: Origins | None = None
+        """Of tokens that no event has reported yet."""
+
+    def _note(self, piece: Piece) -> None:
+        match piece:
+            case Origins():
+                self._origins = merged(self._origins, piece)
+            case Measurements():
+                self._measured |= measured(piece)
+
+    def _reports(self) -> dict[str, Any]:
+        """The members beside the list once it has ended."""
+        return {**self._measured, **warnings_of(self._generation)}
+
+    def _take_origins(self, vocabulary: Vocabulary | None = None) -> dict[str, Any]:
+        """The member ``origins``, where there is something to report."""
+        origins, self._origins = self._origins, None
+        return {} if origins is None else {"origins": origins_entry(origins, vocabulary)}
+
+
+def named_event(type: str, data: bytes) -> bytes:
+    return b"event: %b\ndata: %b\n\n" % (type.encode(), data)

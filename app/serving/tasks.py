@@ -1,0 +1,42 @@
+"""Tasks that go on when nobody waits for them any more."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+class Tasks:
+    """Those that still run, until they are cancelled together. Event loop's thread only."""
+
+    def __init__(self) -> None:
+        self._running: set[asyncio.Task[Any]] = set()
+
+    def __len__(self) -> int:
+        return len(self._running)
+
+    def start(
+        self, work: Coroutine[Any, Any, T], ended: Callable[[], object] = lambda: None
+    ) -> asyncio.Task[T]:
+        """``ended`` is called when ``work`` has ended; await the task shielded."""
+
+        def on_end(task: asyncio.Task[T]) -> None:
+            self._running.discard(task)
+            ended()
+            if not task.cancelled():
+                task.exception()  # retrieved, also when every waiting client has left
+
+        task = asyncio.create_task(work)
+        self._running.add(task)
+        task.add_done_callback(on_end)
+        return task
+
+    async def close(self) -> None:
+        """Cancel what still runs."""
+        running = list(self._running)
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
