@@ -14,6 +14,7 @@ from app.constraint.automaton.vocabulary_index import VocabularyIndex
 from app.constraint.distinct.places import Place as PlaceInText
 from app.constraint.distinct.places import Places, Repeated
 from app.constraint.distinct.plans import Plans
+from app.constraint.language.expressions import INFINITE
 from app.constraint.language.rows import TooMuchWork
 from app.constraint.program import Program
 from app.constraint.quotes.automaton import PieceAutomaton
@@ -37,8 +38,9 @@ MOST_TRIED = 16
 """Tokens that are drawn in vain in one place; then the answer goes on along its shortest
 completion, too."""
 
-_MOST_PLANNED = 4096
-"""Tokens of a completion that is spelled out, at most, to tell a caller how many are needed."""
+_MOST_PLANNED = 1_500
+"""Bytes of an answer up to which a completion that repeats nothing is spelled out to tell a caller
+how many tokens are needed; of longer ones the number is one that surely suffices."""
 
 
 class CompiledConstraint:
@@ -422,12 +424,21 @@ class PlaceState(AutomatonState):
         return plan.text[plan.position :]
 
     def shortest_tokens(self, limit: int | None = None) -> int:
-        least = self._distances.least(self._state)
-        if self._plans.is_plain(self._place) or (limit is not None and least > _MOST_PLANNED):
+        if self._plans.is_plain(self._place):
             return super().shortest_tokens(limit)
         self._renew()
         if self._plan is None:
-            self._plan = self._planned(self._place)
+            bound = self._plans.bound(self._place)
+            least = self._distances.least(self._state)
+            long = bound < INFINITE and self._automaton.length(self._state) > _MOST_PLANNED
+            if limit is not None and long and not least <= limit < bound:
+                return bound
+            try:
+                self._plan = self._planned(self._place)
+            except TooMuchWork:
+                if bound == INFINITE:
+                    raise
+                return bound
         return self._plan.left
 
     def fits(self, budget: int) -> bool:

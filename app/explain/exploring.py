@@ -21,7 +21,7 @@ _MOST_WORK = 100_000
 that it makes is 1."""
 _WORK_OF_PART = 2
 """That of a part of an expression of which a derivative is taken."""
-_BY_NAME = (Kind.RULE, Kind.DISTINCT)
+_BY_NAME = (Kind.RULE, Kind.DISTINCT, Kind.CASES)
 """Forms that are named in the graph rather than followed."""
 _ANY_VALUE_FIRST = byte_set(b'"-0123456789ntf[{')
 _OBJECT, _ARRAY = byte_set(b"{"), byte_set(b"[")
@@ -254,6 +254,8 @@ class _Explorer:
         if pool.kinds[head] == Kind.DISTINCT:
             items, _, low, high = operand
             return f"{low} to {high} of {len(items)} items, all different"
+        if pool.kinds[head] == Kind.CASES:
+            return f"members by {len(operand.choices)} independent alternatives"
         if operand not in self._rules:
             if first_bytes(self._derivatives.row(head)) == _ANY_VALUE_FIRST:
                 return "any JSON value"

@@ -92,6 +92,10 @@ class Measures:
                 largest = sorted((lengths[item] for item in items), reverse=True)[:high]
                 total = sum(largest) + lengths[between] * (high - 1)
                 lengths[expression] = min(INFINITE, total)
+            elif kind == Kind.CASES:
+                exact = False
+                longest = [max([lengths[each] for each in table]) for table in operand.parts]
+                lengths[expression] = min(INFINITE, sum(longest))
         return lengths, exact
 
     def _count(self, expression: Expression) -> int | None:
@@ -122,7 +126,7 @@ class Measures:
             return byte_set(operand) & ~_OF_NUMBERS == 0
         if kind == Kind.BYTES:
             return bool(operand & ~_OF_NUMBERS == 0)
-        if kind in (Kind.COMPLEMENT, Kind.RULE, Kind.DISTINCT):
+        if kind in (Kind.COMPLEMENT, Kind.RULE, Kind.DISTINCT, Kind.CASES):
             return False
         numeric = [self._facts[part].numeric for part in self._pool.parts(expression)]
         return any(numeric) if kind == Kind.INTERSECTION else all(numeric)
@@ -131,6 +135,6 @@ class Measures:
         kind, operand = self._pool.kinds[expression], self._pool.operands[expression]
         if kind == Kind.LITERAL:
             return b'"' in operand.replace(b"\\\\", b"").replace(b'\\"', b"")
-        if kind in (Kind.RULE, Kind.DISTINCT):
+        if kind in (Kind.RULE, Kind.DISTINCT, Kind.CASES):
             return True
         return any(self._facts[part].quoted for part in self._pool.parts(expression))

@@ -126,7 +126,7 @@ class Spelling:
             return " & ".join(self._group(member, room) for member in operand)
         if kind == Kind.COMPLEMENT:
             return "~" + self._group(operand, room)
-        if kind in (Kind.RULE, Kind.DISTINCT, Kind.REMAINDER):
+        if kind in (Kind.RULE, Kind.DISTINCT, Kind.CASES, Kind.REMAINDER):
             raise _TooLong
         if kind == Kind.MARKED:
             return self._spell(operand[0], room)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import random
 
+import jsonschema
+import numpy as np
 import pytest
 
 from app.constraint import Compiler
+from app.core.errors import DrawAgain
+from app.core.specs import JsonSchema
 from app.text import Vocabulary
 from tests.conformance.tokenizers import tokenizer
 from tests.conformance.walks import BruteForce, Report, walks
@@ -36,6 +41,86 @@ def test_every_walk_over_random_schemas_ends_valid_within_its_budget() -> None:
     assert total.failures == []
     assert total.counts["walks"] == 180
     assert total.counts["masks compared"] == 90
+
+
+REPEATING_NOTHING = {
+    "names": {"type": "object", "additionalProperties": {"type": "integer"}, "minProperties": 20},
+    "many names": {
+        "type": "object",
+        "additionalProperties": {"type": "null"},
+        "minProperties": 300,
+    },
+    "integers": {
+        "type": "array",
+        "items": {"type": "integer"},
+        "minItems": 30,
+        "uniqueItems": True,
+    },
+    "many texts": {
+        "type": "array",
+        "items": {"type": "string"},
+        "minItems": 300,
+        "uniqueItems": True,
+    },
+    "a ranking": {
+        "type": "array",
+        "items": {"type": "integer", "minimum": 1, "maximum": 70},
+        "minItems": 70,
+        "uniqueItems": True,
+    },
+    "all of a list": {
+        "type": "array",
+        "items": {"enum": [f"option {number}" for number in range(30)]},
+        "minItems": 30,
+        "uniqueItems": True,
+    },
+    "objects in a list": {
+        "type": "array",
+        "items": {
+            "type": "object",
+            "additionalProperties": {"type": "integer"},
+            "minProperties": 9,
+        },
+        "minItems": 5,
+    },
+}
+
+
+@pytest.mark.parametrize("name", REPEATING_NOTHING)
+@pytest.mark.parametrize("tokens", ["small", "gpt2"])
+def test_the_number_of_tokens_that_is_told_is_enough(name: str, tokens: str) -> None:
+    schema = REPEATING_NOTHING[name]
+    vocabulary = small_vocabulary() if tokens == "small" else tokenizer("gpt2").vocabulary
+    constraint = Compiler(vocabulary).compile(JsonSchema(schema))
+    needed = constraint.start().shortest_tokens(3)
+    state, dice = constraint.start(), random.Random(1)
+    assert needed > 3
+    assert state.shortest_tokens(needed) <= needed
+    answer = bytearray()
+    for left in range(needed, max(needed - 60, 0), -1):
+        while True:
+            mask = np.unpackbits(state.mask(budget=left).view(np.uint8), bitorder="little")
+            token = int(dice.choice(np.flatnonzero(mask)))
+            try:
+                state.accept(token, budget=left - 1)
+            except DrawAgain:
+                continue
+            break
+        answer += vocabulary.token_bytes[token] or b""
+        if token in vocabulary.eos_ids:
+            break
+    else:
+        assert state.fits(left - 1)
+        answer += state.shortest_completion()
+    jsonschema.validate(json.loads(answer), schema)
+
+
+def test_of_what_is_too_long_to_be_spelled_a_number_that_suffices_is_told() -> None:
+    for size in (70_000, 400_000):
+        schema = JsonSchema({"type": "string", "minLength": size})
+        start = Compiler(small_vocabulary()).compile(schema).start()
+        assert start.shortest_tokens(100) == size + 2
+        assert start.shortest_tokens(size + 2) <= size + 2
 
 
 @pytest.mark.parametrize("name", datasets.tokenizers())

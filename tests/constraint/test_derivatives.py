@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pickle
 from itertools import product
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -176,6 +177,27 @@ def test_a_string_that_is_known_shows_the_way() -> None:
     assert derivatives.is_alive(both)
     assert len(derivatives.shortest(both)) == 12
     assert derivatives.length(both) == 12
+
+
+class Counted(list[int]):
+    """A list that counts how often it is read."""
+
+    reads = 0
+
+    def __getitem__(self, index: Any) -> Any:
+        self.reads += 1
+        return super().__getitem__(index)
+
+
+def test_a_way_along_many_parts_looks_at_each_a_few_times() -> None:
+    pool = ExpressionPool()
+    parts = [pool.union([pool.literal(b"ab%d" % n), pool.literal(b"c%d" % n)]) for n in range(600)]
+    derivatives = measured(pool)
+    root = pool.concatenate(*parts)
+    text = b"".join(b"c%d" % n for n in range(600))
+    pool.kinds = Counted(pool.kinds)
+    derivatives.lead_along(root, text)
+    assert pool.kinds.reads < 60 * len(text)
 
 
 def test_a_union_of_many_literals_splits_by_first_byte() -> None:

@@ -76,6 +76,18 @@ ONE_OF: dict[str, Any] = {
 }
 """Texts of which exactly one pattern holds, with something behind them."""
 
+CONDITIONS: dict[str, Any] = {
+    "type": "object",
+    "properties": {name: {"type": ["boolean", "integer"]} for name in (*"abcdefgh", "name")},
+    "allOf": [
+        {"if": {"properties": {one: {"const": True}}}, "then": {"required": [other]}}
+        for one, other in zip("abcdefgh", "efghabcd", strict=True)
+    ]
+    + [{"anyOf": [{"required": ["name"]}, {"properties": {"h": {"type": "integer"}}}]}],
+    "additionalProperties": False,
+}
+"""Alternatives that are kept apart, more of them than branches may be."""
+
 PIECES = [
     b'{"', b'": ', b'", "', b'"}', b'": "', b"na", b"name", b"kind", b"al", b"alpha", b"bet",
     b"12", b"130", b"[]", b'["', b'"]', b", ", b"null", b"}}", b'"a', b'a"', b'ab", "', b"\\u",
@@ -162,6 +174,7 @@ SPECS: Sequence[ConstraintSpec] = [
     JsonSchema(PERSON, whitespace="compact"),
     JsonSchema(LISTS),
     JsonSchema(ONE_OF),
+    JsonSchema(CONDITIONS),
     JsonObject(),
     Regex("(ab|[a-z]{2,5}|é+)x?"),
     Choice(["name", "names", "é", "null"]),

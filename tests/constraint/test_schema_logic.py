@@ -7,7 +7,7 @@ import json
 import random
 from collections.abc import Iterator
 from functools import cache
-from itertools import product
+from itertools import combinations, product
 from typing import Any
 
 import jsonschema
@@ -20,6 +20,7 @@ from app.constraint.schema.lowering.builder import SchemaBuilder
 from app.core.errors import ConstraintTooComplex, UnsatisfiableSchema
 from app.core.specs import JsonSchema
 from tests.constraint.walks import Walker
+from tests.wide import many
 
 SCALARS: list[Any] = [None, True, False, 0, 1, 2, -1, 1.5, "", "a", "b", "ab", "x1", "long text"]
 
@@ -398,6 +399,122 @@ def test_a_condition_for_each_of_many_tags_is_no_product_of_them() -> None:
     assert walker.accepts_value({"t": "k7", "of k7": 0})
     assert not walker.accepts_value({"t": "k7", "of k8": 0})
     assert not walker.accepts_value({"t": "other", "of k7": 0})
+
+
+@pytest.mark.parametrize("order", ["behind each flag", "behind all flags"])
+@pytest.mark.parametrize(
+    ("asked", "required"),
+    [
+        ("its own", True),
+        ("its own", False),
+        ("the next", False),
+        ("the same", True),
+        ("the same", False),
+    ],
+)
+def test_conditions_of_twenty_flags_are_no_product_of_them(
+    order: str, asked: str, required: bool
+) -> None:
+    flags, reasons = [f"has{n}" for n in range(20)], [f"why{n}" for n in range(20)]
+    pairs = zip(flags, reasons, strict=True)
+    names = [*flags, *reasons]
+    if order == "behind each flag":
+        names = [name for pair in pairs for name in pair]
+    then = {"its own": reasons, "the next": [*flags[1:], flags[0]], "the same": ["why9"] * 20}
+    schema = {
+        "type": "object",
+        "properties": {name: {"type": "boolean" if name in flags else "string"} for name in names},
+        "allOf": [
+            {"if": {"properties": {flag: {"const": True}}}, "then": {"required": [other]}}
+            for flag, other in zip(flags, then[asked], strict=True)
+        ],
+        **({"required": flags} if required else {}),
+    }
+    validator = jsonschema.Draft202012Validator(schema)
+    walker = Walker.of(JsonSchema(schema, close_objects=True))
+    rng = random.Random(7)
+    for steps in (0, 20, 100, 300, 500):
+        validator.validate(json.loads(walker.sample(rng, steps)))
+    kept = {True: 0, False: 0}
+    for _ in range(60):
+        likely = rng.random()
+        value = {
+            name: (rng.random() < 0.5 if name in flags else "x")
+            for name in names
+            if (required and name in flags) or rng.random() < likely
+        }
+        if rng.random() < 0.5:
+            value |= dict.fromkeys(reasons, "x")
+            value |= {name: True for name in flags if asked == "the next"}
+        value = {name: value[name] for name in names if name in value}
+        valid = validator.is_valid(value)
+        assert walker.accepts_value(value) is valid, value
+        kept[valid] += 1
+    assert min(kept.values()) > 5
+
+
+@pytest.mark.parametrize("seed", range(many(400)))
+def test_alternatives_kept_apart_say_what_jsonschema_says(seed: int) -> None:
+    """Alternatives that overlap in all ways; every object of four names and three values."""
+    rng = random.Random(seed)
+    schema = _with_conditions(rng)
+    validator = jsonschema.Draft202012Validator(schema)
+    objects = [
+        dict(zip(names, values, strict=True))
+        for size in range(5)
+        for names in combinations("abcd", size)
+        for values in product([1, 2, "x"], repeat=size)
+    ]
+    objects += [{**value, "e": 1} for value in objects[:40]]
+    valid = [value for value in objects if validator.is_valid(value)]
+    try:
+        walker = Walker.of(JsonSchema(schema))
+    except UnsatisfiableSchema:
+        assert not valid
+        return
+    for value in objects:
+        assert walker.accepts_in_some_order(value) is validator.is_valid(value), (schema, value)
+    shortest = walker.derivatives.shortest(walker.root)
+    assert len(shortest) == walker.derivatives.length(walker.root)
+    validator.validate(json.loads(shortest))
+
+
+def _with_conditions(rng: random.Random) -> dict[str, Any]:
+    values = [{"const": 1}, {"enum": [1, "x"]}, {"type": "integer"}, {"not": {"const": 2}}, {}]
+
+    def some() -> dict[str, Any]:
+        names = rng.sample("abcd", rng.choice([1, 1, 1, 2]))
+        schema: dict[str, Any] = {}
+        if rng.random() < 0.8:
+            schema["properties"] = {name: rng.choice(values) for name in names}
+        if rng.random() < 0.4 or not schema:
+            schema["required"] = rng.sample("abcd", rng.choice([1, 1, 2]))
+        return schema
+
+    def alternative() -> dict[str, Any]:
+        kind = rng.random()
+        if kind < 0.6:
+            other = {"else": some()} if rng.random() < 0.3 else {}
+            return {"if": some(), "then": some(), **other}
+        if kind < 0.8:
+            return {"anyOf": [some() for _ in range(rng.choice([2, 3]))]}
+        if kind < 0.9:
+            return {"not": some()}
+        if kind < 0.95:
+            names = {"propertyNames": {"minLength": 1}}
+            return {"anyOf": [{**some(), **names}, {**some(), **names, "maxProperties": 2}]}
+        return {"dependentRequired": {rng.choice("abcd"): [rng.choice("abcd")]}}
+
+    return {
+        "type": "object",
+        "properties": {
+            name: rng.choice([{"type": ["integer", "string"]}, {}, {"enum": [1, 2, "x"]}])
+            for name in "abcd"
+        },
+        "required": rng.sample("abcd", rng.choice([0, 0, 1])),
+        "additionalProperties": rng.choice([False, True, {"type": "integer"}]),
+        "allOf": [alternative() for _ in range(rng.choice([4, 5, 6]))],
+    }
 
 
 def test_a_schema_that_nests_deeply_is_worked_out_or_refused() -> None:

@@ -77,6 +77,7 @@ def main() -> None:
     parser.add_argument("--huge", type=int, default=50)
     parser.add_argument("--clients", type=int, default=8, help="attacks in flight at a time")
     parser.add_argument("--seconds", type=float, default=10.0, help="alone, before and after")
+    parser.add_argument("--rounds", type=int, default=1, help="attacks in turns with rests")
     arguments = parser.parse_args()
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -86,7 +87,14 @@ def main() -> None:
         total = executor.submit(prepare, arguments.hostile, arguments.huge).result()
         print(f"attacks prepared: {total / 1e6:.1f} MB", flush=True)
         measured = asyncio.run(
-            measure(server.url, executor, arguments.streams, arguments.clients, arguments.seconds)
+            measure(
+                server.url,
+                executor,
+                arguments.streams,
+                arguments.clients,
+                arguments.seconds,
+                arguments.rounds,
+            )
         )
         metrics = httpx.get(f"{server.url}/metrics").text
     print(report(measured))

@@ -15,7 +15,8 @@ from app.constraint.automaton.trie import Int32s, cover
 from app.constraint.automaton.vocabulary_index import VocabularyIndex
 
 _SPELLED_BYTES = 1 << 16
-"""Completions up to here are spelled only to tell a caller how many tokens they need."""
+"""Completions up to here are spelled only to tell a caller how many tokens they need; for longer
+ones a token a byte surely suffices."""
 
 _UNREACHABLE = 1 << 30
 
@@ -79,6 +80,8 @@ class Distances:
         if known is not None:
             return known
         if limit is not None:
+            if _SPELLED_BYTES < self._automaton.length(state) <= limit:
+                return self._automaton.length(state)
             least = self.least(state)
             if least > limit:
                 return least
@@ -96,12 +99,10 @@ class Distances:
         return self._spell(state).left
 
     def told(self, state: State) -> int:
-        """``spelled`` for the message to a caller whose budget is too small.
-
-        Beyond 64 KiB a lower bound.
-        """
-        too_long = self._automaton.length(state) > _SPELLED_BYTES
-        return self.least(state) if too_long else self.spelled(state)
+        """``spelled`` for the message to a caller whose budget is too small. Beyond 64 KiB an upper
+        bound."""
+        length = self._automaton.length(state)
+        return length if length > _SPELLED_BYTES else self.spelled(state)
 
     def go_on(self, state: State) -> None:
         """Note the states after ``state`` where its distance came from a plan cut short there."""

@@ -120,8 +120,8 @@ class Parts:
             return [(pool.body(head), tail)]
         if kind == Kind.MARKED:
             return [(operand[0], tail)]  # marks allow no other tokens
-        if kind == Kind.DISTINCT:
-            return [(pool.expand_distinct(head), tail)]
+        if kind == Kind.DISTINCT or kind == Kind.CASES:
+            return [(pool.expand(head), tail)]
         if tail != pool.epsilon and self.plainness.is_plain(head):
             return []
         if kind == Kind.UNION:

@@ -119,4 +119,5 @@ def _shortest_below(pool: ExpressionPool, lengths: Derivatives, expression: Expr
 
 
 def _inside(pool: ExpressionPool, expression: Expression) -> Sequence[Expression]:
-    return () if pool.kinds[expression] == Kind.DISTINCT else pool.parts(expression)
+    several = pool.kinds[expression] in (Kind.DISTINCT, Kind.CASES)
+    return () if several else pool.parts(expression)

@@ -233,7 +233,10 @@ class Derivatives(Rows):
             elif kind == Kind.RULE:
                 expression = pool.body(expression)
             elif kind == Kind.DISTINCT:
-                expression = pool.expand_distinct(expression)
+                expression = pool.expand(expression)
+            elif kind == Kind.CASES:
+                parts += map(self.shortest, operand.shortest(self.length, pool.nearest))
+                break
             elif kind == Kind.REMAINDER:
                 parts.append(operand.shortest())
                 break
@@ -272,14 +275,24 @@ class Derivatives(Rows):
 
     def lead_along(self, expression: Expression, text: bytes) -> None:
         """Note that ``text``, a string of ``expression``, is one: all on its way is alive."""
-        states = [expression]
-        for byte in text:
-            states.append(self.derivative_of(states[-1], byte))
-        self._alive.extend(bytes(len(self.pool) - min(len(self._alive), len(self.pool))))
-        for before, byte, end in reversed(list(zip(states, text, states[1:], strict=False))):
+        pool, position = self.pool, 0
+        passed: list[tuple[Expression, int]] = []
+        while position < len(text):
+            passed.append((expression, text[position]))
+            head, tail = expression, pool.epsilon
+            if pool.kinds[expression] == Kind.CONCATENATION:
+                head, tail = pool.operands[expression]
+            if pool.kinds[head] == Kind.LITERAL:
+                position, expression = position + len(pool.operands[head]), tail
+            else:
+                expression = self.derivative_of(expression, text[position])
+                position += 1
+        self._alive.extend(bytes(len(pool) - min(len(self._alive), len(pool))))
+        for before, byte in reversed(passed):
             if not self._is_plainly_alive(before):
-                self._alive[before] = 1
-                self._ways[before] = byte, end
+                self._ways[before] = byte, expression
+            self._alive[before] = 1  # in any case: what it is the tail of then need not look at it
+            expression = before
 
     def _shortest_piece(self, hole: Expression) -> bytes:
         """A shortest string of a hole that no document fills."""
@@ -318,6 +331,8 @@ class Derivatives(Rows):
             return self.length(operand[1])
         if kind == Kind.REMAINDER:
             return len(operand.shortest())
+        if kind == Kind.CASES:
+            return int(operand.mapped(self.length).nearest(pool.nearest))
         if kind == Kind.DISTINCT:
             items, between, least, _ = operand
             nearest: list[int] = sorted(map(self.length, items))[: int(least)]

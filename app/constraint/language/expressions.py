@@ -19,6 +19,7 @@ from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
+from app.constraint.language.cases import Cases
 from app.constraint.language.inclusion import Inclusion
 from app.constraint.language.nodes import (
     ALL_BYTES,
@@ -93,6 +94,8 @@ class ExpressionPool(Nodes):
         self._intersections: dict[tuple[Expression, ...], Expression] = {}
         self._counted: dict[Expression, Counted | None] = {}
         self._inclusion = Inclusion(self)
+        self.nearest: dict[Cases, int] = {}
+        """Lengths of shortest strings of parts by choices."""
         self._factoring = 0
         """Shared beginnings that are being taken out, one behind the other."""
 
@@ -146,7 +149,9 @@ class ExpressionPool(Nodes):
     @property
     def num_notes(self) -> int:
         """How many intersections and parts of repetitions are remembered; any thread may ask."""
-        return len(self._inclusion) + len(self._intersections) + len(self._counted)
+        return (
+            len(self._inclusion) + len(self._intersections) + len(self._counted) + len(self.nearest)
+        )
 
     def union(self, members: Iterable[Expression]) -> Expression:
         """Any of ``members``. Single bytes among them become one byte set."""
@@ -440,7 +445,7 @@ class ExpressionPool(Nodes):
         """``low`` to ``high`` of ``items``, one or more, each at most once, in any order.
 
         ``between`` stands between two of them. What is left of the items is worked out as far as
-        an answer goes (``expand_distinct``), so the number of their subsets does not matter.
+        an answer goes (``expand``), so the number of their subsets does not matter.
         """
         high = min(high, len(items))
         if high < max(low, 1):
@@ -448,15 +453,63 @@ class ExpressionPool(Nodes):
         operand = (items, between, max(low, 1), high)
         return self.node(Kind.DISTINCT, operand, nullable=False, regular=False)
 
-    def expand_distinct(self, expression: Expression) -> Expression:
-        """The same language: one of the items, and what is left of the others."""
-        items, between, low, high = self.operands[expression]
+    def _expand_distinct(
+        self, items: tuple[Expression, ...], between: Expression, low: int, high: int
+    ) -> Expression:
+        """One of the items, and what is left of the others."""
         options = []
         for index, item in enumerate(items):
             left = self.distinct(items[:index] + items[index + 1 :], between, low - 1, high - 1)
             rest = self.concatenate(between, left)
             options.append(self.concatenate(item, rest if low > 1 else self.optional(rest)))
         return self.union(options)
+
+    def cases(self, cases: Cases) -> Expression:
+        """The concatenation of parts by choices."""
+        found = cases.reduced(self.union, self.empty)
+        if found is None:
+            return self.empty
+        tables = found.parts
+        open_parts = [number for number, table in enumerate(tables) if len(table) > 1]
+        if not open_parts:
+            return self.concatenate(*[table[0] for table in tables])
+        first, last = open_parts[0], open_parts[-1] + 1
+        found = found.about(first, last)
+        nullable = all(any(self.nullable[entry] for entry in table) for table in found.parts)
+        if nullable:
+            lengths = found.mapped(lambda e: INFINITE if e == self.empty else 1 - self.nullable[e])
+            nullable = lengths.nearest(self.nearest) == 0
+        chosen = self.node(Kind.CASES, found, nullable=nullable, regular=False)
+        before = [table[0] for table in tables[:first]]
+        return self.concatenate(*before, chosen, *[table[0] for table in tables[last:]])
+
+    def expand(self, expression: Expression) -> Expression:
+        """A set of different items, or parts by choices, one step further taken apart."""
+        cases = self.operands[expression]
+        if self.kinds[expression] == Kind.DISTINCT:
+            return self._expand_distinct(*cases)
+        first, *others = cases.parts
+        gone = tuple([self.epsilon if self.nullable[e] else self.empty for e in first])
+        if first != gone and self.epsilon in gone:
+            there = tuple([self._without_empty(e) for e in first])
+            options = [Cases((table, *others), cases.choices) for table in (gone, there)]
+        else:
+            number, ways = next(
+                (number, ways)
+                for number, ways in enumerate(cases.choices)
+                if any(index == 0 for way in ways for index, _ in way)
+            )
+            options = [cases.taking(number, way) for way in ways]
+        return self.union(map(self.cases, options))
+
+    def _without_empty(self, expression: Expression) -> Expression:
+        if not self.nullable[expression]:
+            return expression
+        members = {expression}
+        if self.kinds[expression] == Kind.UNION:
+            members = set(self.operands[expression])
+        assert not any(self.nullable[member] for member in members - {self.epsilon})
+        return self.union(members - {self.epsilon})
 
     def _associative(self, kind: int, members: set[Expression], neutral: Expression) -> Expression:
         if not members:

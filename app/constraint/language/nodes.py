@@ -48,6 +48,7 @@ class Kind:
     MARKED: Final = 13  # (expression, mark): the same language; see Mark
     DRAWN: Final = 14  # (expression, texts): its strings that begin with one of these
     REMAINDER: Final = 15  # what it holds, as remainders.Remainder has it
+    CASES: Final = 16  # cases.Cases of expressions; a choice matters to the first part and the last
 
 
 class Mark:
@@ -135,7 +136,7 @@ class Nodes:
         """The names, with their quotes, of objects that must have some that are left open."""
         self.pointers: dict[str, int] = {}
         """The marks of places in a schema, by JSON Pointer, in the order of their numbers."""
-        self.index: list[dict[Any, Expression]] = [{} for _ in range(Kind.REMAINDER + 1)]
+        self.index: list[dict[Any, Expression]] = [{} for _ in range(Kind.CASES + 1)]
         """For each kind, the expressions by their operands."""
         self.empty = self.node(Kind.EMPTY, None, nullable=False, regular=True)
         self.epsilon = self.node(Kind.EPSILON, None, nullable=True, regular=True)
@@ -311,6 +312,8 @@ class Nodes:
             return (operand,)
         if kind == Kind.DISTINCT:
             return (*operand[0], operand[1])
+        if kind == Kind.CASES:
+            return tuple(dict.fromkeys([entry for table in operand.parts for entry in table]))
         if kind == Kind.MARKED or kind == Kind.DRAWN:
             return (operand[0],)
         if kind == Kind.HOLE:

@@ -92,6 +92,8 @@ def _moved(kind: int, operand: Any, moved: list[Expression]) -> Any:
     if kind == Kind.DISTINCT:
         items, between, low, high = operand
         return tuple([moved[item] for item in items]), moved[between], low, high
+    if kind == Kind.CASES:
+        return operand.mapped(moved.__getitem__)
     if kind == Kind.HOLE:
         return operand[0], moved[operand[1]]
     return operand

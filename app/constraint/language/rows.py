@@ -31,6 +31,9 @@ _MANY_CLASSES = 24
 _DENSE_WORK = 60
 """Steps that looking at all bytes takes."""
 
+_WORK_OF_PART = 8
+"""Steps that a part by choices takes which is taken apart."""
+
 _BUILDING_WORK = 4
 """Steps that an expression takes which unions or intersections are the first to build."""
 
@@ -221,8 +224,10 @@ class Rows:
             return [(b, self.join(e, rest)) for b, e in self.row(operand[0])]
         if kind == Kind.RULE:
             return self._row_of_rule(expression)
-        if kind == Kind.DISTINCT:
-            return self.row(pool.expand_distinct(expression))
+        if kind == Kind.CASES:
+            self.spend(_WORK_OF_PART * len(operand.parts))
+        if kind == Kind.DISTINCT or kind == Kind.CASES:
+            return self.row(pool.expand(expression))
         if kind == Kind.REMAINDER:
             return self._by_target((byte, pool.remainder(rest)) for byte, rest in operand.ways())
         if kind == Kind.MARKED:

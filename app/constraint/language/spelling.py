@@ -120,6 +120,8 @@ def _without(
     if kind == Kind.DISTINCT:
         items = tuple([item for item in parts[:-1] if item != pool.empty])
         return pool.distinct(items, parts[-1], *operand[2:])
+    if kind == Kind.CASES:
+        return pool.cases(operand.mapped(lambda part: new.get(part, part)))
     assert kind in (Kind.INTERSECTION, Kind.COMPLEMENT, Kind.REMAINDER)
     if kind != Kind.INTERSECTION:
         return pool.intersect((expression, text))

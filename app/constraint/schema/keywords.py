@@ -39,6 +39,8 @@ GRAMMAR = "x-grammar"
 """Ours: the string is a text of a grammar. See ``string_grammars``."""
 SOME_MEMBER = ("some", "member")
 """The object has a member as this ``objects.SomeMember`` describes."""
+CASES = ("some", "case")
+"""The object satisfies all nodes of one of these tuples of nodes, which speak of named members."""
 SOME_ITEM = ("some", "item")
 """The array has, from the index ``[0]`` on, an item that satisfies the node ``[1]``."""
 
@@ -53,7 +55,8 @@ _ASSERTIONS: dict[str, frozenset[Any]] = {
     | {"minItems", "maxItems", "uniqueItems", "contains", SOME_ITEM}
     | {NOT_UNIQUE},
     "object": frozenset(["properties", "additionalProperties", "patternProperties", "required"])
-    | {"unevaluatedProperties", "propertyNames", "minProperties", "maxProperties", SOME_MEMBER},
+    | {"unevaluatedProperties", "propertyNames", "minProperties", "maxProperties", SOME_MEMBER}
+    | {CASES},
 }
 """Keywords that restrict values of one type."""
 

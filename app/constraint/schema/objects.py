@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from app.constraint.schema.document import Goal, Node
-from app.constraint.schema.keywords import SOME_MEMBER, counts
+from app.constraint.schema.keywords import CASES, SOME_MEMBER, counts
 
 KeyMatches = Callable[[Node, str, str], bool | None]
 """Whether a pattern of a node's ``patternProperties`` matches a name; None where that depends on
@@ -39,12 +39,17 @@ class Member:
     required: bool
 
 
+Demand = tuple[bool, Goal]
+"""What an alternative asks of a member: whether it is required, and what its value must be."""
+
+
 @dataclass(frozen=True, slots=True)
 class ObjectShape:
     """What an object must be like.
 
     ``members`` are those with a name of their own, in the order they are written. ``open`` says
-    whether there may be others, called free. ``some`` are nodes with ``SOME_MEMBER``.
+    whether there may be others, called free. ``some`` are nodes with ``SOME_MEMBER``,
+    ``choices`` what nodes with ``CASES`` ask: by alternative, by name.
     """
 
     members: tuple[Member, ...]
@@ -52,6 +57,7 @@ class ObjectShape:
     low: int
     high: int | None
     some: tuple[Node, ...]
+    choices: tuple[tuple[dict[str, Demand], ...], ...] = ()
 
 
 def object_shape(nodes: Goal, matches: KeyMatches, *, close: bool) -> ObjectShape:
@@ -60,7 +66,9 @@ def object_shape(nodes: Goal, matches: KeyMatches, *, close: bool) -> ObjectShap
     ``close``: where one of them has ``properties`` and none says anything about other members,
     there are none, unless something asks for more members than have names.
     """
+    choices = tuple(tuple(map(demands_of, n.schema[CASES])) for n in nodes if CASES in n.schema)
     names = {name: False for node in nodes for name in node.schema.get("properties", ())}
+    names |= {name: False for ways in choices for way in ways for name in way}
     names |= {name: True for node in nodes for name in node.schema.get("required", ())}
     members = tuple(
         Member(name, member_goal(nodes, name, matches), required)
@@ -71,7 +79,29 @@ def object_shape(nodes: Goal, matches: KeyMatches, *, close: bool) -> ObjectShap
     declared = any("properties" in node.schema and not node.aspect for node in nodes)
     said = any(not ABOUT_OTHERS.isdisjoint(node.schema) for node in nodes)
     closed = close and declared and not said and not some and low <= len(members)
-    return ObjectShape(members, not closed, low, high, some)
+    return ObjectShape(members, not closed, low, high, some, choices)
+
+
+def names_in(node: Node) -> dict[str, None]:
+    """The members that ``properties`` and ``required`` of a node speak of."""
+    schema = node.schema
+    return dict.fromkeys([*schema.get("properties", ()), *schema.get("required", ())])
+
+
+def demands_of(case: Goal) -> dict[str, Demand]:
+    """What nodes of ``properties`` and ``required`` ask of members, by their names."""
+    return {
+        name: (
+            any(name in node.schema.get("required", ()) for node in case),
+            member_goal(case, name, _no_patterns),
+        )
+        for node in case
+        for name in names_in(node)
+    }
+
+
+def _no_patterns(node: Node, pattern: str, name: str) -> bool:
+    return False
 
 
 def member_goal(nodes: Goal, name: str, matches: KeyMatches) -> Goal:

@@ -14,6 +14,7 @@
     accuracy what weights of 8 and 4 bits change of what the demo model, or a folder's, says
     masks    bytes that the table of masks on a GPU saves, counted on the CPU
     calls    the longest single calls on constraints that were made to hurt
+    longest  the twelve longest of them and of MaskBench, the official suite and the probes
 
 Steps are those of the engine in this process; first tokens are those of a server that is started.
 The model is one of 160M parameters with random weights, unless a folder is given.
@@ -38,7 +39,7 @@ from tools import datasets
 from tools.bench.costs import batch, context, schema_size
 from tools.bench.costs.accuracy import accuracy_table
 from tools.bench.costs.asking import Client
-from tools.bench.costs.calls import calls_table
+from tools.bench.costs.calls import calls_table, longest_table
 from tools.bench.costs.hybrid import hybrid_table
 from tools.bench.costs.linears import linears_table
 from tools.bench.costs.mask_table import mask_table
@@ -47,7 +48,7 @@ from tools.bench.costs.stepping import Stepper, Words, has_weights, model_config
 from tools.bench.costs.weights import SHAPES, weights_table
 
 ASKED_FOR = ("batch", "schema", "context")
-ALONE = frozenset({"sampler", "masks", "calls", "weights", "accuracy", "hybrid"})
+ALONE = frozenset({"sampler", "masks", "calls", "longest", "weights", "accuracy", "hybrid"})
 """These load what they measure themselves."""
 TABLES = (*ASKED_FOR, "linears", *sorted(ALONE))
 
@@ -62,6 +63,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if "calls" in wanted:
         tokens, answers = (3, 1) if options.quick else (60, 6)
         show("Longest calls", calls_table(options.vocabulary, tokens, answers))
+    if "longest" in wanted:
+        tokens, answers, count = (3, 1, 3) if options.quick else (40, 2, options.count)
+        show("Longest of all", longest_table(options.vocabulary, tokens, answers, count))
     if "accuracy" in wanted:
         show("Accuracy", accuracy_table(options.model_folder, 1 if options.quick else 20))
     if "weights" in wanted:
@@ -177,6 +181,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     add("--batch", type=int, nargs="+", default=[1, 2, 4, 8, 16, 32, 64, 128])
     add("--properties", type=int, nargs="+", default=[1, 10, 100, 1_000, 5_000])
     add("--context", type=int, nargs="+", default=[128, 512, 1_024, 1_900])
+    add("--count", type=int, help="longest: so many schemas of each source; all if none")
     add("--threads", type=int, help="of the model; torch's default if none")
     add(
         "--size",

@@ -1,4 +1,4 @@
-"""The longest single calls on constraints that were made to hurt: how long one makes others wait.
+"""The longest single calls on constraints, made to hurt or real: how long one makes others wait.
 
 Random answers are followed token by token, every second one near the end of its budget. Masks are
 worked on in turns, as the engine does. Times are processor time of the thread.
@@ -10,8 +10,9 @@ import gc
 import json
 import random
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -30,10 +31,25 @@ from loadtest.tables import table
 from tools import datasets
 from tools.bench.hostile_schemas import KINDS, Attack, hostile
 
+_LONGEST = 12
+"""Calls that are shown of all schemas."""
+
 COLUMNS = ("schema", "masks", "turns", "longest mask's turns", "longest call ms", "which")
 
 _ROOM, _TIGHT = 4_096, 12
 """Tokens that answers may have beyond the shortest one."""
+
+_GIVEN_UP = 8
+"""Tokens after which a mask is given up at once, so that a shortest completion is found."""
+
+_CONTEXT = 32_768
+"""Tokens that an answer may have at all, as in a server."""
+
+_SLOW = 0.05
+"""Seconds that no call should take."""
+
+_COLLECTED = 20
+"""Schemas after which garbage is collected."""
 
 T = TypeVar("T")
 
@@ -42,8 +58,8 @@ T = TypeVar("T")
 class Calls:
     """What was measured on one schema."""
 
-    longest: float = 0.0
-    which: str = ""
+    by_name: dict[str, float] = field(default_factory=dict)
+    """Seconds of the longest call of each kind."""
     masks: int = 0
     turns: int = 0
     most_turns: int = 0
@@ -56,8 +72,11 @@ class Calls:
             return call()
         finally:
             spent = time.thread_time() - before
-            if spent > self.longest:
-                self.longest, self.which = spent, name
+            self.by_name[name] = max(spent, self.by_name.get(name, 0.0))
+
+    @property
+    def longest(self) -> float:
+        return max(self.by_name.values(), default=0.0)
 
     def mask(self, state: ConstraintState, budget: int) -> Mask:
         """The mask, in as many turns as it takes."""
@@ -80,22 +99,98 @@ class Calls:
 
     def row(self, name: str) -> list[str]:
         longest = f"{1e3 * self.longest:.1f}"
-        which = ", then ".join([self.which, *sorted(self.ended)])
+        slowest = max(self.by_name, key=self.by_name.__getitem__)
+        which = ", then ".join([slowest, *sorted(self.ended)])
         return [name, f"{self.masks}", f"{self.turns}", f"{self.most_turns}", longest, which]
 
 
 def calls_table(folder: Path, tokens: int, answers: int) -> str:
     """For each kind of hostile schema that compiles: so many answers of so many tokens."""
+    measured = _measured(folder, hostile(KINDS), tokens, answers)
+    rows = sorted(measured, key=lambda pair: pair[1].longest, reverse=True)
+    return table(COLUMNS, [calls.row(name) for name, calls in rows])
+
+
+def longest_table(folder: Path, tokens: int, answers: int, count: int | None) -> str:
+    """The longest calls of a kind over all schemas: hostile ones, the probes of keywords, MaskBench
+    and the official suite; ``count`` of each, or all. An interrupt ends it with what there is."""
+    attacks = hostile(KINDS)[:count]
+    cases = [replace(each, name=f"hostile: {each.name}") for each in attacks]
+    cases.append(Attack("800 required names", _asked(_required(800))))
+    cases.append(Attack("20 flags with if/then", _asked(_conditions(20))))
+    probes = enumerate(datasets.keyword_probes()[:count])
+    cases += [Attack(f"probe {n}", _asked(probe["schema"])) for n, probe in probes]
+    real = datasets.maskbench(count=count)
+    cases += [Attack(f"MaskBench {case['id']}", _asked(case["schema"])) for case in real]
+    suite = [
+        Attack(f"suite {draft} {file}: {group['description']}", _asked(group["schema"]))
+        for draft, files in datasets.official_suite().items()
+        for file, groups in files.items()
+        for group in groups
+    ]
+    cases += suite[:count]
+    found: list[tuple[float, str, str]] = []
+    done = 0
+    with suppress(KeyboardInterrupt):
+        for name, calls in _measured(folder, cases, tokens, answers):
+            found += [(seconds, call, name) for call, seconds in calls.by_name.items()]
+            done += 1
+    found.sort(reverse=True)
+    shown = table(
+        ("ms", "call", "schema"),
+        [(f"{1e3 * seconds:.1f}", call, name) for seconds, call, name in found[:_LONGEST]],
+    )
+    slow = sum(seconds > _SLOW for seconds, _, _ in found)
+    return f"{shown}\n\n{done} schemas, {slow} calls above {1e3 * _SLOW:.0f} ms"
+
+
+def _required(number: int) -> Any:
+    names = [f"the name of member {n}" for n in range(number)]
+    return {
+        "type": "object",
+        "properties": {name: {"type": ["integer", "string"][len(name) % 2]} for name in names},
+        "required": names,
+        "additionalProperties": False,
+    }
+
+
+def _conditions(number: int) -> Any:
+    """Flags, each of which asks for a reason; all reasons come behind all flags."""
+    flags, reasons = ([f"{word}{n}" for n in range(number)] for word in ("has", "why"))
+    return {
+        "type": "object",
+        "properties": {
+            **{flag: {"type": "boolean"} for flag in flags},
+            **{reason: {"type": "string"} for reason in reasons},
+        },
+        "allOf": [
+            {"if": {"properties": {flag: {"const": True}}}, "then": {"required": [reason]}}
+            for flag, reason in zip(flags, reasons, strict=True)
+        ],
+        "required": flags,
+        "additionalProperties": False,
+    }
+
+
+def _asked(schema: Any) -> dict[str, Any]:
+    return {"json_schema": {"schema": schema}}
+
+
+def _measured(
+    folder: Path, cases: Iterable[Attack], tokens: int, answers: int
+) -> Iterator[tuple[str, Calls]]:
+    """The calls of random answers under each schema that compiles."""
     vocabulary = _vocabulary(folder)
     compiler = Compiler(vocabulary)
-    rows = []
-    for attack in hostile(KINDS):
+    _answer(Calls(), compiler.compile(JsonSchema(True)), vocabulary, random.Random(0), 40, 40)
+    for place, case in enumerate(cases):
         try:
-            constraint = _constraint(compiler, attack)
+            constraint = _constraint(compiler, case)
         except LeapjsonError:
             continue
         calls = Calls()
-        gc.collect()
+        if place % _COLLECTED == 0:
+            gc.collect()
         gc.disable()  # as the server, which collects between steps
         try:
             for number in range(answers):
@@ -103,9 +198,8 @@ def calls_table(folder: Path, tokens: int, answers: int) -> str:
                 _answer(calls, constraint, vocabulary, random.Random(number), spare, tokens)
         finally:
             gc.enable()
-        rows.append((calls.longest, calls.row(attack.name)))
-    rows.sort(key=lambda row: row[0], reverse=True)
-    return table(COLUMNS, [row for _, row in rows])
+        if calls.by_name:
+            yield case.name, calls
 
 
 def _vocabulary(folder: Path) -> Vocabulary:
@@ -134,10 +228,16 @@ def _answer(
 ) -> None:
     state = constraint.start()
     try:
-        budget = calls.timed("shortest_tokens", state.shortest_tokens) + spare
+        needed = calls.timed("shortest_tokens", partial(state.shortest_tokens, _CONTEXT))
+        if needed > _CONTEXT:
+            return
+        budget = needed + spare
         for number in range(tokens):
             if number == 0:
                 calls.in_turns("opening", lambda work: state.prepare(work=work))
+            if number % _GIVEN_UP == 0:
+                given_up = partial(state.copy().mask, budget, work=1, last=True)
+                calls.timed("mask that is given up", given_up)
             forced = calls.timed("forced", state.forced)
             if calls.timed("is_final", lambda: state.is_final):
                 return

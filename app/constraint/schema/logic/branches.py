@@ -7,11 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from functools import cached_property
+from itertools import product
 
 from app.constraint.cached_method import cached_method
 from app.constraint.limits import Limits
 from app.constraint.schema.document import Document, Goal, Node
-from app.constraint.schema.keywords import FOLLOWED, OWN_ASSERTIONS, check_shapes
+from app.constraint.schema.keywords import (
+    CASES,
+    FOLLOWED,
+    OWN_ASSERTIONS,
+    SOME_MEMBER,
+    admits_kind,
+    check_shapes,
+    counts,
+    kinds_of,
+)
 from app.constraint.schema.logic import unevaluated
 from app.constraint.schema.logic.applicators import children_that_hold, disjunctions
 from app.constraint.schema.logic.disjointness import Summaries
@@ -24,10 +34,17 @@ from app.constraint.schema.logic.partial_branch import (
     Reached,
     add,
 )
+from app.constraint.schema.objects import ABOUT_OTHERS, Demand, demands_of, names_in
 from app.core.errors import ConstraintTooComplex, InvalidSchema
 
 _FEW_STEPS = 100
 """Steps after which it pays to remember what was seen."""
+
+_FEW_APART = 3
+"""Disjunctions up to which all combinations of their alternatives are branches."""
+
+_MOST_DEMANDS = 4
+"""Different things that disjunctions ask of one member where they are kept apart."""
 
 _MOST_DISJUNCTIONS = 8
 """Disjunctions that are compared to decide the narrowest first."""
@@ -38,6 +55,7 @@ _MOST_REFERENCES = 8
 _MOST_FOR_OVERLAP = 100
 """Alternatives that are looked at to tell that two subschemas have nothing in common."""
 
+_OF_MEMBERS = frozenset(["type", "properties", "required"])
 _BESIDE_REF = FOLLOWED - {"$ref"}
 _PARTS = FOLLOWED - OWN_ASSERTIONS | {"unevaluatedItems", "unevaluatedProperties"}
 
@@ -219,10 +237,16 @@ class Branches:
         """
         nodes = branch.branch
         done = set(nodes)
+        apart = self._apart(branch)
+        if len(apart) == len(branch.disjunctions) > 0:
+            made = [Reached(node, each.above, each.annotates) for each, node in apart.items()]
+            return [PartialBranch((), (), (*branch.done, *made), branch.held)]
         best: tuple[Disjunction, list[Alternative]] | None = None
         settled: set[Disjunction] = set()
         looked_at = 0
         for disjunction in branch.disjunctions:
+            if disjunction in apart:
+                continue
             if self._holds_anyway(nodes, disjunction):
                 settled.add(disjunction)
                 continue
@@ -236,11 +260,74 @@ class Branches:
             if len(ways) < 2 or looked_at == _MOST_DISJUNCTIONS:
                 break
         if best is None:
-            return [PartialBranch((), (), branch.done, branch.held)]
+            return [PartialBranch((), tuple(apart), branch.done, branch.held)]
         chosen, ways = best
         settled.add(chosen)
         left = tuple([each for each in branch.disjunctions if each not in settled])
         return [branch.deciding(chosen, way, left) for way in ways]
+
+    def _apart(self, branch: PartialBranch) -> dict[Disjunction, Node]:
+        """The disjunctions, where they are many, that ``ObjectWriter`` keeps apart: those that say
+        little of a few members each. With the nodes that stand for them."""
+        nodes = branch.branch
+        if (
+            len(branch.disjunctions) <= _FEW_APART
+            or self._watching
+            or kinds_of(nodes) != ["object"]
+            or counts(nodes, "minProperties", "maxProperties") not in ((0, None), (1, None))
+            or not any("properties" in node.schema and not node.aspect for node in nodes)
+            or any(SOME_MEMBER in node.schema for node in nodes)
+        ):
+            return {}
+        declared = {name for node in nodes for name in names_in(node)}
+        any_name = any(not ABOUT_OTHERS.isdisjoint(node.schema) for node in nodes)
+        found: dict[Disjunction, Node] = {}
+        demands: dict[str, set[Demand]] = {}
+        for each in branch.disjunctions:
+            node = None if each.exclusive else self._cases(*each.name)
+            if node is None:
+                continue
+            asked = [item for case in node.schema[CASES] for item in demands_of(case).items()]
+            if any_name or all(name in declared for name, _ in asked):
+                found[each] = node
+                for name, demand in asked:
+                    demands.setdefault(name, set()).add(demand)
+        many = {name for name, different in demands.items() if len(different) > _MOST_DEMANDS}
+        left = {
+            each: node
+            for each, node in found.items()
+            if all(many.isdisjoint(demands_of(case)) for case in node.schema[CASES])
+        }
+        return left if len(left) > _FEW_APART else {}
+
+    @cached_method
+    def _cases(self, owner: Node, number: int) -> Node | None:
+        """A disjunction in a node of its own, where it says no more of objects than what members of
+        some names are, and which of them are required."""
+        if owner.aspect == NOT:
+            ways = self._negations(owner)
+        else:
+            ways = self._disjunctions(owner, watched=False)[number][0]
+        cases: list[Alternative] = []
+        for way in ways:
+            options: list[list[Alternative]] = []
+            for node in way:
+                if isinstance(node.schema, dict):
+                    self._check(node)
+                    if not _OF_MEMBERS.issuperset(FOLLOWED.intersection(node.schema)):
+                        return None
+                negative = node.aspect == NOT
+                options.append(self._negations(node) if negative else [(node,)])
+            cases += [tuple([n for part in parts for n in part]) for parts in product(*options)]
+        cases = [
+            tuple([node for node in case if node.schema is not True])
+            for case in cases
+            if all(
+                n.schema is not False and (n.schema is True or admits_kind(n, "object"))
+                for n in case
+            )
+        ]
+        return owner.made(f"cases {number}", {CASES: cases})
 
     def _holds_anyway(self, nodes: Branch, disjunction: Disjunction) -> bool:
         """Whether an alternative, or what leaves them all, negates what ``nodes`` rule out."""

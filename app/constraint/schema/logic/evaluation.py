@@ -12,6 +12,7 @@ from app.constraint.cached_method import cached_method
 from app.constraint.schema.arrays import array_shape, item_goal
 from app.constraint.schema.document import Goal, Node
 from app.constraint.schema.keywords import (
+    CASES,
     NOT_ENUM,
     NOT_UNIQUE,
     SOME_MEMBER,
@@ -118,6 +119,9 @@ class Evaluation:
             if not all(name in value for name in node.schema.get("required", ())):
                 return False
             if SOME_MEMBER in node.schema and not self._has_that_member(node, value):
+                return False
+            cases = node.schema.get(CASES)
+            if cases is not None and not any(self.branch_admits(case, value) for case in cases):
                 return False
             if "propertyNames" in node.schema and not all(
                 self.admits((node.child("propertyNames"),), name) for name in value

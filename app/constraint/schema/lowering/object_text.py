@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from app.constraint.cached_method import cached_method
 from app.constraint.json.text import JsonText, json_text
+from app.constraint.language.cases import Cases, Table
 from app.constraint.language.counting import ENDLESS
 from app.constraint.language.expressions import Expression
 from app.constraint.language.spelling import unspelled
@@ -19,6 +20,7 @@ from app.constraint.schema.keywords import SOME_MEMBER
 from app.constraint.schema.lowering.distinct_counts import DistinctCounts
 from app.constraint.schema.lowering.free_names import FreeNames, property_names
 from app.constraint.schema.objects import (
+    Demand,
     Member,
     ObjectShape,
     SomeMember,
@@ -111,9 +113,46 @@ class ObjectWriter:
             return self.pool.empty
         if shape.open:
             self._look_at_free(nodes, shape, members)
-        items = _Tails(self, members, free, blocks, shape).build(everything)
-        may_be_empty = not shape.low and not wanted and not any(m.required for m in members)
+        tails = _Tails(self, members, free, blocks, shape)
+        if shape.choices:
+            items, all_optional = tails.chosen(*self._by_choices(nodes, names, shape))
+        else:
+            items = tails.build(everything)
+            all_optional = not wanted and not any(m.required for m in members)
+        may_be_empty = not shape.low and all_optional
         return self._text.begun(b"{}", items, may_be_empty=may_be_empty, depth=self._depth)
+
+    def _by_choices(self, nodes: Goal, names: Goal, shape: ObjectShape) -> tuple[Cases, Cases]:
+        """The members and what alternatives ask of them: each where it is the first one, and each
+        behind another one or nothing."""
+        pool = self.pool
+        places = {member.name: place for place, member in enumerate(shape.members)}
+        demands: list[dict[Demand, int]] = [{} for _ in places]
+        """What is asked of each member, with its bit."""
+        choices = []
+        for ways in shape.choices:
+            chosen = []
+            for way in ways:
+                bits: dict[int, int] = {}
+                for name, demand in way.items():
+                    known = demands[places[name]]
+                    bits[places[name]] = known.setdefault(demand, 1 << len(known))
+                chosen.append(tuple(bits.items()))
+            choices.append(tuple(chosen))
+        first: list[Table] = []
+        behind: list[Table] = []
+        for member, known in zip(shape.members, demands, strict=True):
+            tables: list[tuple[Expression, Expression]] = []
+            for number in range(1 << len(known)):
+                asked = [demand for demand, bit in known.items() if number & bit]
+                required = member.required or any(needed for needed, _ in asked)
+                goal = dict.fromkeys([*member.goal, *(n for _, goal in asked for n in goal)])
+                written = self._member(nodes, names, Member(member.name, tuple(goal), required), ())
+                there = pool.concatenate(self.between, written.plain)
+                tables.append((written.plain, there if required else pool.optional(there)))
+            first.append(tuple([alone for alone, _ in tables]))
+            behind.append(tuple([there for _, there in tables]))
+        return Cases(tuple(first), tuple(choices)), Cases(tuple(behind), tuple(choices))
 
     def _with_few(self, nodes: Goal, shape: ObjectShape) -> ObjectShape:
         """``shape`` with members for the names of wanted ones, where these are few: others with
@@ -281,6 +320,19 @@ class _Tails:
                     there = pool.optional(pool.concatenate(between, member.plain))
                     tail = pool.concatenate(there, tail)
         return pool.union(starts)
+
+    def chosen(self, first: Cases, behind: Cases) -> tuple[Expression, bool]:
+        """The same where alternatives ask something of members; and whether none need be there."""
+        pool, tail = self._pool, self._ending(1, 0)
+        absent = behind.mapped(lambda e: pool.epsilon if pool.nullable[e] else pool.empty)
+        starts = []
+        for number, table in enumerate(first.parts):
+            parts = (*absent.parts[:number], table, *behind.parts[number + 1 :])
+            starts.append(pool.concatenate(pool.cases(Cases(parts, first.choices)), tail))
+        all_optional = pool.nullable[pool.cases(absent)]
+        if all_optional:
+            starts.append(self._first_free(0))
+        return pool.union(starts), all_optional
 
     def _after(self, member: _Written, count: int, missing: Missing, tails: _Rests) -> Expression:
         """The tail in front of ``member``, from the tails behind it."""

@@ -1,0 +1,143 @@
+"""Concatenations whose parts depend on independent choices: what `if`/`then` pairs ask of members.
+
+A part is a table: entry m is the part where the demands with the bits of m are made of it, and more
+demands leave less of it. A choice has ways, of which one is taken; a way makes demands of parts. So
+the number of combinations does not matter: they are told apart as far as an answer goes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import lru_cache
+from typing import NamedTuple
+
+from app.constraint.language.nodes import INFINITE
+from app.core.errors import ConstraintTooComplex
+
+Table = tuple[int, ...]
+Way = tuple[tuple[int, int], ...]
+"""Demands: the index of a part, and bits of its table."""
+
+_MOST_COMBINATIONS = 4_000
+"""Combinations that are looked at for the length of one expression."""
+
+
+class Cases(NamedTuple):
+    """The entries of tables are expressions, or the lengths of their shortest strings."""
+
+    parts: tuple[Table, ...]
+    choices: tuple[tuple[Way, ...], ...]
+
+    def taking(self, chosen: int, way: Way) -> Cases:
+        """The same after ``way`` was taken of a choice."""
+        parts = list(self.parts)
+        for index, bits in way:
+            parts[index] = _with(parts[index], bits)
+        return Cases(tuple(parts), self.choices[:chosen] + self.choices[chosen + 1 :])
+
+    def mapped(self, entry: Callable[[int], int]) -> Cases:
+        return Cases(tuple([tuple(map(entry, table)) for table in self.parts]), self.choices)
+
+    def about(self, first: int, last: int) -> Cases:
+        """The parts from ``first`` to before ``last``; no choice may demand anything of others."""
+        ways = [[tuple([(n - first, b) for n, b in w]) for w in ways] for ways in self.choices]
+        return Cases(self.parts[first:last], tuple(map(tuple, ways)))
+
+    def reduced(self, unite: Callable[[Iterable[int]], int], nothing: int) -> Cases | None:
+        """The same without choices that matter to no more than one part; None where nothing is
+        left. A table has one entry exactly where no choice matters to its part."""
+        parts, choices, before = [*map(_plain, self.parts)], self.choices, -1
+        while len(choices) != before:
+            before, left = len(choices), []
+            for choice in choices:
+                ways: dict[Way, None] = {}
+                for way in choice:
+                    if all(_with(parts[n], bits) != (nothing,) for n, bits in way):
+                        matters = [(n, b) for n, b in way if _with(parts[n], b) != parts[n]]
+                        ways[tuple(matters)] = None
+                if not ways:
+                    return None
+                touched = {n for way in ways for n, _ in way}
+                if () in ways:
+                    continue  # it demands nothing: the other ways are parts of this one
+                if len(ways) == 1:
+                    for n, bits in next(iter(ways)):
+                        parts[n] = _with(parts[n], bits)
+                elif len(touched) == 1:
+                    (n,) = touched
+                    rows = zip(*(_entries(parts[n], way[0][1]) for way in ways), strict=True)
+                    parts[n] = _plain(tuple([unite(row) for row in rows]))
+                else:
+                    left.append(tuple(ways))
+            choices = tuple(left)
+        touched = {n for choice in choices for way in choice for n, _ in way}
+        parts = [table if n in touched else table[:1] for n, table in enumerate(parts)]
+        return None if (nothing,) in parts else Cases(tuple(parts), choices)
+
+    def nearest(self, known: dict[Cases, int]) -> int:
+        """The length of the shortest string, from the lengths of the parts. ``known``: the same of
+        other choices, to be added to."""
+        most = len(known) + _MOST_COMBINATIONS
+
+        def of(cases: Cases) -> int:
+            found = cases.reduced(min, INFINITE)
+            if found is None:
+                return INFINITE
+            total = sum([table[0] for table in found.parts if len(table) == 1])
+            return min(INFINITE, total + sum([of_group(group) for _, group in found._groups()]))
+
+        def of_group(group: Cases) -> int:
+            length = known.get(group)
+            if length is None:
+                if len(known) >= most:
+                    raise ConstraintTooComplex("alternatives that depend on each other too much")
+                length = min([of(group.taking(0, way)) for way in group.choices[0]])
+                known[group] = length
+            return length
+
+        return of(self)
+
+    def shortest(self, length: Callable[[int], int], known: dict[Cases, int]) -> list[int]:
+        """The expressions that a shortest string is made of."""
+        found = [table[0] for table in self.parts]
+        for touched, group in self._groups():
+            while group.choices:
+                ways = {way: group.taking(0, way) for way in group.choices[0]}
+                group = min(ways.values(), key=lambda left: left.mapped(length).nearest(known))
+            for n, table in zip(touched, group.parts, strict=True):
+                found[n] = table[0]
+        return found
+
+    def _groups(self) -> list[tuple[list[int], Cases]]:
+        """The choices, by what parts they have in common, each with these parts alone."""
+        groups: list[tuple[set[int], list[tuple[Way, ...]]]] = []
+        for choice in self.choices:
+            touched, together = {n for way in choice for n, _ in way}, [choice]
+            apart = []
+            for group in groups:
+                if touched.isdisjoint(group[0]):
+                    apart.append(group)
+                else:
+                    touched |= group[0]
+                    together = group[1] + together
+            groups = [*apart, (touched, together)]
+        found = []
+        for touched, together in groups:
+            old = sorted(touched)
+            new = {n: number for number, n in enumerate(old)}
+            ways = [tuple([tuple([(new[n], b) for n, b in w]) for w in ways]) for ways in together]
+            found.append((old, Cases(tuple([self.parts[n] for n in old]), tuple(ways))))
+        return found
+
+
+def _entries(table: Table, bits: int) -> Table:
+    return table if len(table) == 1 else tuple([table[m | bits] for m in range(len(table))])
+
+
+@lru_cache(1 << 14)
+def _with(table: Table, bits: int) -> Table:
+    return _plain(_entries(table, bits))
+
+
+def _plain(table: Table) -> Table:
+    return table[:1] if table.count(table[0]) == len(table) else table
