@@ -250,6 +250,7 @@ def assemble(
             worker,
             admission,
             pool,
+            programs,
             images,
             bounds,
         )
