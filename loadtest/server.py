@@ -7,10 +7,11 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO, Protocol
 
 import httpx
 
@@ -22,10 +23,30 @@ def free_port() -> int:
         return port
 
 
+class Process(Protocol):
+    """What is used of ``subprocess.Popen``."""
+
+    @property
+    def pid(self) -> int: ...
+    def poll(self) -> int | None: ...
+    def wait(self, timeout: float | None = None) -> int: ...
+    def send_signal(self, sig: int, /) -> None: ...
+    def terminate(self) -> None: ...
+    def kill(self) -> None: ...
+
+
+Start = Callable[[Sequence[str], Mapping[str, str], IO[bytes]], Process]
+"""Starts a command with an environment; its output goes to the file."""
+
+
+def _start(command: Sequence[str], environment: Mapping[str, str], output: IO[bytes]) -> Process:
+    return subprocess.Popen(command, env=environment, stdout=output, stderr=output)
+
+
 @dataclass(frozen=True, slots=True)
 class Server:
     url: str
-    process: subprocess.Popen[bytes]
+    process: Process
 
 
 @contextmanager
@@ -35,6 +56,7 @@ def running_server(
     settings: Mapping[str, str],
     timeout: float = 600.0,
     command: Sequence[str] = (sys.executable, "-m", "app", "serve"),
+    start: Start = _start,
 ) -> Iterator[Server]:
     """A server of ``model`` (None: the demo model) while the block runs.
 
@@ -47,20 +69,25 @@ def running_server(
         environment["LEAPJSON_MODEL"] = str(model)
     environment.update({f"LEAPJSON_{name}": value for name, value in settings.items()})
     url = f"http://127.0.0.1:{port}"
-    with running_process(command, environment, log, f"{url}/ready", timeout) as process:
+    with running_process(command, environment, log, f"{url}/ready", timeout, start) as process:
         yield Server(url, process)
 
 
 @contextmanager
 def running_process(
-    command: Sequence[str], environment: Mapping[str, str], log: Path, ready: str, timeout: float
-) -> Iterator[subprocess.Popen[bytes]]:
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    log: Path,
+    ready: str,
+    timeout: float,
+    start: Start = _start,
+) -> Iterator[Process]:
     """A server's process while the block runs, from when the page ``ready`` answers 200.
 
     Its output goes to ``log``. Raises RuntimeError with the end of it after ``timeout`` seconds.
     """
     with log.open("wb") as output:
-        process = subprocess.Popen(command, env=environment, stdout=output, stderr=output)
+        process = start(command, environment, output)
     try:
         _wait_until_ready(process, ready, log, timeout)
         yield process
@@ -73,9 +100,7 @@ def running_process(
             process.wait()
 
 
-def _wait_until_ready(
-    process: subprocess.Popen[bytes], ready: str, log: Path, timeout: float
-) -> None:
+def _wait_until_ready(process: Process, ready: str, log: Path, timeout: float) -> None:
     deadline = time.monotonic() + timeout
     with httpx.Client(
         verify=False

@@ -17,7 +17,7 @@ INSTRUMENTS = (
     # They measure the server, and have tests of their parts that stay.
     r"loadtest/test_(demo_server|peers)\.py::",
     r"tools/bench/test_(costs|gpu_estimate|graph_fit|hybrid_costs|images|quantized_costs)\.py::",
-    r"tools/bench/test_gpu_report\.py::test_(every_part|numba_that|any_tokenizer|a_part_that_crashes)",
+    r"tools/bench/test_gpu_report\.py::test_(every_part|numba_that|any_tokenizer|a_part_that|parts_that)",
     r"clients/test_openai_python\.py::test_the_openai_package_sends_pictures",
     r"tools/demo_model/test_main\.py::",
     r"tools/demo_model/test_model\.py::test_it_fills_in_the_parameters",
@@ -36,7 +36,10 @@ SWEEPS = (
     r"constraint/test_formats\.py::test_of_two_formats.*\[(?!date-time|email|hostname|uri\])",
     r"constraint/test_spelling\.py::test_masks_hold_the_tokens.*-closed\]",
     r"conformance/test_maskbench\.py::.*\[qwen2_5\]",
-    r"constraint/test_budget_walks\.py::.*\[qwen2_5\]",
+    r"constraint/test_budget_walks\.py::.*\[(qwen2_5|llama3_2)\]",
+    r"constraint/test_compiler\.py::test_a_constraint_is_freed.*\[spec[1-4]",
+    r"constraint/test_schema_numbers\.py::test_huge_and_tiny.*\[[3-9]-",
+    r"constraint/test_whitespace\.py::test_every_text.*\[\d*[1-9]-",
     r"model/test_reach\.py::test_a_popular_kind.*\[(?!llama|qwen3\b|gemma3\b|mistral3|deepseek_v3"
     r"|mamba2|gpt_oss|qwen3_vl\b)",
     r"model/cpu/test_same_bits\.py::.*\[int[48]\]",
@@ -65,7 +68,9 @@ SWEEPS = (
     r"terminal/test_(serving|colours)\.py::test_(no_line|a_dumb|a_terminal_shows)",
     r"model/checkpoints/test_progress\.py::test_a_model_of_the_hub",
     r"e2e/test_streams\.py::.*\[leapjson-demo",
-    r"browser/test_reach\.py::test_axe.*\[(wide-dark|narrow-light)",
+    r"browser/test_reach\.py::test_axe.*\[(wide-dark|narrow)",
+    r"browser/test_reach\.py::test_nothing_moves.*\[narrow",
+    r"browser/test_streaming\.py::test_however_many.*\[a burst",
     r"browser/test_editor\.py::test_a_schema_of_5000",
     # Servers of their own, or a second and third way to what another test shows.
     r"browser/test_playground\.py::test_a_model_that_takes_any_question",
@@ -76,7 +81,15 @@ SWEEPS = (
     r"e2e/test_adapters\.py::test_answers_of_a_mixed_batch.*\[False",
     r"constraint/test_spelling\.py::test_masks_hold_the_tokens.*\[(multiples|items|map|words)-open",
     r"model/vision/test_seeing_answers\.py::.*\[(gemma4|qwen3_5|llava)-",
-    r"model/cuda/test_attention\.py::test_images_whose.*-(False|windows)",
+    r"model/cuda/test_attention\.py::test_images_whose.*-(False|windows|plain-True)",
+    r"model/vision/test_seeing_answers\.py::test_a_sequence_that_lost.*\[qwen3_vl-.*False",
+    r"model/vision/test_seeing_answers\.py::test_images_cut.*\[(mistral3|idefics3|llava_onevision-True)",
+    # Two or three of ten seeds stay.
+    r"engine/test_(same_answers|overlap|predictions|drafting|token_sources|choices|vision_queue)\.py"
+    r"::test_(whatever|answers_that|any_batching|under|an_engine|the_sources|scores|whenever)"
+    r".*[-\[]\d*[1-35-79]\]",
+    r"engine/test_engine\.py::test_the_first_value.*\[(?!serial-attention-0|overlapped-recurrent-16)",
+    r"http/test_responses_stream\.py::test_the_deltas_join.*[-\[]\d*[1-35-79]\]",
     r"model/cuda/test_graphs\.py::test_graphs_of_a_model_with_states_alone",
 )
 ONE_OF_EACH = (

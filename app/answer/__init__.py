@@ -1,18 +1,18 @@
 """What an answer is: its constraint, and what its text is taken apart into.
 
 formats     how a family of models marks reasoning and calls, found in its chat template
-prompt      a conversation as the chat template takes it; schema_prompt: the schema that it tells of
+prompt      a conversation as the chat template takes it; schema_prompt: the schema that it shows
 reasoning   how much an answer reasons, and what a model is told that was not taught to
-tools       the functions that may be called; custom: tools with one text in place of arguments
+tools       the functions that may be called, and custom tools, with one text for arguments
 language    the texts that an answer may be
 plan        ``prepare``: all of this, decided once when the prompt is rendered
-incoming    text that comes in chunks, for those who read it
-reader      the text of an answer, as it comes -> pieces: content, reasoning, calls
-arguments   arguments that are not JSON -> their JSON; literals: of another notation
-choice      bytes and tokens of one choice of a request -> pieces; decoding: bytes -> text
+incoming    what comes in chunks: text, bytes, and arguments in other notations than JSON
+reader      the text of an answer, as it comes -> pieces: content, reasoning, calls; for the engine,
+            where its values are
+arguments   arguments that are not JSON -> their JSON
+choice      bytes and tokens of one choice of a request -> pieces
 confidence  how sure the model was of each value: tokens and scored choices -> entries
 spans       where values stand in the prompt
-fields      its JSON values, each as soon as it is whole
+fields      its JSON values, each as soon as it is complete
 warnings    what an answer says of keywords that were not enforced
-locator     where the JSON values of an answer are, for the engine
 """

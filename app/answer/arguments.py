@@ -1,13 +1,12 @@
 """The text of arguments that a model does not write as JSON -> their JSON, as it comes.
 
-See ``app.core.arguments`` for how such texts are written and what they mean.
+See ``app.core.arguments`` and ``app.core.literals`` for how such texts are written.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection
 from typing import Any
 
 from app.answer.incoming import BufferedReader, JsonPart, begun_at_end, json_string
@@ -211,7 +210,8 @@ class ParameterReader(BufferedReader):
         if not there:
             return False
         at, between = min(there)
-        if self._incomplete(at, notation.betweens()):
+        here = self._buffer[at:]  # a longer one may still come
+        if any(mark.startswith(here) and mark != here for mark in notation.betweens()):
             return False
         name = self._buffer[start:at]
         comma = ", " if self._count else "{"
@@ -223,11 +223,6 @@ class ParameterReader(BufferedReader):
         if self._kinds == {"string"}:
             self._begin_string()
         return True
-
-    def _incomplete(self, at: int, marks: Collection[str]) -> bool:
-        """Whether a longer one of ``marks`` may still come at ``at``."""
-        here = self._buffer[at:]
-        return any(mark.startswith(here) and mark != here for mark in marks)
 
     def _read_value(self) -> bool:
         """Find out what the value is."""
@@ -247,17 +242,13 @@ class ParameterReader(BufferedReader):
             if kind_of(text, kinds, self._notation.words) == "string" and "string" in kinds:
                 self._begin_string()
                 return True
-            self._put(self._scalar(text), at)
+            words: dict[str, Any] = self._notation.words
+            self._put(json.dumps(words[text]) if text in words else text, at)
             return self._end_value()
         if "string" in kinds and not self._may_be_scalar():
             self._begin_string()
             return True
         return False
-
-    def _scalar(self, text: str) -> str:
-        """The JSON of a number, a boolean or null."""
-        words: dict[str, Any] = self._notation.words
-        return json.dumps(words[text]) if text in words else text
 
     def _may_be_scalar(self) -> bool:
         """Whether the buffer may become a word or number, and then what follows values."""

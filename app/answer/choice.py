@@ -4,6 +4,9 @@ Tokens are told apart by the piece in which their first byte lies::
 
     text       | reasoning | mark | content     | held back |
     tokens     |   |    |   |    |   |    |   |   |
+
+Where tokens came from is reported as far as the text has been. The engine says of each token all
+that it spells: what the text leaves out at its end, the stop string, is no part of it either.
 """
 
 from __future__ import annotations
@@ -14,21 +17,20 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from app.answer.confidence import ConfidenceReader
+from app.answer.fields import FieldReader
 from app.answer.formats.calls import AnyIds, CallIds
 from app.answer.incoming import Decoder
 from app.answer.pieces import (
     CallArguments,
     CallEnd,
     CallStart,
-    Confidences,
     Content,
     Delta,
     End,
-    Inexact,
+    Measurements,
     Piece,
     PromptTokens,
     Reasoning,
-    Spans,
     TextPiece,
 )
 from app.answer.reader import AnswerReader
@@ -97,16 +99,21 @@ class ChoiceReader:
         custom: Collection[str] = (),
         given: str = "",
         *,
+        fields: FieldReader | None = None,
+        origins: OriginReader | None = None,
         shows_reasoning: bool = True,
     ) -> None:
         """``reader`` None: nothing but content can come, and nothing is looked for. It has read
         ``given``, which the client has begun the answer with and is not told of.
 
-        ``call_ids``: of calls, in OpenAI's form where not given. ``confidence`` and ``spans``:
-        where asked for. ``custom``: the names of tools whose calls have an input.
+        ``call_ids``: of calls, in OpenAI's form where not given. ``confidence``, ``spans``,
+        ``fields`` and ``origins``: where asked for. ``custom``: the names of tools whose calls
+        have an input.
         """
         self._shows_reasoning = shows_reasoning
         self._spans = spans
+        self._fields = fields
+        self._origins = origins
         self._confidence = confidence
         self.reasoning_tokens = 0
         self._index = index
@@ -166,11 +173,14 @@ class ChoiceReader:
             calls_whole = self._calls and not self._open_calls
             stopped_by = last.stopped_by.decode()
             pieces.append(End("tool_calls" if calls_whole else reason, stopped_by))
-        return Delta(self._index, pieces)
+        delta = Delta(self._index, pieces)
+        if self._origins is not None:
+            self._origins.read(chunks, delta)
+        return delta if self._fields is None else self._fields.read(delta)
 
     def _measured(self) -> list[Piece]:
-        """What is told of the values once all have come."""
-        found: list[Piece] = []
+        """What is reported of the values once all have come."""
+        found = Measurements()
         spans = None if self._spans is None else self._spans.finish()
         if self._confidence is not None:
             scores = self._confidence.finish()
@@ -179,12 +189,11 @@ class ChoiceReader:
                 if each.what == "value":
                     each.span = by_place.get((each.call, each.pointer))
             if self._confidence.listed:
-                found.append(Confidences(scores.entries))
-            if scores.by_tokens:
-                found.append(Inexact(scores.by_tokens))
+                found.confidence = scores.entries
+            found.inexact = scores.by_tokens
         if self._spans is not None and spans is not None and self._spans.listed:
-            found.append(Spans(spans))
-        return found
+            found.spans = spans
+        return [] if found == Measurements() else [found]
 
     def _behind_given(self, piece: TextPiece) -> TextPiece | None:
         """What of a piece is new: the reader may have held back the end of what was given."""

@@ -1,6 +1,7 @@
 """How sure the model was of each value of an answer: from its text, tokens and scored choices.
 
-See ``docs/confidence.md`` for what the numbers mean.
+A scored choice is told as shares of all its ways; ``ConfidenceReader`` collects while an answer
+comes. See ``docs/confidence.md`` for what the numbers mean.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from app.answer.pieces import (
 )
 from app.core.choices import ScoredChoice, ScoredWay, Way
 from app.core.events import AnswerToken, TokenChunk
-from app.core.json_scan import BLANKS, NUMBER_BYTES, JsonScan, Place
+from app.core.json_scan import JsonWalk, Place
 
 MOST_ALTERNATIVES = 64
 MOST_ALTERNATIVE_BYTES = 512
@@ -41,69 +42,40 @@ def write_score(entry: Confidence, choice: ScoredChoice, text: bytes, named: Nam
     The way that it went; None, and nothing is written, where the text ends before that is told, or
     where the model gives nothing to any way, or none was scored.
     """
-    chosen, shares = _chosen(choice, text), _Shares.of(choice)
-    if chosen is None or shares is None:
+    chosen = next(
+        (
+            each
+            for each in choice.ways
+            if text.startswith(each.way.texts) or (each.way.ends_answer and text == each.way.text)
+        ),
+        None,
+    )
+    highest = max([way.logprob for way in choice.ways], default=-math.inf)
+    if chosen is None or highest == -math.inf:
         return None
-    entry.logprob = shares.logprob(chosen)
-    entry.mass = shares.mass
-    entry.alternatives = _alternatives(choice, chosen, shares, named)
-    return chosen.way
+    total = math.fsum([math.exp(way.logprob - highest) for way in choice.ways])
+    log_sum = highest + math.log(total)
 
+    def logprob(way: ScoredWay) -> float:
+        """Of all ways together."""
+        return min(0.0, way.logprob - log_sum)
 
-@dataclass(frozen=True, slots=True)
-class _Shares:
-    """The ways of a choice, each as a share of all."""
-
-    mass: float | None
-    _log_sum: float
-
-    @staticmethod
-    def of(choice: ScoredChoice) -> _Shares | None:
-        """None where the model gives nothing to any way, or there are none."""
-        highest = max([way.logprob for way in choice.ways], default=-math.inf)
-        if highest == -math.inf:
-            return None
-        total = math.fsum([math.exp(way.logprob - highest) for way in choice.ways])
-        log_sum = highest + math.log(total)
-        return _Shares(None if choice.is_open else min(1.0, math.exp(log_sum)), log_sum)
-
-    def logprob(self, way: ScoredWay) -> float:
-        return min(0.0, way.logprob - self._log_sum)
-
-    def share(self, way: ScoredWay) -> float:
-        return math.exp(self.logprob(way))
-
-
-def _chosen(choice: ScoredChoice, text: bytes) -> ScoredWay | None:
-    """The way that the text went; None where it ends before that is told."""
-    for each in choice.ways:
-        if text.startswith(each.way.texts):
-            return each
-        if each.way.ends_answer and text == each.way.text:
-            return each
-    return None
-
-
-def _alternatives(
-    choice: ScoredChoice, chosen: ScoredWay, shares: _Shares, named: Named
-) -> list[Alternative]:
-    """The other ways, the likeliest first."""
+    entry.logprob = logprob(chosen)
+    entry.mass = None if choice.is_open else min(1.0, math.exp(log_sum))
+    entry.alternatives = found = list[Alternative]()
     others = sorted([way for way in choice.ways if way is not chosen], key=lambda way: -way.logprob)
-    found: list[Alternative] = []
-    size, left = 0, len(others)
+    size = 0
     for each in others:
         size += len(each.way.text)
         if len(found) == MOST_ALTERNATIVES or size > MOST_ALTERNATIVE_BYTES:
             break
-        found.append(Alternative(shares.share(each), *named(each.way)))
-        left -= 1
-    if left:
-        rest = math.fsum([shares.share(each) for each in others[len(found) :]])
-        found.append(Alternative(rest, "other", left))
-    return found
+        found.append(Alternative(math.exp(logprob(each)), *named(each.way)))
+    if rest := others[len(found) :]:
+        share = math.fsum([math.exp(logprob(each)) for each in rest])
+        found.append(Alternative(share, "other", len(rest)))
+    return chosen.way
 
 
-_OPENING, _CLOSING = b"{[", b"}]"
 _NEXT = (Place.FIRST_KEY, Place.NEXT_KEY, Place.FIRST_ITEM, Place.NEXT_ITEM)
 
 
@@ -196,7 +168,7 @@ def text_confidence(
     return Scores([entry], [TokenByToken("", "value")] if by_tokens else [])
 
 
-class _Walk:
+class _Walk(JsonWalk):
     """Goes through one JSON text."""
 
     def __init__(
@@ -206,6 +178,7 @@ class _Walk:
         tokens: Tokens,
         choices: dict[tuple[int, Place], ScoredChoice],
     ) -> None:
+        super().__init__()
         self._data = data
         self._span = span
         self._tokens = tokens
@@ -213,48 +186,18 @@ class _Walk:
         self._open: list[_Container] = []
         self._entries: list[Confidence] = []
         self.by_tokens: list[TokenByToken] = []
-        self._whole: set[int] = set()
-        """Containers that were closed, by their id."""
-        self._began = 0
-        """Where the value or key that is being read begins."""
         self._asked = 0
         """Where it was decided what it would be."""
 
     def entries(self) -> list[Confidence]:
-        scan, data = JsonScan(), self._data
+        scan, data = self._scan, self._data
         self._decided(scan.place, 0)
         for at, byte in enumerate(data):
-            before = scan.place
-            if before is Place.NUMBER and byte not in NUMBER_BYTES:
-                self._scalar(at)
-                scan.end_number()
-                before = scan.place
-                self._decided(before, at)
-            scan.push(byte)
-            self._pushed(before, scan.place, at, byte)
+            self._push(at, byte)
         if scan.place is Place.NUMBER and scan.after_value() is Place.END and data[-1:].isdigit():
-            self._scalar(len(data))
+            self._leaf(len(data))
         open_ones = {id(each.entry) for each in self._open}
         return [each for each in self._entries if id(each) not in open_ones]
-
-    def _pushed(self, before: Place, after: Place, at: int, byte: int) -> None:
-        """One byte was read."""
-        if before in (Place.STRING, Place.WORD):
-            if after is Place.COLON:
-                self._open[-1].key = json.loads(self._data[self._began : at + 1])
-                self._key(at + 1)
-            elif after is not before:
-                self._scalar(at + 1)
-        elif byte in BLANKS:
-            return
-        elif byte in _CLOSING:
-            self._close()
-        elif before in (Place.VALUE, Place.FIRST_ITEM, Place.FIRST_KEY, Place.KEY):
-            self._began = at
-            if byte in _OPENING:
-                self._begin_container(byte == _OPENING[0])
-        if after is not before or byte in _OPENING + _CLOSING:
-            self._decided(after, at + 1)
 
     def _decided(self, place: Place, at: int) -> None:
         """What is next is decided from here on: note it where it is the next member."""
@@ -280,9 +223,10 @@ class _Walk:
             self._count(entry.logprob)
 
     def _key(self, end: int) -> None:
-        """A key was read; one of many counts by its tokens, too."""
+        """One of many counts by its tokens, too."""
         entry = self._entries[-1]
         container = self._open[-1]
+        container.key = json.loads(self._data[self._began : end])
         if entry.what != "next" or entry.pointer != container.entry.pointer:
             return
         if entry.which is None:
@@ -290,18 +234,17 @@ class _Walk:
             entry.which = container.key
             self._count(entry.logprob)
 
-    def _begin_container(self, is_object: bool) -> None:
+    def _begin(self, is_object: bool) -> None:
         entry = Confidence(self._pointer(), "container")
         self._write_score(entry)
         self._entries.append(entry)
         self._open.append(_Container(entry, is_object))
 
-    def _close(self) -> None:
+    def _close(self, end: int) -> None:
         closed = self._open.pop()
         self._ended(closed.entry.logprob)
 
-    def _scalar(self, end: int) -> None:
-        """The value that ends here."""
+    def _leaf(self, end: int) -> None:
         text = self._data[self._began : end]
         entry = Confidence(self._pointer(), "value", json.loads(text))
         tokens = self._tokens.take(*self._span(self._began, end))

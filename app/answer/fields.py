@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from app.answer.pieces import CallArguments, Content, Delta, End, Fields, FieldValue, Piece
-from app.core.json_scan import BLANKS, NUMBER_BYTES, JsonScan, Place
+from app.core.json_scan import JsonWalk, Place
 
 LARGEST = 1 << 14
 """Bytes of a value that is told; so much of the text is kept."""
@@ -18,10 +18,6 @@ MOST_LEVELS = 8
 """Containers inside one another of a value that is told: each level tells its text again."""
 LONGEST_POINTER = 512
 """Characters of the pointer to a value that is told."""
-
-_OPENING, _CLOSING = b"{[", b"}]"
-_BEGINS = (Place.VALUE, Place.FIRST_ITEM, Place.FIRST_KEY, Place.KEY)
-_COMMA = ord(",")
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,16 +84,14 @@ class _Container:
         return pointer if len(pointer) <= LONGEST_POINTER else None
 
 
-class ValueScanner:
+class ValueScanner(JsonWalk):
     """One JSON text, in chunks of any size. A byte costs a microsecond or two."""
 
     def __init__(self, call: int | None = None) -> None:
         """``call``: whose arguments the text is."""
+        super().__init__()
         self._call = call
-        self._scan = JsonScan()
         self._open: list[_Container] = []
-        self._began = 0
-        """Where the value or key that comes begins, in bytes of the text."""
         self._kept = bytearray()
         """The end of the text."""
         self._passed = 0
@@ -133,53 +127,34 @@ class ValueScanner:
         pointers = [each.pointer for each in self._open] + [self._pointer] * inside
         return next((each for each in reversed(pointers) if each is not None), "")
 
-    def _push(self, at: int, byte: int) -> None:
-        scan = self._scan
-        before = scan.place
-        if before is Place.NUMBER and byte not in NUMBER_BYTES:
-            self._leaf(at)
-            scan.end_number()
-            before = scan.place
-        scan.push(byte)
-        after = scan.place
-        if before is Place.STRING or before is Place.WORD:
-            if after is Place.COLON:
-                self._open[-1].key = self._key(at + 1)
-            elif after is not before:
-                self._leaf(at + 1)
-        elif byte in BLANKS:
-            return
-        elif byte in _CLOSING:
-            self._close(at + 1)
-        elif before in _BEGINS:
-            self._began = at
-            if byte in _OPENING:
-                self._open.append(_Container(self._pointer, at, after is Place.FIRST_KEY))
-        elif byte == _COMMA:
-            self._open[-1].count += 1
-
     @property
     def _pointer(self) -> str | None:
         """Of the value that begins, or has just ended."""
         return self._open[-1].member if self._open else ""
 
-    def _key(self, end: int) -> str | None:
-        text = self._text(self._began, end) if end - self._began <= LONGEST_POINTER * 12 else None
-        return None if text is None else json.loads(text)
+    def _key(self, end: int) -> None:
+        short = end - self._began <= LONGEST_POINTER * 12
+        text = self._text(self._began, end) if short else None
+        self._open[-1].key = None if text is None else json.loads(text)
+
+    def _begin(self, is_object: bool) -> None:
+        self._open.append(_Container(self._pointer, self._began, is_object))
 
     def _leaf(self, end: int) -> None:
-        self._tell(self._pointer, self._began, end)
+        self._ended(self._pointer, self._began, end)
 
     def _close(self, end: int) -> None:
         closed = self._open.pop()
         if self._open:
             self._open[-1].levels = max(self._open[-1].levels, closed.levels + 1)
-        self._tell(closed.pointer, closed.start, end if closed.levels <= MOST_LEVELS else None)
+        self._ended(closed.pointer, closed.start, end if closed.levels <= MOST_LEVELS else None)
 
-    def _tell(self, pointer: str | None, start: int, end: int | None) -> None:
+    def _ended(self, pointer: str | None, start: int, end: int | None) -> None:
         if pointer is not None:
             text = None if end is None else self._text(start, end)
             self._found.append(FieldValue(pointer, text, self._call))
+        if self._open:
+            self._open[-1].count += 1
 
     def _text(self, start: int, end: int) -> bytes | None:
         """None where it is too large."""

@@ -1,4 +1,4 @@
-"""Text that comes in chunks of any size, read from its beginning."""
+"""What comes in chunks of any size: text, bytes, and the arguments of calls."""
 
 from __future__ import annotations
 

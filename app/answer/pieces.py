@@ -126,14 +126,6 @@ class Confidence:
         return math.exp(self.logprob)
 
 
-@dataclass(slots=True)
-class Confidences:
-    """How sure the model was of each value of the answer: comes once, before the end."""
-
-    values: Sequence[Confidence]
-    """In the order of the text."""
-
-
 @dataclass(frozen=True, slots=True)
 class TokenByToken:
     """A choice that was to be drawn as a whole and was drawn token by token."""
@@ -144,14 +136,6 @@ class TokenByToken:
     """The value itself, or what came next in the object or array."""
     call: int | None = None
     """Of an argument, which call's."""
-
-
-@dataclass(slots=True)
-class Inexact:
-    """Where exact choices were asked for and not made: comes once, before the end, if at all."""
-
-    values: Sequence[TokenByToken]
-    """In the order of the text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,11 +154,16 @@ class Span:
 
 
 @dataclass(slots=True)
-class Spans:
-    """Where values stand in the prompt: comes once, before the end."""
+class Measurements:
+    """What was measured of the values of an answer, in the order of the text: comes once, before
+    the end, where it was asked for."""
 
-    values: Sequence[Span]
-    """In the order of the text."""
+    confidence: Sequence[Confidence] | None = None
+    """How sure the model was of each value."""
+    inexact: Sequence[TokenByToken] = ()
+    """Where exact choices were asked for and not made."""
+    spans: Sequence[Span] | None = None
+    """Where values stand in the prompt."""
 
 
 @dataclass(slots=True)
@@ -217,10 +206,7 @@ class End:
 TextPiece = Content | Reasoning | CallStart | CallArguments | CallEnd
 """A piece that has a place in the text."""
 
-Measurement = Confidences | Inexact | Spans
-"""What is told of the values of an answer."""
-
-Piece = TextPiece | Fields | Origins | PromptTokens | Measurement | End
+Piece = TextPiece | Fields | Origins | PromptTokens | Measurements | End
 
 
 @dataclass(slots=True)

@@ -12,16 +12,21 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from app.answer.choice import ChoiceReader
+from app.answer.choice import ChoiceReader, OriginReader
 from app.answer.confidence import ConfidenceReader, ContentKind
 from app.answer.fields import ClosedValue, FieldReader, ValueScanner
 from app.answer.formats.chat import ChatFormat
-from app.answer.formats.reasoning import BARE, NEWLINES_BEFORE_ANSWER
+from app.answer.formats.reasoning import (
+    AS_IT_IS,
+    BARE,
+    NEWLINES_BEFORE_ANSWER,
+    UNTAUGHT,
+    ReasoningUse,
+)
 from app.answer.language import answer, free_content, is_open_ended, with_reasoning
 from app.answer.pieces import CallArguments, CallStart, Content, Delta
 from app.answer.prompt import Begun, Conversation, Opening, Prompt, opening, render
 from app.answer.reader import AnswerLocator, AnswerReader
-from app.answer.reasoning import AS_IT_IS, UNTAUGHT, ReasoningUse
 from app.answer.spans import Quotable, SpanReader
 from app.answer.tools import ToolUse
 from app.core.composite import Composite
@@ -218,11 +223,14 @@ class AnswerPlan:
         *,
         confidence: bool = False,
         exact: bool = False,
+        fields: bool = False,
+        origins: bool = False,
         texts: Quotable | None = None,
     ) -> ChoiceReader:
         """What takes the choice ``index`` apart.
 
-        ``confidence``: that of its values, too; ``exact``: where choices are not, too; ``texts``:
+        ``confidence``: that of its values, too; ``exact``: where choices are not, too; ``fields``:
+        each value when it is complete, too; ``origins``: where tokens came from, too; ``texts``:
         where values stand in these, too.
         """
         confidences = None
@@ -232,23 +240,28 @@ class AnswerPlan:
         if texts is not None:
             content = self.content.schema if isinstance(self.content, JsonSchema) else None
             spans = SpanReader(content, {tool.name: tool.parameters for tool in tools}, texts)
+        values = FieldReader(content=self._content_is == "json") if fields else None
+        if values is not None and self.begun is not None:
+            values.read(Delta(0, [Content(self.begun.content)]))
+        sources = OriginReader() if origins else None
         if self._is_content_alone:
-            return ChoiceReader(index, None, confidence=confidences, spans=spans)
+            return ChoiceReader(
+                index, None, confidence=confidences, spans=spans, fields=values, origins=sources
+            )
         reader = self._answer_reader()
         reader.push(self.given)
-        custom = frozenset(tool.name for tool in tools if tool.custom)
-        ids = self.format.tools.ids
-        shown = self.reasoning.shown
         return ChoiceReader(
-            index, reader, ids, confidences, spans, custom, self.given, shows_reasoning=shown
+            index,
+            reader,
+            self.format.tools.ids,
+            confidences,
+            spans,
+            frozenset(tool.name for tool in tools if tool.custom),
+            self.given,
+            fields=values,
+            origins=sources,
+            shows_reasoning=self.reasoning.shown,
         )
-
-    def field_reader(self) -> FieldReader:
-        """What finds the values of a choice as they become whole."""
-        fields = FieldReader(content=self._content_is == "json")
-        if self.begun is not None:
-            fields.read(Delta(0, [Content(self.begun.content)]))
-        return fields
 
     def closed_value(self, choice: int, text: bytes) -> ClosedValue | None:
         """The JSON value that is being written where ``text``, an answer's beginning, ends.

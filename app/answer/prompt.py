@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,10 +11,9 @@ from typing import Any, Literal
 from app.answer.formats.calls import CallIds
 from app.answer.formats.chat import ChatFormat
 from app.answer.formats.families import PLAIN
-from app.answer.formats.reasoning import ReasoningFormat
+from app.answer.formats.reasoning import AS_IT_IS, INSTRUCTION, ReasoningFormat, ReasoningUse
 from app.answer.formats.spelled import SpelledCalls
 from app.answer.images import ImageSource, as_templates_take_it, results_first
-from app.answer.reasoning import AS_IT_IS, INSTRUCTION, ReasoningUse
 from app.answer.schema_prompt import SchemaPrompt, kept_schema
 from app.answer.tools import FunctionTool
 from app.core.errors import InvalidRequest
@@ -113,22 +113,14 @@ def render(
                 given.messages, given.tools, given.options, opens=prompt.opens
             )
         except InvalidRequest:
-            if format.arguments_as_text or not _wrap_texts(given.messages):
+            calls = [call for each in given.messages for call in each.get("tool_calls", ())]
+            texts = [call for call in calls if isinstance(call["function"]["arguments"], str)]
+            if format.arguments_as_text or not texts:
                 raise
+            for call in texts:  # as objects, for a template that goes through their members
+                function = call["function"]
+                call["function"] = {**function, "arguments": {"arguments": function["arguments"]}}
     raise AssertionError("nothing is left to be wrapped")
-
-
-def _wrap_texts(messages: Sequence[Mapping[str, Any]]) -> bool:
-    """Make objects of arguments that are a text, for a template that goes through their members.
-
-    Whether there were any.
-    """
-    calls = [call for each in messages for call in each.get("tool_calls", ())]
-    found = [call for call in calls if isinstance(call["function"]["arguments"], str)]
-    for call in found:
-        text = call["function"]["arguments"]
-        call["function"] = {**call["function"], "arguments": {"arguments": text}}
-    return bool(found)
 
 
 def passages(prompt: Prompt) -> Sequence[Passage]:
@@ -179,8 +171,12 @@ def template_input(conversation: Conversation, format: ChatFormat) -> TemplateIn
             instructions = _instructions(tools, format.tools, reads_schemas=format.reads_schemas)
             messages = _instructed(messages, instructions, format)
             tools = ()
-    if format.arguments_as_text:
-        _write_arguments(messages)
+    for message in messages if format.arguments_as_text else ():
+        for call in message.get("tool_calls", ()):
+            arguments = call["function"]["arguments"]
+            if not isinstance(arguments, str):
+                arguments = json.dumps(arguments, ensure_ascii=False)
+            call["function"] = {**call["function"], "arguments": arguments}
     shown = [_shown(tool) for tool in tools] or None
     return TemplateInput(_in_form(messages, format), shown, conversation.template_options)
 
@@ -234,18 +230,17 @@ def _cleaned(message: Mapping[str, Any]) -> dict[str, Any]:
 
 def _in_form(messages: Sequence[Mapping[str, Any]], format: ChatFormat) -> list[dict[str, Any]]:
     """``messages`` with their contents as the template takes them."""
-    return [{**each, "content": _content(each["content"], format)} for each in messages]
-
-
-def _content(content: Any, format: ChatFormat) -> Any:
-    if not isinstance(content, str):  # reasoning is in it, and no image
-        return content
-    return as_templates_take_it(
-        content,
+    placed = functools.partial(
+        as_templates_take_it,
         marker=format.image_marker,
         takes_text=format.takes_text,
         takes_images=format.takes_images,
     )
+    return [
+        {**each, "content": placed(content) if isinstance(content, str) else content}
+        for each in messages
+        for content in [each["content"]]  # no text where reasoning is in it, and then no image
+    ]
 
 
 def _place_reasoning(message: dict[str, Any], format: ChatFormat) -> None:
@@ -302,22 +297,16 @@ def _fit_ids(messages: Sequence[dict[str, Any]], ids: CallIds) -> None:
             message["tool_call_id"] = fitting.get(foreign) or ids.fitting(foreign, name, 0)
 
 
-def _write_arguments(messages: Sequence[dict[str, Any]]) -> None:
-    for message in messages:
-        for call in message.get("tool_calls", ()):
-            arguments = call["function"]["arguments"]
-            if not isinstance(arguments, str):
-                arguments = json.dumps(arguments, ensure_ascii=False)
-            call["function"] = {**call["function"], "arguments": arguments}
-
-
 def _written_out(messages: Sequence[dict[str, Any]], format: SpelledCalls) -> list[dict[str, Any]]:
     """For templates that know text alone. Roles alternate where they did: results join others."""
     written: list[dict[str, Any]] = []
     after_result = False
     for message in messages:
         result = message["role"] == "tool"
-        plain = _as_text(message, format)
+        plain = _with_calls(message, format)
+        if result:
+            name = message.get("name", message.get("tool_call_id", "the function"))
+            plain = {"role": "user", "content": f"Result of {name}:\n{message['content']}"}
         if written and (result or after_result) and written[-1]["role"] == plain["role"] == "user":
             plain = {**plain, "content": _paragraphs(written.pop()["content"], plain["content"])}
         written.append(plain)
@@ -341,13 +330,6 @@ def _instructed(
     texts = instructions, here["content"]
     content = _paragraphs(*(texts if first or role == "user" else reversed(texts)))
     return [*messages[:at], {**here, "content": content}, *messages[at + 1 :]]
-
-
-def _as_text(message: Mapping[str, Any], format: SpelledCalls) -> dict[str, Any]:
-    if message["role"] == "tool":
-        name = message.get("name", message.get("tool_call_id", "the function"))
-        return {"role": "user", "content": f"Result of {name}:\n{message['content']}"}
-    return _with_calls(message, format)
 
 
 def _with_calls(message: Mapping[str, Any], format: SpelledCalls) -> dict[str, Any]:

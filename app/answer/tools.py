@@ -1,4 +1,9 @@
-"""Functions that an answer may call: which and how often, and their arguments."""
+"""Functions that an answer may call: which and how often, and their arguments.
+
+OpenAI's custom tools have one text in place of arguments. A model knows functions alone, so it is
+shown one with the parameter ``input``, and calls it in the format it was taught. What it writes is
+``{"input": "..."}``; clients are given the text inside.
+"""
 
 from __future__ import annotations
 

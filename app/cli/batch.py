@@ -35,7 +35,7 @@ from app.cli.batch_targets import Target, in_process, servers
 from app.cli.specification import UnusableInput, read_bytes
 from app.core.errors import LeapjsonError
 from app.core.progress import Stage
-from app.http.inside import InsideAnswer
+from app.http.edge import InsideAnswer
 from app.server.settings import Settings
 from app.telemetry.logs import configure_logging
 from app.terminal.screen import Screen, is_watched, open_screen

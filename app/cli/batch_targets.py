@@ -9,12 +9,12 @@ import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from pydantic_core import to_json
 
 from app.cli.specification import UnusableInput
-from app.http.inside import InsideAnswer, ask
+from app.http.edge import InsideAnswer, ask
 from app.server.settings import Settings
 from app.terminal.screen import Screen
 
@@ -32,21 +32,6 @@ _PLACES = 64
 _QUEUED = 32
 """Lines that wait in this process's engine beyond those that it can run."""
 _LOWERED = 0.7
-
-
-class Target(Protocol):
-    places: int
-    """Lines that may be under way at once."""
-    model: str
-    """The model of lines that name none."""
-
-    async def ask(self, path: str, body: Mapping[str, Any]) -> InsideAnswer:
-        """The answer, or the error that is left after retries.
-
-        Raises ``ConnectionError`` where the connection is lost each time, and ``UnusableInput``
-        where the run cannot go on.
-        """
-        ...
 
 
 def is_retried(answer: InsideAnswer) -> bool:
@@ -68,7 +53,8 @@ def _backoff(tries: int) -> float:
 
 
 class InProcess:
-    """The engine in this process."""
+    """The engine in this process. ``places``: the lines that may be under way at once; ``model``:
+    that of lines that name none."""
 
     def __init__(self, assembly: Any, settings: Settings, places: int | None) -> None:
         self._assembly = assembly
@@ -76,6 +62,8 @@ class InProcess:
         self.model = settings.served_model
 
     async def ask(self, path: str, body: Mapping[str, Any]) -> InsideAnswer:
+        """The answer, or the error that is left after retries. Raises ``UnusableInput`` where the
+        run cannot go on."""
         content = to_json(body)
         while True:
             # No line of a batch by its class: nobody is here to yield to.
@@ -148,6 +136,7 @@ class Servers:
         self._last_reply = time.monotonic()
 
     async def ask(self, path: str, body: Mapping[str, Any]) -> InsideAnswer:
+        """The same; raises ``ConnectionError`` where the connection is lost each time, too."""
         import httpx
 
         content, tries = to_json(body), 0
@@ -202,6 +191,9 @@ class Servers:
             with suppress(TimeoutError):
                 async with self._changed, asyncio.timeout(min(waits, default=None)):
                     await self._changed.wait()
+
+
+Target = InProcess | Servers
 
 
 @asynccontextmanager

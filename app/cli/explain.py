@@ -62,9 +62,14 @@ def run(options: argparse.Namespace) -> int:
         _write(options.svg, draw(drawing, constrained.title))
         _write(options.dot, dot_text(drawing, constrained.title))
     if options.prompt:
-        report["prompt"] = _prompt(constrained)
+        schema = schema_text(constrained.schema)
+        prompt = SchemaPrompt(schema).instructions(may_call=False) if schema else ""
+        report["prompt"] = prompt
         if options.tokenizer is not None:
-            report["prompt_tokens"] = _count(report["prompt"], options.tokenizer)
+            from tokenizers import Tokenizer
+
+            reader = Tokenizer.from_file(str(_tokenizer_file(options.tokenizer)))
+            report["prompt_tokens"] = len(reader.encode(prompt, add_special_tokens=False).ids)
     if options.json:
         print(json.dumps(report, ensure_ascii=False, indent=2))
         return 0
@@ -102,9 +107,8 @@ def _in_tokens(constrained: Constrained, tokenizer: str) -> dict[str, Any]:
     from app.constraint.compiler import Compiler
     from app.text.vocabulary import Vocabulary
 
-    path = Path(tokenizer)
     try:
-        vocabulary = Vocabulary.from_file(path / "tokenizer.json" if path.is_dir() else path)
+        vocabulary = Vocabulary.from_file(_tokenizer_file(tokenizer))
     except (OSError, ValueError, LookupError, UnsupportedModel) as error:
         raise UnusableInput(f"{tokenizer}: not a tokenizer.json: {error}") from None
     state = Compiler(vocabulary, constrained.limits).compile(constrained.spec).start()
@@ -116,19 +120,9 @@ def _in_tokens(constrained: Constrained, tokenizer: str) -> dict[str, Any]:
     }
 
 
-def _prompt(constrained: Constrained) -> str:
-    """What a prompt tells of the schema; "" where there is nothing to tell."""
-    schema = schema_text(constrained.schema)
-    return SchemaPrompt(schema).instructions(may_call=False) if schema else ""
-
-
-def _count(text: str, tokenizer: str) -> int:
-    """Its tokens, as a prompt has them."""
-    from tokenizers import Tokenizer
-
-    path = Path(tokenizer)
-    file = path / "tokenizer.json" if path.is_dir() else path
-    return len(Tokenizer.from_file(str(file)).encode(text, add_special_tokens=False).ids)
+def _tokenizer_file(name: str) -> Path:
+    path = Path(name)
+    return path / "tokenizer.json" if path.is_dir() else path
 
 
 def _figure_lines(report: dict[str, Any]) -> list[str]:

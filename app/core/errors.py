@@ -104,7 +104,8 @@ class UnknownSchema(InvalidRequest):
 
     code = "schema_not_found"
 
-    def __init__(self, message: str, schema_id: str) -> None:
+    def __init__(self, message: str, schema_id: str = "") -> None:
+        """``schema_id``: that the store may know."""
         super().__init__(message)
         self.schema_id = schema_id
 

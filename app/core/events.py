@@ -201,15 +201,9 @@ class RequestStats:
     """In order; those that the request got to."""
     choices: int
     """Choices that have begun."""
-    prompt_tokens: int
-    """Of all prompts together; 0 if the request never got to the engine."""
-    cached_tokens: int
-    """Prompt tokens of the choice that found most of them in the prefix cache."""
-    completion_tokens: int
-    leapt_tokens: int
-    drafted_tokens: int
-    forward_passes: int
-    """Steps in which the choices took part, each choice counted by itself."""
+    usage: AnswerUsage
+    """Of all prompts together, none if the request never got to the engine; cached tokens are those
+    of the choice that found most, passes count for each choice by itself."""
 
 
 class StepObserver(Protocol):

@@ -50,6 +50,9 @@ CHOICES = frozenset(
 """Places where it is decided how the text goes on."""
 
 
+_BEGINS = (Place.VALUE, Place.FIRST_ITEM, Place.FIRST_KEY, Place.KEY)
+
+
 class JsonScan:
     """Where a text stands. ``push`` takes it byte by byte; costs under a microsecond each."""
 
@@ -143,3 +146,53 @@ class JsonScan:
         if not self._open:
             return Place.END
         return Place.NEXT_KEY if self._in_object else Place.NEXT_ITEM
+
+
+class JsonWalk:
+    """Goes through a JSON text; subclasses override what is called at the borders of values."""
+
+    def __init__(self) -> None:
+        self._scan = JsonScan()
+        self._began = 0
+        """Where the value or key that comes begins, in bytes of the text."""
+
+    def _push(self, at: int, byte: int) -> None:
+        """``byte`` is that at ``at``."""
+        scan, before = self._scan, self._scan.place
+        if before is Place.NUMBER and byte not in NUMBER_BYTES:
+            self._leaf(at)
+            scan.end_number()
+            before = scan.place
+            self._decided(before, at)
+        scan.push(byte)
+        after = scan.place
+        if before is Place.STRING or before is Place.WORD:
+            if after is Place.COLON:
+                self._key(at + 1)
+            elif after is not before:
+                self._leaf(at + 1)
+        elif byte in BLANKS:
+            return
+        elif byte in _CLOSING:
+            self._close(at + 1)
+        elif before in _BEGINS:
+            self._began = at
+            if byte in _OPENING:
+                self._begin(byte == _OPENING[0])
+        if after is not before or byte in _OPENING + _CLOSING:
+            self._decided(after, at + 1)
+
+    def _leaf(self, end: int) -> None:
+        """A value that is no container ends."""
+
+    def _key(self, end: int) -> None:
+        """A key ends."""
+
+    def _begin(self, is_object: bool) -> None:
+        """An object or array begins."""
+
+    def _close(self, end: int) -> None:
+        """The innermost one ends."""
+
+    def _decided(self, place: Place, at: int) -> None:
+        """From ``at`` on it is decided how the text goes on from ``place``."""

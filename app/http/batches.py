@@ -174,7 +174,8 @@ def batches_router(api: Api, store: Store | None, wake: Callable[[], None]) -> A
         wake()
         return _shown(await find(batch_id, request))
 
-    operation = tells("The batches of an API key", Page[BatchObject], errors=[400, 404, 503])
+    listed = Page[BatchObject]  # type: ignore[valid-type]
+    operation = tells("The batches of an API key", listed, errors=[400, 404, 503])
     operation["parameters"] = parameters("limit", "after")
 
     @router.get(PATH, openapi_extra=operation)

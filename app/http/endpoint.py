@@ -197,7 +197,7 @@ def endpoint(
                             call = await in_thread_if_large(size, lambda: parse(body, ignored))
                             break
                         except UnknownSchema as error:
-                            if not await api.fetch_schema(error.schema_id):
+                            if not (error.schema_id and await api.fetch_schema(error.schema_id)):
                                 raise
                     else:
                         raise InvalidRequest(

@@ -149,12 +149,22 @@ def install_openapi(app: FastAPI, routers: Sequence[APIRouter], config: ApiConfi
 def _document(app: FastAPI, routers: Sequence[APIRouter], config: ApiConfig) -> Json:
     """The document (OpenAPI 3.1) of a server with these settings."""
     paths: dict[str, Json] = {}
-    for path, method, operation in _operations(routers):
+    operations = (
+        (route.path_format, method.lower(), route.openapi_extra)
+        for router in routers
+        for route in router.routes
+        if isinstance(route, APIRoute) and route.openapi_extra is not None
+        for method in route.methods or ()
+    )
+    for path, method, operation in operations:
         name = path.partition("{")[2].partition("}")[0]
         steps = path.removeprefix("/v1").strip("/").replace("{", "").replace("}", "")
         described = {**operation, "operationId": "_".join([method, *steps.split("/")])}
         if name:
-            described["parameters"] = [_path_parameter(name), *operation.get("parameters", ())]
+            others = "/:" if name == "model" else ""  # as in names of Hugging Face and of adapters
+            schema = {"type": "string", "pattern": f"^[A-Za-z0-9_.{others}-]+$"}
+            own = {"name": name, "in": "path", "required": True, "schema": schema}
+            described["parameters"] = [own, *operation.get("parameters", ())]
         if config.api_keys:
             if path in OPEN_PATHS or (config.metrics_public and path == METRICS_PATH):
                 described["security"] = []
@@ -175,20 +185,6 @@ def _document(app: FastAPI, routers: Sequence[APIRouter], config: ApiConfig) -> 
         document["components"]["securitySchemes"] = {"key": scheme}
         document["security"] = [{"key": []}]
     return document
-
-
-def _operations(routers: Sequence[APIRouter]) -> Iterator[tuple[str, str, Json]]:
-    """Path, method and operation of every route that tells something."""
-    for route in (route for router in routers for route in router.routes):
-        if isinstance(route, APIRoute) and route.openapi_extra is not None:
-            for method in route.methods or ():
-                yield route.path_format, method.lower(), route.openapi_extra
-
-
-def _path_parameter(name: str) -> Json:
-    others = "/:" if name == "model" else ""  # as in the names of Hugging Face and of adapters
-    schema = {"type": "string", "pattern": f"^[A-Za-z0-9_.{others}-]+$"}
-    return {"name": name, "in": "path", "required": True, "schema": schema}
 
 
 def _error(status: int, envelope: type[Shape]) -> Json:

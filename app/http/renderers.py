@@ -7,12 +7,12 @@ and responses a list of blocks or items (``ListRenderer``).
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from pydantic_core import to_json
 
-from app.answer.pieces import Confidences, Delta, FieldValue, Inexact, Piece, Spans
+from app.answer.pieces import Delta, FieldValue, Measurements, Piece
 from app.core.constraint import Vocabulary
 from app.core.events import Origins
 from app.http.endpoint import Renderer, error_event
@@ -31,9 +31,6 @@ from app.http.requests.generation import StreamOptions
 from app.serving.generation import Generation
 
 _DONE = b"data: [DONE]\n\n"
-
-TEXT = "\0text"
-"""Where the text of a chunk will stand."""
 
 
 class PromptTokensDetails(Shape):
@@ -128,12 +125,6 @@ class ChunkRenderer(Renderer):
         data = to_json(choice)
         return b"".join((self._head, with_fields(data, whole) if whole else data, self._ending()))
 
-    def _frame(self, choice: Mapping[str, Any]) -> Callable[[str], bytes]:
-        """From a text to the chunk with ``choice``, in which ``TEXT`` stands for it."""
-        before, after = to_json(choice).split(to_json(TEXT))
-        before = self._head + before
-        return lambda text: b"".join((before, to_json(text), after, self._ending()))
-
     def _ending(self) -> bytes:
         """Of a chunk. If any has usage, all have: null, or the counts so far."""
         if self._options.continuous_usage_stats:
@@ -190,7 +181,7 @@ class ListRenderer(Renderer):
         match piece:
             case Origins():
                 self._origins = merged(self._origins, piece)
-            case Confidences() | Inexact() | Spans():
+            case Measurements():
                 self._measured |= measured(piece)
 
     def _reports(self) -> dict[str, Any]:

@@ -9,16 +9,7 @@ from urllib.parse import quote
 from pydantic import Field
 from pydantic_core import to_json
 
-from app.answer.pieces import (
-    Confidence,
-    Confidences,
-    FieldValue,
-    Inexact,
-    Measurement,
-    Span,
-    Spans,
-    TokenByToken,
-)
+from app.answer.pieces import Confidence, FieldValue, Measurements, Span, TokenByToken
 from app.core.constraint import Vocabulary
 from app.core.events import AnswerToken, AnswerUsage, Origins, OriginToken
 from app.http.openapi import Shape
@@ -46,15 +37,16 @@ def token_sources(usage: AnswerUsage) -> dict[str, int]:
     }
 
 
-def measured(piece: Measurement) -> dict[str, Any]:
-    """What a choice tells of its values: a field and its list."""
-    match piece:
-        case Confidences(values=values):
-            return {"confidence": [_confidence(each) for each in values]}
-        case Inexact(values=inexact):
-            return {"inexact": [{**_pointed(each), "what": each.what} for each in inexact]}
-        case Spans(values=spans):
-            return {"spans": [{**_pointed(each), **_place(each)} for each in spans]}
+def measured(piece: Measurements) -> dict[str, Any]:
+    """What a choice reports of its values: fields and their lists."""
+    found: dict[str, Any] = {}
+    if piece.confidence is not None:
+        found["confidence"] = [_confidence(each) for each in piece.confidence]
+    if piece.inexact:
+        found["inexact"] = [{**_pointed(each), "what": each.what} for each in piece.inexact]
+    if piece.spans is not None:
+        found["spans"] = [{**_pointed(each), **_place(each)} for each in piece.spans]
+    return found
 
 
 def _pointed(value: Confidence | TokenByToken | Span) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
@@ -64,7 +64,7 @@ class SchemaRequest(
 ):
     """Either the fields of OpenAI's ``json_schema``, or a whole ``response_format``."""
 
-    no_effect: ClassVar[frozenset[str]] = NO_EFFECT | {"description"}
+    no_effect = NO_EFFECT | {"description"}
 
     schema_: Any = Field(default=None, alias="schema")
     documents: list[dict[str, Any]] | None = None
@@ -81,7 +81,7 @@ class SchemaRequest(
 
 
 class WalkRequest(Body):
-    no_effect: ClassVar[frozenset[str]] = NO_EFFECT
+    no_effect = NO_EFFECT
 
     text: Annotated[str, Field(max_length=MOST_WALKED)]
     """The whole answer so far."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
 from fastapi import APIRouter
@@ -36,7 +35,7 @@ class TokenizeText(Body):
     unserved: ClassVar[Mapping[str, Unserved]] = {
         "add_generation_prompt": UNSERVED["add_generation_prompt"]
     }
-    no_effect: ClassVar[frozenset[str]] = NO_EFFECT
+    no_effect = NO_EFFECT
 
     model: str | None = None
     prompt: str
@@ -58,7 +57,7 @@ class TokenizeChat(ConversationFields):
             "prompt",
         )
     }
-    no_effect: ClassVar[frozenset[str]] = NO_EFFECT
+    no_effect = NO_EFFECT
 
     return_token_strs: bool | None = None
 
@@ -67,7 +66,7 @@ class DetokenizeRequest(Body):
     unserved: ClassVar[Mapping[str, Unserved]] = {
         "skip_special_tokens": refused("all tokens are shown; leave it out", False)
     }
-    no_effect: ClassVar[frozenset[str]] = NO_EFFECT
+    no_effect = NO_EFFECT
 
     model: str | None = None
     # Checked by ``check_token_ids``, which is quicker where there are a million.
@@ -88,85 +87,68 @@ class Detokenized(Shape):
     prompt: str
 
 
-@dataclass(frozen=True, slots=True)
-class _TokenizeCall:
-    prompt: Prompt
-    add_special_tokens: bool
-    strings: bool
-
-
 def tokens_router(api: Api) -> APIRouter:
     """Both routes. Neither queues, as no model runs."""
-    router, tokens = APIRouter(), _Tokens(api)
+    router, large_answers = APIRouter(), asyncio.Semaphore(1)
+    token_bytes, decode = api.vocabulary.token_bytes, api.service.tokenizer.decode
+
+    async def written(tokens: Sequence[int], content: Callable[[], Any]) -> bytes:
+        """The JSON of ``content()``, made on a thread: it may be megabytes."""
+        async with large_answers if len(tokens) > LARGE else contextlib.nullcontext():
+            return await asyncio.to_thread(lambda: to_json(content()))
+
+    def parse_tokenize(body: Mapping[str, Any], ignored: Ignored) -> tuple[Prompt, bool, bool]:
+        """The prompt, whether special tokens are added, and whether texts are asked for.
+
+        A chat if there are ``messages``, else a text. Raises ``InvalidRequest``.
+        """
+        if "messages" not in body:
+            text = TokenizeText.read(body, ignored)
+            api.models.find(text.model)
+            return TextPrompt(text.prompt), text.add_special_tokens, bool(text.return_token_strs)
+        chat = TokenizeChat.read(body, ignored)
+        api.models.find(chat.model)
+        conversation, _ = read_conversation(chat, ignored, api.config)
+        return conversation, False, bool(chat.return_token_strs)
+
+    async def tokenize(call: tuple[Prompt, bool, bool], _: Timeline, ticket: Ticket) -> bytes:
+        """``token_strs`` are the texts of the tokens, each by itself; null if not asked for."""
+        prompt, add_special_tokens, strings = call
+        tokens = await api.service.tokenize(prompt, ticket, add_special_tokens=add_special_tokens)
+
+        def text(token: int) -> str:
+            """A special token has no bytes of its own, but the tokenizer can write it."""
+            data = token_bytes[token]
+            return decode([token]) if data is None else data.decode(errors="replace")
+
+        def content() -> dict[str, Any]:
+            known = {token: text(token) for token in set(tokens)} if strings else {}
+            return {
+                "count": len(tokens),
+                "max_model_len": api.config.max_model_len,
+                "tokens": tokens,
+                "token_strs": [known[token] for token in tokens] if strings else None,
+            }
+
+        return await written(tokens, content)
+
+    def parse_detokenize(body: Mapping[str, Any], ignored: Ignored) -> Sequence[int]:
+        """The tokens. Raises ``InvalidRequest`` for one that the model does not have."""
+        wire = DetokenizeRequest.read(body, ignored)
+        api.models.find(wire.model)
+        check_token_ids(wire.tokens, "tokens", api.vocabulary.size)
+        return wire.tokens
+
+    async def detokenize(tokens: Sequence[int], _: Timeline, ticket: Ticket) -> bytes:
+        return await written(tokens, lambda: {"prompt": decode(tokens)})
+
     operation = tells(
         "The tokens of a text or of a conversation's prompt",
         Tokenized,
         bodies=[TokenizeText, TokenizeChat],
         errors=_ERRORS,
     )
-    post(router, api, TOKENIZE, operation, tokens.parse_tokenize, tokens.tokenize)
+    post(router, api, TOKENIZE, operation, parse_tokenize, tokenize)
     operation = tells("The text of tokens", Detokenized, bodies=[DetokenizeRequest], errors=_ERRORS)
-    post(router, api, DETOKENIZE, operation, tokens.parse_detokenize, tokens.detokenize)
+    post(router, api, DETOKENIZE, operation, parse_detokenize, detokenize)
     return router
-
-
-class _Tokens:
-    """Checks and answers the requests of both endpoints."""
-
-    def __init__(self, api: Api) -> None:
-        self._api = api
-        self._large_answers = asyncio.Semaphore(1)
-
-    def parse_tokenize(self, body: Mapping[str, Any], ignored: Ignored) -> _TokenizeCall:
-        """A chat if there are ``messages``, else a text. Raises ``InvalidRequest``."""
-        if "messages" not in body:
-            text = TokenizeText.read(body, ignored)
-            self._api.models.find(text.model)
-            strings = bool(text.return_token_strs)
-            return _TokenizeCall(TextPrompt(text.prompt), text.add_special_tokens, strings)
-        chat = TokenizeChat.read(body, ignored)
-        self._api.models.find(chat.model)
-        conversation, _ = read_conversation(chat, ignored, self._api.config)
-        return _TokenizeCall(conversation, False, bool(chat.return_token_strs))
-
-    async def tokenize(self, call: _TokenizeCall, _: Timeline, ticket: Ticket) -> bytes:
-        """``token_strs`` are the texts of the tokens, each by itself; null if not asked for."""
-        tokens = await self._api.service.tokenize(
-            call.prompt, ticket, add_special_tokens=call.add_special_tokens
-        )
-        return await self._json(tokens, lambda: self._tokenized(tokens, strings=call.strings))
-
-    def parse_detokenize(self, body: Mapping[str, Any], ignored: Ignored) -> Sequence[int]:
-        """The tokens. Raises ``InvalidRequest`` for one that the model does not have."""
-        wire = DetokenizeRequest.read(body, ignored)
-        self._api.models.find(wire.model)
-        check_token_ids(wire.tokens, "tokens", self._api.vocabulary.size)
-        return wire.tokens
-
-    async def detokenize(self, tokens: Sequence[int], _: Timeline, ticket: Ticket) -> bytes:
-        decode = self._api.service.tokenizer.decode
-        return await self._json(tokens, lambda: {"prompt": decode(tokens)})
-
-    async def _json(self, tokens: Sequence[int], content: Callable[[], Any]) -> bytes:
-        """The JSON of ``content()``, made on a thread: it may be megabytes."""
-        async with self._large_answers if len(tokens) > LARGE else contextlib.nullcontext():
-            return await asyncio.to_thread(lambda: to_json(content()))
-
-    def _tokenized(self, tokens: Sequence[int], *, strings: bool) -> dict[str, Any]:
-        return {
-            "count": len(tokens),
-            "max_model_len": self._api.config.max_model_len,
-            "tokens": tokens,
-            "token_strs": self._texts(tokens) if strings else None,
-        }
-
-    def _texts(self, tokens: Sequence[int]) -> list[str]:
-        known = {token: self._text(token) for token in set(tokens)}
-        return [known[token] for token in tokens]
-
-    def _text(self, token: int) -> str:
-        """A special token has no bytes of its own, but the tokenizer can write it."""
-        data = self._api.vocabulary.token_bytes[token]
-        if data is None:
-            return self._api.service.tokenizer.decode([token])
-        return data.decode(errors="replace")

@@ -21,8 +21,8 @@ from app.core.progress import SILENCE, Progress
 from app.core.specs import JsonObject, JsonSchema
 from app.http.application import build_app
 from app.http.config import ApiConfig, StoreRules
+from app.http.edge import ask
 from app.http.errors import status_of
-from app.http.inside import ask
 from app.http.keys import ApiKeys, read_api_keys
 from app.http.requests.body import check_size
 from app.page import STATIC_PATH

@@ -391,7 +391,7 @@ def _wrong_line(
         return "invalid_json_line", f"the line is not JSON: {error}", None
     if not isinstance(asked, dict):
         return "invalid_json_line", "the line is not a JSON object", None
-    wrong, name = wrong_request(asked, [endpoint]), asked.get("custom_id")
+    wrong, name = wrong_request(asked, [endpoint]), asked.get("custom_id", "")
     if wrong is not None and wrong[2] == "custom_id":
         return wrong
     if name in names:

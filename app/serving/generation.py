@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 
-from app.answer.choice import OriginReader
-from app.answer.fields import ClosedValue, FieldReader
+from app.answer.fields import ClosedValue
 from app.answer.pieces import Delta
 from app.answer.plan import AnswerPlan
 from app.answer.spans import Quotable
@@ -74,18 +73,13 @@ class Generation:
                 index,
                 confidence=options.confidence,
                 exact=exact,
+                fields=options.fields,
+                origins=options.origins,
                 texts=texts[number] if texts else None,
             )
             for index in range(self.n)
             for number in [index // self._choices_each]
         ]
-        self._fields: list[FieldReader] = []
-        """None where values are not told of."""
-        if options.fields:
-            self._fields = [
-                plan.field_reader() for plan in plans for _ in range(self._choices_each)
-            ]
-        self._origins = [OriginReader() for _ in range(self.n if options.origins else 0)]
         self._ticket = ticket
         self._timeline = timeline
         self._abort = abort
@@ -173,14 +167,12 @@ class Generation:
         deltas = []
         for index, own in of_choices.items():
             delta = self._readers[index].read(own)
-            if self._origins:
-                self._origins[index].read(own, delta)
             last = own[-1]
             if last.finish_reason is not None and last.closed is not None:
                 self._cut.append((index, last.closed))
             if self.relaxed is not None:
                 self.relaxed.read(delta)
-            deltas.append(self._fields[index].read(delta) if self._fields else delta)
+            deltas.append(delta)
         return deltas
 
     def _find_closed(self) -> None:

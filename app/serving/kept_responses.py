@@ -7,7 +7,6 @@ import logging
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 from app.core.errors import StoreUnavailable
 from app.store.store import Store
@@ -36,21 +35,9 @@ class KeptResponse:
         return len(self.response) + len(self.items) + _OVERHEAD
 
 
-class ResponseStore(Protocol):
-    """Where responses are kept. An ``owner`` (an API key, or "" without any) sees its own alone."""
-
-    async def keep(self, owner: str, kept: KeptResponse) -> None:
-        """Keep a response; one that is too large is not kept."""
-
-    async def find(self, owner: str, response_id: str) -> KeptResponse | None:
-        """None where there is none, or no longer. Counts as a use."""
-
-    async def delete(self, owner: str, response_id: str) -> bool:
-        """Whether there was one."""
-
-
 class StoredResponses:
-    """A ``ResponseStore`` in the store, for all servers that share it."""
+    """Responses in the store, for all servers that share it. An ``owner`` (an API key, or ""
+    without any) sees its own alone."""
 
     def __init__(self, store: Store, *, max_bytes: int, max_seconds: float) -> None:
         """``max_bytes``: of each owner, who loses those that were used least recently."""
@@ -59,7 +46,7 @@ class StoredResponses:
         self._seconds = int(max_seconds)
 
     async def keep(self, owner: str, kept: KeptResponse) -> None:
-        """See ``ResponseStore``. Where the store is away it is not kept: the answer is made."""
+        """Keep a response, unless it is too large or the store is away: the answer is made."""
         if kept.nbytes > self._max_bytes:
             return
         body = json.dumps([kept.previous, kept.response.decode(), kept.items.decode()]).encode()
@@ -70,7 +57,7 @@ class StoredResponses:
             logger.warning("a response was not kept: %s", error)
 
     async def find(self, owner: str, response_id: str) -> KeptResponse | None:
-        """See ``ResponseStore``. Raises ``StoreUnavailable``."""
+        """None where there is none, or no longer. Counts as a use. Raises ``StoreUnavailable``."""
         find = self._store.state.find_kept
         body = await self._store.run(find, response_id, owner=owner, seconds=self._seconds)
         if body is None:
@@ -79,12 +66,12 @@ class StoredResponses:
         return KeptResponse(response_id, previous, response.encode(), items.encode())
 
     async def delete(self, owner: str, response_id: str) -> bool:
-        """See ``ResponseStore``. Raises ``StoreUnavailable``."""
+        """Whether there was one. Raises ``StoreUnavailable``."""
         return await self._store.run(self._store.state.delete_kept, owner, response_id)
 
 
 class MemoryResponses:
-    """A ``ResponseStore`` in memory, bounded by bytes and by the time since each was last used.
+    """The same in memory, bounded by bytes and by the time since each was last used.
 
     Where there is no room, the owner that holds the most loses the one that it used least recently.
     Cost: O(owners) for each call. Event loop's thread only.
@@ -107,7 +94,6 @@ class MemoryResponses:
         return sum(map(len, self._owners.values()))
 
     async def keep(self, owner: str, kept: KeptResponse) -> None:
-        """See ``ResponseStore``."""
         if kept.nbytes > self._max_bytes:
             return
         self._forget_old()
@@ -118,7 +104,6 @@ class MemoryResponses:
             self._drop(largest, next(iter(self._owners[largest])))
 
     async def find(self, owner: str, response_id: str) -> KeptResponse | None:
-        """See ``ResponseStore``."""
         self._forget_old()
         owned = self._owners.get(owner)
         if owned is None or response_id not in owned:
@@ -128,7 +113,6 @@ class MemoryResponses:
         return kept
 
     async def delete(self, owner: str, response_id: str) -> bool:
-        """See ``ResponseStore``."""
         self._forget_old()
         known = response_id in self._owners.get(owner, {})
         if known:
@@ -149,3 +133,6 @@ class MemoryResponses:
         self._held[owner] -= kept.nbytes
         if not self._owners[owner]:
             del self._owners[owner], self._held[owner]
+
+
+ResponseStore = StoredResponses | MemoryResponses

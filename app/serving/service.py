@@ -6,7 +6,6 @@ import asyncio
 import functools
 import secrets
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 
 from app.answer.formats import ChatFormat
@@ -156,8 +155,8 @@ class GenerationService:
         and whose ticket leaves when its answers have ended. Cancelling the call leaves nothing
         behind but the ticket, which is the caller's.
         """
-        config, options, tenant = self._config, request.options, ticket.tenant
-        for token_id in options.sampling.logit_bias:
+        config = self._config
+        for token_id in request.options.sampling.logit_bias:
             if not 0 <= token_id < config.vocabulary_size:
                 raise InvalidRequest(
                     f"logit_bias names the token {token_id}, but the vocabulary has the ids 0 to "
@@ -166,103 +165,107 @@ class GenerationService:
                 )
         if not self._worker.alive:
             raise EngineDied(DEATH_NOTICE, retry_after=RETRY_SECONDS)
+        release = self.adapters.hold(request.adapter)
+        try:
+            return await self._open(request, timeline, ticket, release)
+        except BaseException:
+            release()
+            raise
+
+    async def _open(
+        self,
+        request: GenerationRequest,
+        timeline: Timeline,
+        ticket: Ticket,
+        release: Callable[[], None],
+    ) -> Generation:
+        config, options, adapter = self._config, request.options, request.adapter
         exact = options.choices == "exact" if options.choices else config.exact_choices
-        scope, adapter = "" if config.tenants_share else tenant, request.adapter
-        with ExitStack() as undo:
-            release = self.adapters.hold(adapter)
-            undo.callback(release)
-            if adapter is not None:
-                timeline.adapter = adapter.name
-            deadline = ticket.deadline(options.timeout)
-            ticket.take(options.n * len(request.prompts), options.tier)
-            async with deadline.holds("the request was not even in the engine's queue"):
-                plans = []
-                for prompt in request.prompts:
-                    plans.append(await self._plan(prompt, ticket, request))
-                for plan in plans:
-                    _check_choices(options, plan, exact=exact)
-                budgets = [self._max_tokens(options, plan) for plan in plans]
-                most = UNSAID_TOKENS
-                if options.max_tokens is not None or config.default_max_tokens is not None:
-                    most = max(budgets)
-                room = sum(
-                    len(plan.prompt) + min(budget, most)
-                    for plan, budget in zip(plans, budgets, strict=True)
-                )
-                ticket.claim(options.n * room, deadline.left)
-                choices: list[EngineRequest] = []
-                texts: list[Quotable | None] = []
-                relaxations: dict[Relaxation, None] = {}
-                for prompt, plan, budget in zip(request.prompts, plans, budgets, strict=True):
-                    constraint, quotable, start = None, Quotable((), {}), None
-                    if plan.constraint is not None:
-                        with timeline.compiling():
-                            constraint = await self._constraints.get(plan.constraint, tenant)
-                            relaxations |= dict.fromkeys(constraint.relaxed)
-                            if constraint.holes:
-                                constraint, quotable = await self._bind(constraint, prompt, scope)
-                            if plan.given:
-                                start = await self._start(constraint, plan.given.encode())
-                    asked = options.spans or (options.confidence and quotable.documents)
-                    texts.append(replace(quotable, listed=options.spans) if asked else None)
-                    scored = None
-                    if plan.begun is None and (plan.has_json or plan.is_text):
-                        scored = ChoiceOptions(
-                            options.confidence, exact, plan.locator, plan.is_text
-                        )
-                    for number in range(options.n):
-                        seed = self._fresh_seed() if options.seed is None else options.seed + number
-                        choices.append(
-                            EngineRequest(
-                                request_id=f"{timeline.request_id}-{len(choices)}",
-                                prompt=plan.prompt,
-                                max_tokens=budget,
-                                images=plan.images,
-                                options=options,
-                                seed=seed % 2**64,
-                                constraint=constraint,
-                                start=start,
-                                open_ended=plan.open_ended,
-                                thinking=plan.thinking_budget(budget),
-                                choices=scored,
-                                tenant=tenant,
-                                tier=ticket.tier,
-                                adapter=0 if adapter is None else adapter.slot,
-                                scope=scope if adapter is None else f"{adapter.scope}\n{scope}",
-                            )
-                        )
-                relaxed = None
-                if relaxations:
-                    begun = "" if plans[0].begun is None else plans[0].begun.content
-                    shown = tuple(relaxations)
-                    relaxed = RelaxedAnswers(shown, request.content, request.tools, begun)
-                    timeline.relaxed = tuple([each.keyword for each in shown if not each.inexact])
-                generation = Generation(
-                    request_ids=[choice.request_id for choice in choices],
-                    plans=plans,
-                    options=options,
-                    exact=exact,
-                    texts=texts,
-                    ticket=ticket,
-                    timeline=timeline,
-                    abort=self._worker.abort,
-                    status_of=self._status_of,
-                    release=release,
-                    relaxed=relaxed,
-                    max_tokens=min(budgets),
-                )
-                try:
-                    await self._worker.submit(choices, generation)
-                except BudgetTooSmall as error:
-                    longest = max(len(plan.prompt) for plan in plans)
-                    room = config.max_sequence_tokens
-                    if longest + error.needed <= room:
-                        raise
-                    # No budget would do: the context leaves too little.
-                    raise PromptTooLong(
-                        prompt_tokens=longest, room=room, needed=error.needed
-                    ) from None
-            undo.pop_all()
+        scope = "" if config.tenants_share else ticket.tenant
+        if adapter is not None:
+            timeline.adapter = adapter.name
+        deadline = ticket.deadline(options.timeout)
+        ticket.take(options.n * len(request.prompts), options.tier)
+        async with deadline.holds("the request was not even in the engine's queue"):
+            plans = []
+            for prompt in request.prompts:
+                plans.append(await self._plan(prompt, ticket, request))
+            for plan in plans:
+                _check_choices(options, plan, exact=exact)
+            budgets = [self._max_tokens(options, plan) for plan in plans]
+            said = options.max_tokens is not None or config.default_max_tokens is not None
+            room = sum(
+                len(plan.prompt) + (budget if said else min(budget, UNSAID_TOKENS))
+                for plan, budget in zip(plans, budgets, strict=True)
+            )
+            ticket.claim(options.n * room, deadline.left)
+            choices: list[EngineRequest] = []
+            texts: list[Quotable | None] = []
+            relaxations: dict[Relaxation, None] = {}
+            for prompt, plan, budget in zip(request.prompts, plans, budgets, strict=True):
+                constraint, quotable, start = None, Quotable((), {}), None
+                if plan.constraint is not None:
+                    with timeline.compiling():
+                        constraint = await self._constraints.get(plan.constraint, ticket.tenant)
+                        relaxations |= dict.fromkeys(constraint.relaxed)
+                        if constraint.holes:
+                            constraint, quotable = await self._bind(constraint, prompt, scope)
+                        if plan.given:
+                            start = await self._start(constraint, plan.given.encode())
+                asked = options.spans or (options.confidence and quotable.documents)
+                texts.append(replace(quotable, listed=options.spans) if asked else None)
+                scored = None
+                if plan.begun is None and (plan.has_json or plan.is_text):
+                    scored = ChoiceOptions(options.confidence, exact, plan.locator, plan.is_text)
+                for number in range(options.n):
+                    seed = self._fresh_seed() if options.seed is None else options.seed + number
+                    choice = EngineRequest(
+                        request_id=f"{timeline.request_id}-{len(choices)}",
+                        prompt=plan.prompt,
+                        max_tokens=budget,
+                        images=plan.images,
+                        options=options,
+                        seed=seed % 2**64,
+                        constraint=constraint,
+                        start=start,
+                        open_ended=plan.open_ended,
+                        thinking=plan.thinking_budget(budget),
+                        choices=scored,
+                        tenant=ticket.tenant,
+                        tier=ticket.tier,
+                        adapter=0 if adapter is None else adapter.slot,
+                        scope=scope if adapter is None else f"{adapter.scope}\n{scope}",
+                    )
+                    choices.append(choice)
+            relaxed = None
+            if relaxations:
+                begun = "" if plans[0].begun is None else plans[0].begun.content
+                relaxed = RelaxedAnswers(tuple(relaxations), request.content, request.tools, begun)
+                timeline.relaxed = tuple([each.keyword for each in relaxations if not each.inexact])
+            generation = Generation(
+                request_ids=[choice.request_id for choice in choices],
+                plans=plans,
+                options=options,
+                exact=exact,
+                texts=texts,
+                ticket=ticket,
+                timeline=timeline,
+                abort=self._worker.abort,
+                status_of=self._status_of,
+                release=release,
+                relaxed=relaxed,
+                max_tokens=min(budgets),
+            )
+            try:
+                await self._worker.submit(choices, generation)
+            except BudgetTooSmall as error:
+                longest = max(len(plan.prompt) for plan in plans)
+                if longest + error.needed <= config.max_sequence_tokens:
+                    raise
+                # No budget would do: the context leaves too little.
+                raise PromptTooLong(
+                    prompt_tokens=longest, room=config.max_sequence_tokens, needed=error.needed
+                ) from None
         generation.expire(deadline)
         return generation
 
@@ -351,15 +354,23 @@ class GenerationService:
             scope = "" if config.tenants_share else ticket.tenant
             images = await self._images.prepare(prompt.images, ticket, scope)
             expand = functools.partial(self._images.vision.expand, images=images)
+        content, tools, room = None, None, None
+        if request is not None:
+            content, tools, asked = request.content, request.tools, request.options.max_tokens
+            # What is left of the context beside an answer of usual length.
+            usual = min(UNSAID_TOKENS, config.max_sequence_tokens // 2)
+            if asked is not None:
+                usual = min(asked, usual) if config.clip_max_tokens else asked
+            room = config.max_sequence_tokens - usual
         work = functools.partial(
             prepare,
             prompt,
-            None if request is None else request.content,
-            None if request is None else request.tools,
+            content,
+            tools,
             self.tokenizer,
             config.chat_format,
             expand=expand,
-            room=None if request is None else self._room_beside_answer(request.options),
+            room=room,
             add_special_tokens=add_special_tokens,
         )
         length = text_length(prompt, HUGE_PROMPT)
@@ -369,14 +380,6 @@ class GenerationService:
             return await asyncio.to_thread(work)
         async with self._huge_prompts:
             return await asyncio.to_thread(work)
-
-    def _room_beside_answer(self, options: GenerationOptions) -> int:
-        """The most tokens of a prompt that leave an answer of usual length its room."""
-        asked, room = options.max_tokens, self._config.max_sequence_tokens
-        usual = min(UNSAID_TOKENS, room // 2)
-        if asked is None:
-            return room - usual
-        return room - (min(asked, usual) if self._config.clip_max_tokens else asked)
 
     def _max_tokens(self, options: GenerationOptions, plan: AnswerPlan) -> int:
         room, prompt_tokens = self._config.max_sequence_tokens, len(plan.prompt)

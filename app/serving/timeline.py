@@ -87,6 +87,9 @@ class Timeline:
         started = now if self._scheduled is None else self._scheduled
         first = None if self._first_token is None else self._first_token - self._arrived
         answers = self.usage.values()
+        usage = AnswerUsage.sum(answers)
+        usage.prompt_tokens = self._prompt_tokens
+        usage.cached_tokens = max((each.cached_tokens for each in answers), default=0)
         return RequestStats(
             endpoint=self.endpoint,
             owner=self.owner,
@@ -105,12 +108,7 @@ class Timeline:
             ],
             phases=tuple(self._phases(now)),
             choices=len(self.usage),
-            prompt_tokens=self._prompt_tokens,
-            cached_tokens=max((each.cached_tokens for each in answers), default=0),
-            completion_tokens=sum(each.completion_tokens for each in answers),
-            leapt_tokens=sum(each.leapt_tokens for each in answers),
-            drafted_tokens=sum(each.drafted_tokens for each in answers),
-            forward_passes=sum(each.forward_passes for each in answers),
+            usage=usage,
         )
 
     def _phases(self, now: float) -> Iterator[Phase]:

@@ -47,10 +47,12 @@ class UsageByKey:
 
     def observe(self, stats: RequestStats) -> None:
         """Count a request that got to the engine."""
-        if not stats.prompt_tokens:
+        if not stats.usage.prompt_tokens:
             return
         key = stats.owner, f"{datetime.now(UTC):%Y-%m-%d}"
-        self._add({key: {"requests": 1, **{name: getattr(stats, name) for name in COUNTS[1:]}}})
+        self._add(
+            {key: {"requests": 1, **{name: getattr(stats.usage, name) for name in COUNTS[1:]}}}
+        )
 
     def _add(self, more: Mapping[tuple[str, str], Mapping[str, int]]) -> None:
         with self._lock:

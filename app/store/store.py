@@ -1,4 +1,6 @@
-"""The store: state and files behind threads of their own, and one error for what fails."""
+"""The store: state and files (a folder, or an S3 bucket) behind threads of their own, and one error
+for what fails.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
-from typing import IO, Any, ParamSpec, Protocol, TypeVar
+from typing import IO, Any, ParamSpec, TypeVar
 
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
@@ -26,31 +28,18 @@ CHUNK = 1 << 20
 """Bytes that are read at a time."""
 
 
-class Files(Protocol):
-    """Blocking; any thread. What fails raises ``OSError`` or an error of the bucket's client."""
-
-    @property
-    def scratch(self) -> Path | None:
-        """A folder for what is being put together; None: the system's."""
-
-    def put(self, file_id: str, source: IO[bytes]) -> None:
-        """Keep all of ``source`` from where it stands. It is there whole, or not at all."""
-
-    def read(self, file_id: str, offset: int, size: int) -> bytes:
-        """``size`` bytes from ``offset`` on, fewer at the end. Raises ``FileNotFoundError``."""
-
-    def delete(self, file_id: str) -> None:
-        """Does nothing where there is no such file."""
-
-
 class Folder:
-    """``Files`` in a folder of a file system."""
+    """``Files`` in a folder of a file system. Blocking; any thread. What fails raises ``OSError``
+    or an error of the bucket's client."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = self.scratch = folder
+        self._folder = folder
+        self.scratch: Path | None = folder
+        """A folder for what is being put together; None: the system's."""
         folder.mkdir(parents=True, exist_ok=True)
 
     def put(self, file_id: str, source: IO[bytes]) -> None:
+        """Keep all of ``source`` from where it stands. It is there whole, or not at all."""
         part = self._folder / f"{file_id}.part"
         try:
             with part.open("wb") as file:
@@ -62,11 +51,13 @@ class Folder:
             part.unlink(missing_ok=True)
 
     def read(self, file_id: str, offset: int, size: int) -> bytes:
+        """``size`` bytes from ``offset`` on, fewer at the end. Raises ``FileNotFoundError``."""
         with (self._folder / file_id).open("rb") as file:
             file.seek(offset)
             return file.read(size)
 
     def delete(self, file_id: str) -> None:
+        """Does nothing where there is no such file."""
         (self._folder / file_id).unlink(missing_ok=True)
         (self._folder / f"{file_id}.part").unlink(missing_ok=True)  # of a process that was killed
 
@@ -116,6 +107,9 @@ _MOST_WAITING = 256
 _RETRY_SECONDS = 5
 _SLOW_SECONDS = 2.0
 """A call that took longer to fail has others fail at once for as long: each would hold a thread."""
+
+
+Files = Folder | Bucket
 
 
 class Store:

@@ -347,10 +347,8 @@ class State:
 
     def _batches(self, connection: Connection, rows: Sequence[Row[Any]]) -> list[Mapping[str, Any]]:
         """Batches with their counts so far."""
-        key, running = (
-            (answers.c.batch_id, answers.c.ok),
-            [],
-        )
+        running = [row.id for row in rows if row.completed is None]
+        key = answers.c.batch_id, answers.c.ok
         query = select(*key, func.count()).where(answers.c.batch_id.in_(running)).group_by(*key)
         found = connection.execute(query) if running else ()
         counts = {(batch_id, ok): count for batch_id, ok, count in found}

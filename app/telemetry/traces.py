@@ -116,12 +116,12 @@ class Traces:
         return attributes | {
             "gen_ai.response.finish_reasons": [stats.finish_reason],
             "gen_ai.request.choice.count": stats.choices,
-            "gen_ai.usage.input_tokens": stats.prompt_tokens,
-            "gen_ai.usage.cache_read.input_tokens": stats.cached_tokens,
-            "gen_ai.usage.output_tokens": stats.completion_tokens,
-            "leapjson.usage.leapt_tokens": stats.leapt_tokens,
-            "leapjson.usage.drafted_tokens": stats.drafted_tokens,
-            "leapjson.forward_passes": stats.forward_passes,
+            "gen_ai.usage.input_tokens": stats.usage.prompt_tokens,
+            "gen_ai.usage.cache_read.input_tokens": stats.usage.cached_tokens,
+            "gen_ai.usage.output_tokens": stats.usage.completion_tokens,
+            "leapjson.usage.leapt_tokens": stats.usage.leapt_tokens,
+            "leapjson.usage.drafted_tokens": stats.usage.drafted_tokens,
+            "leapjson.forward_passes": stats.usage.forward_passes,
         }
 
     def _add_phases(self, span: Span, exchange: Exchange, stats: RequestStats) -> None:

@@ -9,14 +9,13 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fastapi import FastAPI
 from pydantic_core import from_json
 from starlette.routing import Route
 from starlette.types import Message, Scope
 
-from app.core.events import RequestStats
 from app.telemetry.endpoints import KnownNames
 from app.telemetry.exchange import Exchange, current_exchange
 from app.telemetry.metrics import Metrics
@@ -29,10 +28,10 @@ logger = logging.getLogger("leapjson.access")
 PROBES = frozenset({"/health", "/ready", "/metrics"})
 """Asked for every few seconds: logged at the level debug, and never traced."""
 _COUNTS = (
-    "choices", "prompt_tokens", "cached_tokens", "completion_tokens", "leapt_tokens",
+    "prompt_tokens", "cached_tokens", "completion_tokens", "leapt_tokens",
     "drafted_tokens", "forward_passes",
 )  # fmt: skip
-"""Fields of ``RequestStats`` that the log line shows."""
+"""Of ``AnswerUsage``, which the log line shows."""
 _LARGEST_ERROR = 1 << 16
 """Bytes of an error's body that is looked at for its code."""
 
@@ -150,14 +149,12 @@ def _log(exchange: Exchange, content: Mapping[str, str] | None) -> None:
         if value:
             fields[name] = value
     if exchange.stats is not None and exchange.stats.choices:
-        fields |= _measured(exchange.stats)
+        stats = exchange.stats
+        fields |= {f"{phase.name}_seconds": round(phase.seconds, 6) for phase in stats.phases}
+        if stats.time_to_first_token is not None:
+            fields["first_token_seconds"] = round(stats.time_to_first_token, 6)
+        fields["choices"] = stats.choices
+        fields |= {name: getattr(stats.usage, name) for name in _COUNTS}
     if content is not None:
         fields["content"] = content
     logger.log(level, "request", extra=fields)
-
-
-def _measured(stats: RequestStats) -> Mapping[str, Any]:
-    times = {f"{phase.name}_seconds": round(phase.seconds, 6) for phase in stats.phases}
-    if stats.time_to_first_token is not None:
-        times["first_token_seconds"] = round(stats.time_to_first_token, 6)
-    return times | {name: getattr(stats, name) for name in _COUNTS}

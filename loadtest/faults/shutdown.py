@@ -36,7 +36,7 @@ async def run(setting: Setting, report: Report) -> None:
             server.process.send_signal(signal.SIGTERM)
             await until(lambda: server.process.poll() is not None, 90)
             seconds.append(time.perf_counter() - start)
-            exits.append(server.process.returncode)
+            exits.append(server.process.poll())
             stop.set()
             await asyncio.gather(*clients)
         report.note(f"round {number + 1}: drained in, s", seconds[-1])

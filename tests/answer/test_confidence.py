@@ -22,8 +22,7 @@ from app.answer.pieces import (
     CallArguments,
     CallStart,
     Confidence,
-    Confidences,
-    Inexact,
+    Measurements,
     TokenByToken,
 )
 from app.answer.plan import AnswerPlan
@@ -212,8 +211,8 @@ def _confidences(plan: AnswerPlan, text: str, choices: Sequence[ScoredChoice]) -
         chunk = TokenChunk("r", data[part], spelled[part], usage, "stop" if last else None)
         chunk.choices = choices if last else ()
         for piece in reader.read([chunk]).pieces:
-            if isinstance(piece, Confidences):
-                found += piece.values
+            if isinstance(piece, Measurements):
+                found += piece.confidence or ()
     return found
 
 
@@ -313,8 +312,9 @@ def test_that_is_a_piece_of_its_own(confidence: bool) -> None:
     chunk = TokenChunk("r", b"a", [], AnswerUsage(1, 0, 1, 0, 0, 0, 1), "stop")
     chunk.choices = [ScoredChoice(0, Place.TEXT, (), True, by_tokens=True)]
     pieces = reader.read([chunk]).pieces
-    assert Inexact([TokenByToken("", "value")]) in pieces
-    assert any(isinstance(piece, Confidences) for piece in pieces) is confidence
+    [measured] = [piece for piece in pieces if isinstance(piece, Measurements)]
+    assert measured.inexact == [TokenByToken("", "value")]
+    assert (measured.confidence is not None) is confidence
 
 
 def test_a_plan_says_whether_its_answers_have_json() -> None:

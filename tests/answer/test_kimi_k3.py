@@ -8,8 +8,8 @@ import random
 import pytest
 
 from app.answer.formats import detect
+from app.answer.formats.reasoning import AS_IT_IS, ReasoningUse
 from app.answer.plan import AnswerPlan
-from app.answer.reasoning import AS_IT_IS, ReasoningUse
 from app.answer.tools import FunctionTool, ToolUse
 from app.core.constraint import ConstraintSpec
 from app.core.specs import JsonSchema, Regex

@@ -11,11 +11,10 @@ import pytest
 from transformers.utils.chat_template_utils import render_jinja_template
 
 from app.answer.formats import detect
-from app.answer.formats.reasoning import BARE
+from app.answer.formats.reasoning import AS_IT_IS, BARE, ReasoningUse
 from app.answer.pieces import CallStart
 from app.answer.plan import AnswerPlan
 from app.answer.prompt import Conversation, Opening, template_input
-from app.answer.reasoning import AS_IT_IS, ReasoningUse
 from app.answer.tools import FunctionTool, ToolUse
 from app.core.constraint import ConstraintSpec
 from app.core.request import ThinkingBudget

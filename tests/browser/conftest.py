@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page
 
-from loadtest.server import Server, running_server
+from loadtest.server import Server
 from tests.browser.pages import BROWSERS, WIDE, Watch, launched, new_context, open_page
+from tests.servers import running_server
 
 HERE = Path(__file__).parent
 

@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterator
 import pytest
 from playwright.sync_api import Page, expect
 
-from loadtest.server import Server, running_server
+from loadtest.server import Server
 from tests.browser.pages import answer, press, run, write_regex
 from tests.browser.wires import Wire
+from tests.servers import running_server
 
 KEY = "a-key-for-the-tests"
 

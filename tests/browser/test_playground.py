@@ -12,7 +12,6 @@ import jsonschema
 import pytest
 from playwright.sync_api import Page, expect
 
-from loadtest.server import running_server
 from tests.browser.pages import (
     answer,
     ask,
@@ -23,6 +22,7 @@ from tests.browser.pages import (
     write_regex,
     write_schema,
 )
+from tests.servers import running_server
 
 RATING = {
     "type": "object",

@@ -10,7 +10,6 @@ import resource
 import shutil
 import signal
 import sqlite3
-import subprocess
 import sys
 import tempfile
 import threading
@@ -30,8 +29,9 @@ from app.__main__ import main
 from app.cli.batch_files import Input, Journal
 from app.cli.batch_targets import InProcess, is_retried, seconds_until_retry
 from app.cli.specification import UnusableInput
-from app.http.inside import InsideAnswer
+from app.http.edge import InsideAnswer
 from app.server.settings import Settings
+from tests.servers import start
 
 SCHEMA = {
     "type": "object",
@@ -500,10 +500,9 @@ class Run:
     def __init__(self, source: Path, output: Path) -> None:
         self._output = output
         self._log = output.with_suffix(".log").open("ab")
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "app", "batch", str(source), str(output), "--device", "cpu"],
-            stderr=self._log,
-        )
+        names = (str(source), str(output))
+        command = [sys.executable, "-m", "app", "batch", *names, "--device", "cpu"]
+        self.process = start(command, os.environ, self._log)
 
     def records(self) -> int:
         return len(kept_numbers(self._output))
@@ -539,22 +538,22 @@ def test_after_a_kill_the_same_command_goes_on_where_it_was(
 ) -> None:
     monkeypatch.setenv("LEAPJSON_DATA", str(tmp_path / "data"))
     source, output = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
-    lines = [line(number, model="leapjson-demo", seed=number) for number in range(300)]
+    lines = [line(number, model="leapjson-demo", seed=number) for number in range(200)]
     write(source, lines)
     first = Run(source, output)
     assert first.kill_at(20) == -signal.SIGKILL, "it had ended before it could be killed"
     kept = kept_numbers(output)
-    assert 20 <= len(kept) < 300
+    assert 20 <= len(kept) < 200
     assert not output.exists()
     second = Run(source, output)
     assert second.kill_at(len(kept) + 20, signal.SIGTERM) == 130
     assert "Run the same command again for the other" in output.with_suffix(".log").read_text()
     stopped = second.records()
     assert Run(source, output).end() == 0
-    check_answers(output, 300)
+    check_answers(output, 200)
     log = output.with_suffix(".log").read_text()
-    assert f"300 lines ({stopped} in earlier runs)" in log
-    assert "300 valid, 0 failed" in log
+    assert f"200 lines ({stopped} in earlier runs)" in log
+    assert "200 valid, 0 failed" in log
     assert not (tmp_path / "data").exists(), "the batches of a server were looked for"
 
 

@@ -8,10 +8,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from loadtest.server import running_server
 from tests.clients.catalogue import CLIENTS
 from tests.clients.environments import variables
 from tests.clients.run import MODEL, PICTURE, SETTINGS, VISION_MODEL, VISION_SETTINGS
+from tests.servers import running_server
 
 
 def test_every_check_of_the_openai_package_passes(tmp_path: Path) -> None:

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from loadtest.server import Server, running_server
+from loadtest.server import Server
+from tests.servers import running_server
 
 WATCH = """
 import pathlib

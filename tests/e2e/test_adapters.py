@@ -16,12 +16,13 @@ from app.demo import MODEL_PATH
 from app.engine import Engine, EngineConfig
 from app.model.composition import load_runner
 from app.model.config import AdaptersConfig, ModelConfig
-from loadtest.server import Server, running_server
+from loadtest.server import Server
 from tests.e2e.test_exactness import SHAPE, EagerModel, random_requests
 from tests.engine.harness import TOKENIZER, VOCABULARY, answers_of
 from tests.engine.naive import naive_answer
 from tests.model.peft_files import ATTENTION, MLP, merge, save_adapter
 from tests.model.tiny import eager_model, load_model, runner_config, save_config
+from tests.servers import running_server
 
 
 @pytest.mark.parametrize("overlap", [False, True])

@@ -20,7 +20,8 @@ import openai
 import pytest
 from openai.types import Batch
 
-from loadtest.server import Server, free_port, running_process, running_server
+from loadtest.server import Server, free_port, running_process
+from tests.servers import running_server
 
 SCHEMA = {
     "type": "object",

@@ -26,10 +26,10 @@ from app.core.request import EngineRequest, GenerationOptions
 from app.demo.smollm2 import smollm2_file
 from app.model.checkpoints.loading import eos_token_ids
 from app.text import HfTokenizer, Vocabulary
-from loadtest.server import running_server
 from tests.engine.harness import GREEDY
 from tests.engine.naive import naive_answer
 from tests.fakes import ByteVocabulary, ScriptedModel
+from tests.servers import running_server
 from tests.wide import many
 
 PROMPTS = (

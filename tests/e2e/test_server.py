@@ -19,9 +19,10 @@ import openai
 import pytest
 from pydantic import BaseModel
 
-from loadtest.server import Server, running_server
+from loadtest.server import Server
 from loadtest.server_metrics import metric_value
 from tests.e2e.schemas import random_schema
+from tests.servers import running_server
 from tests.wide import many
 
 MODEL = "leapjson-demo"

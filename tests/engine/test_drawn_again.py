@@ -31,6 +31,7 @@ from tests.engine.harness import (
 )
 from tests.engine.naive import naive_answer
 from tests.fakes import Logits, ScriptedModel
+from tests.wide import many
 
 HOT = SamplingParams(temperature=1.0)
 COMPILER = Compiler(VOCABULARY)
@@ -139,7 +140,7 @@ def test_what_is_drawn_again_has_the_odds_of_a_mask_that_knew() -> None:
     model = Liking({str(number): weight for number, weight in weights.items()} | {",": 1, " ": 1})
     allowed = compiled(unique({"type": "integer", "minimum": 1, "maximum": 4}, minItems=4))
     drawn: Counter[tuple[int, ...]] = Counter()
-    count = 4_000
+    count = many(8_000)
     engine = make_engine(model=model)
     one = request(allowed=allowed, sampling=HOT, max_tokens=30)
     for start in range(0, count, 16):

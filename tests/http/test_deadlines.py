@@ -11,9 +11,9 @@ from typing import Any
 import httpx
 import openai
 import pytest
-from app.serving.deadline import Deadline
 
 from app.core.errors import BudgetTooSmall
+from app.serving.admission.admission import Deadline
 from app.serving.generation import Generation
 from tests.http.harness import CHAT, application, chat, client_of, events, listening
 from tests.serving.fakes import Bench, FakeEngine, until

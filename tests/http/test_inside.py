@@ -7,7 +7,7 @@ import json
 from dataclasses import replace
 
 from app.core.request import ServiceTier
-from app.http.inside import ask
+from app.http.edge import ask
 from app.http.keys import ApiKeys
 from tests.http.harness import CHAT, CONFIG, application, client_of
 from tests.serving.fakes import Bench, until

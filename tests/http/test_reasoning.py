@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from app.answer.formats import HERMES, PLAIN, ChatFormat, ReasoningFormat
+from app.answer.formats.reasoning import INSTRUCTION, UNTAUGHT
 from app.answer.language import with_reasoning
-from app.answer.reasoning import INSTRUCTION, UNTAUGHT
 from app.core.request import ThinkingBudget
 from app.core.specs import JsonObject
 from tests.http.harness import CHAT, chat, client_of, events

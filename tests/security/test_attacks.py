@@ -19,7 +19,8 @@ import httpx
 import jsonschema
 import pytest
 
-from loadtest.server import Server, running_server
+from loadtest.server import Server
+from tests.servers import running_server
 
 MODEL = "leapjson-demo"
 CHAT, COMPLETIONS, RESPONSES = "/v1/chat/completions", "/v1/completions", "/v1/responses"

@@ -32,7 +32,7 @@ async def test_an_answer_is_the_engines_bytes_as_text() -> None:
         assert await bench.texts(ask()) == ["grüße"]
         (stats,) = bench.observer.requests
         assert (stats.status, stats.finish_reason) == (200, "stop")
-        assert (stats.completion_tokens, stats.leapt_tokens) == (3, 2)
+        assert (stats.usage.completion_tokens, stats.usage.leapt_tokens) == (3, 2)
         assert len(stats.inter_token_seconds) == 2
         assert stats.time_to_first_token is not None
         assert 0 <= stats.queue_seconds <= stats.time_to_first_token <= stats.e2e_seconds

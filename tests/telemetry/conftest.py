@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
-from loadtest.server import running_server
+from tests.servers import running_server
 
 MODEL = "leapjson-demo"
 KEY = "a-key"

@@ -7,7 +7,14 @@ from functools import partial
 
 from prometheus_client import CollectorRegistry, Histogram, generate_latest
 
-from app.core.events import Phase, RequestObserver, RequestStats, StepObserver, StepStats
+from app.core.events import (
+    AnswerUsage,
+    Phase,
+    RequestObserver,
+    RequestStats,
+    StepObserver,
+    StepStats,
+)
 from app.telemetry.metrics import Metrics, Reading
 
 STEP = StepStats(
@@ -52,12 +59,7 @@ def request(status: int = 200, first: float | None = 0.1) -> RequestStats:
         inter_token_seconds=[0.1, 0.1, 0.2],
         phases=[Phase("prefill", 0.01, 0.1), Phase("decode", 0.1, 0.5)],
         choices=1,
-        prompt_tokens=20,
-        cached_tokens=16,
-        completion_tokens=9,
-        leapt_tokens=5,
-        drafted_tokens=2,
-        forward_passes=3,
+        usage=AnswerUsage(20, 16, 9, 5, 2, 0, 3),
     )
 
 

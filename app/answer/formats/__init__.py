@@ -1,13 +1,11 @@
 """How models mark their reasoning and write their calls, found in their chat templates.
 
 chat       what is known of a chat template, and the table of the formats it is looked up in
-calls      what a format of tool calls is: the texts of calls, and what takes them apart
+calls      what a format of tool calls is: the texts of calls, their ids, and what reads them
 reasoning  the marks around reasoning
 spelled    calls that are a fixed text around a name and its arguments
 families   the formats of this kind, and what tells the templates of each
-template   what a chat template does with what it is given, read from its Jinja text
-asking     what it writes of a conversation
-call_ids   ids of calls, as templates take them
+template   what a chat template does with what it is given, read from its Jinja text, or tried
 
 Each other module holds the formats of one family. A further one is some lines in ``families``, or a
 module of its own and a line in ``chat.TOOL_FORMATS``.

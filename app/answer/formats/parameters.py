@@ -57,21 +57,14 @@ def parameters(template: str) -> SpelledCalls | None:
     """The format of a template that writes calls so; None for others."""
     if "tool_calls" not in template:
         return None
-    text = _calls_text(template)
-    if text is None:
+    plain, with_calls = (_behind_text(template, calls) for calls in ((), _CALLS))
+    if plain is None or with_calls is None or not with_calls.endswith(plain):
         return None
+    text = with_calls[: len(with_calls) - len(plain)]  # between the message's text and its end
     found = _read_off(text)
     if found is None or _spelled(*found) != text.lstrip():
         return None
     return found[0]
-
-
-def _calls_text(template: str) -> str | None:
-    """What stands between the text of a message and its end where it has calls."""
-    plain, with_calls = (_behind_text(template, calls) for calls in ((), _CALLS))
-    if plain is None or with_calls is None or not with_calls.endswith(plain):
-        return None
-    return with_calls[: len(with_calls) - len(plain)]
 
 
 def _behind_text(template: str, calls: tuple[_Call, ...]) -> str | None:
@@ -129,7 +122,8 @@ def _read_off(text: str) -> tuple[SpelledCalls, dict[str, str]] | None:
         return None
     empty = without.removesuffix(closing + separator + opening)
     if not empty:  # white space that follows a name in any case is told from the arguments
-        space = _blanks_in_common(before, closing)
+        common = _common(before, closing)
+        space = common[: len(common) - len(common.lstrip())]
         middle, before = middle + space, before.removeprefix(space)
         after, closing = after + space, closing.removeprefix(space)
     between = types.between["number"]
@@ -161,11 +155,6 @@ def _common(one: str, other: str) -> str:
     return "".join(character for character, _ in same)
 
 
-def _blanks_in_common(one: str, other: str) -> str:
-    common = _common(one, other)
-    return common[: len(common) - len(common.lstrip())]
-
-
 def _common_end(one: str, other: str) -> str:
     """What both end with, from a mark on, and the white space before it."""
     common = _common(one[::-1], other[::-1])[::-1]
@@ -193,7 +182,9 @@ def _types(written: list[str], behind: str) -> _Types | None:
     words = False
     for (key, value), text in zip((_STRINGS | _OTHERS).items(), written, strict=True):
         text = text.removeprefix(key).removesuffix(behind)
-        spelled = next((each for each in _spellings(value) if text.endswith(each)), None)
+        # As JSON, or as Python would print it, which some templates do with all but strings.
+        spellings = [value] if isinstance(value, str) else [json.dumps(value), str(value)]
+        spelled = next((each for each in spellings if text.endswith(each)), None)
         if spelled is None:
             return None
         found[key] = spelled
@@ -203,11 +194,6 @@ def _types(written: list[str], behind: str) -> _Types | None:
             return None
     nested = all(found[key] == str(_OTHERS[key]) for key in _NESTED)
     return _Types(between, words, nested, found)
-
-
-def _spellings(value: Any) -> list[str]:
-    """As JSON, or as Python would print it, which some templates do with all but strings."""
-    return [value] if isinstance(value, str) else [json.dumps(value), str(value)]
 
 
 def _spelled(format: SpelledCalls, values: dict[str, str]) -> str:

@@ -1,4 +1,7 @@
-"""The marks around a model's reasoning, and around what it says."""
+"""The marks around a model's reasoning, and around what it says; what a request asks of it.
+
+Also what a chat template calls the reasoning of messages, and how much of it there is to be.
+"""
 
 from __future__ import annotations
 
@@ -239,3 +242,48 @@ def _word(effort: str, words: Collection[str]) -> str:
         return min(words, key=lambda word: _AMOUNTS[word])
     reasoning = [word for word in words if _AMOUNTS[word] > _EFFORTS["minimal"]] or words
     return min(reasoning, key=lambda word: (abs(_AMOUNTS[word] - asked), -_AMOUNTS[word]))
+
+
+UNTAUGHT = ReasoningFormat("<think>\n", "</think>")
+"""For models whose chat template knows no reasoning, where a request asks for it all the same."""
+
+INSTRUCTION = (
+    "Think before you answer: write your thoughts between <think> and </think>. "
+    "Behind </think> write the answer, and nothing but the answer."
+)
+"""What such a model is told. The same for all requests, so its tokens are computed once."""
+
+_SHARES = {"low": 0.2, "medium": 0.5}
+"""Of ``max_tokens``, for an effort that nobody can tell the model."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReasoningUse:
+    """How much an answer reasons before it says anything, and whether that is shown."""
+
+    wanted: bool | None = None
+    """True: the answer begins with reasoning. False: it has none. None: as the model has it."""
+    max_tokens: int | None = None
+    """The most that the reasoning may have; None: nothing was said."""
+    share: float | None = None
+    """The same as a share of the answer's ``max_tokens``."""
+    shown: bool = True
+
+    def limit(self, max_tokens: int) -> int | None:
+        """The most tokens for reasoning in an answer of ``max_tokens``; None: nothing was said."""
+        if self.max_tokens is None and self.share is not None:
+            return int(self.share * max_tokens)
+        return self.max_tokens
+
+    @property
+    def is_limited(self) -> bool:
+        return self.max_tokens is not None or self.share is not None
+
+
+AS_IT_IS = ReasoningUse()
+"""Nothing was asked for."""
+
+
+def share_of(effort: str) -> float | None:
+    """The share of an answer that reasoning may have; None: as if nothing was said."""
+    return _SHARES.get(effort)

@@ -1,6 +1,5 @@
 """``POST /v1/chat/completions``.
 
-wire    the request as it is sent
-parse   what is sent -> what is to be generated; the route
+parse   the request as it is sent -> what is to be generated; the route
 write   pieces of answers as they come -> completion, or chunks of a stream, and their shapes
 """

@@ -1,17 +1,17 @@
-"""``POST /v1/chat/completions``: from its JSON to what is generated, and how that is written."""
+"""``POST /v1/chat/completions``: OpenAI's JSON, and extensions -> what is generated."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter
-from pydantic import Discriminator, Field, Tag
+from pydantic import Field
 
 from app.answer.images import ImageSource, without_images
-from app.answer.prompt import Begun, Conversation
+from app.answer.prompt import Conversation
 from app.answer.tools import FunctionTool, custom_arguments
 from app.core.errors import InvalidRequest
 from app.core.specs import Grammar, Regex
@@ -59,21 +59,16 @@ from app.http.requests.tools import (
 from app.http.requests.unserved import CHAT, NO_EFFECT
 from app.http.requests.wire import (
     Body,
+    ByType,
     Count,
     Effort,
     Ignored,
+    Noted,
     Other,
     TokenLimit,
-    Unserved,
     Wire,
     missing,
-    type_among,
 )
-
-
-def _kind(value: Any) -> str:
-    """Of a name of a tool, or a call: without a type it is a function's."""
-    return "custom" if isinstance(value, dict) and value.get("type") == "custom" else "function"
 
 
 class ChatText(TextPart):
@@ -86,9 +81,7 @@ class ChatRefusal(RefusalPart):
     has_notes = True
 
 
-class ChatImageUrl(Wire):
-    has_notes = True
-
+class ChatImageUrl(Noted):
     url: str
     detail: Detail | None = None
 
@@ -107,59 +100,40 @@ class ChatImage(ImagePart):
                 return source_of_url(url, self.detail, param, f"{param}.image_url", rules)
 
 
-Part = Annotated[
-    Annotated[ChatText, Tag("text")]
-    | Annotated[ChatImage, Tag("image_url")]
-    | Annotated[ChatRefusal, Tag("refusal")]
-    | Annotated[Other, Tag("other")],
-    Discriminator(type_among("text", "image_url", "refusal")),
-]
+Part = Annotated[ChatText | ChatImage | ChatRefusal | Other, ByType()]
 
 
-class CalledFunction(Wire):
-    has_notes = True
-
+class CalledFunction(Noted):
     name: str
     arguments: str
 
 
-class ToolCall(Wire):
-    has_notes = True
-
+class ToolCall(Noted):
     id: str
     type: Literal["function"] = "function"
     function: CalledFunction
 
 
-class CalledCustom(Wire):
-    has_notes = True
-
+class CalledCustom(Noted):
     name: str
     input: str
 
 
-class ChatCustomCall(Wire):
-    has_notes = True
-
+class ChatCustomCall(Noted):
     id: str
     type: Literal["custom"]
     custom: CalledCustom
 
 
-AnyToolCall = Annotated[
-    Annotated[ToolCall, Tag("function")] | Annotated[ChatCustomCall, Tag("custom")],
-    Discriminator(_kind),
-]
+AnyToolCall = Annotated[ToolCall | ChatCustomCall, ByType("function")]
 
 
-class ChatMessage(Wire):
+class ChatMessage(Noted):
     """A message of the conversation.
 
     Clients leave notes of their own in messages that they send back
     (``provider_specific_fields``, ``cache_control``), as OpenAI lets them.
     """
-
-    has_notes = True
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: str | Annotated[list[Part], Field(fail_fast=True)] | None = None
@@ -206,12 +180,7 @@ class ChatCustomToolParam(Wire):
         return self.custom
 
 
-Tool = Annotated[
-    Annotated[ChatFunctionTool, Tag("function")]
-    | Annotated[ChatCustomToolParam, Tag("custom")]
-    | Annotated[Other, Tag("other")],
-    Discriminator(type_among("function", "custom", default="function")),
-]
+Tool = Annotated[ChatFunctionTool | ChatCustomToolParam | Other, ByType("function")]
 
 
 class ToolName(Wire):
@@ -236,10 +205,7 @@ class NamedCustomTool(Wire):
         return self.custom.name
 
 
-NamedTool = Annotated[
-    Annotated[NamedFunction, Tag("function")] | Annotated[NamedCustomTool, Tag("custom")],
-    Discriminator(_kind),
-]
+NamedTool = Annotated[NamedFunction | NamedCustomTool, ByType("function")]
 
 
 class ChatAllowedTools(Wire):
@@ -281,8 +247,8 @@ class ConversationFields(Body):
 class ChatCompletionRequest(ConversationFields, GenerationFields, ConstraintFields):
     """The fields this server acts on; None means the default, as OpenAI takes null."""
 
-    unserved: ClassVar[Mapping[str, Unserved]] = CHAT
-    no_effect: ClassVar[frozenset[str]] = NO_EFFECT
+    unserved = CHAT
+    no_effect = NO_EFFECT
 
     model: str
     schema_in_prompt: SchemaInPrompt | None = None
@@ -353,9 +319,22 @@ def read_conversation(
 ) -> tuple[Conversation, list[FunctionTool]]:
     """What the prompt shows, and all tools of the request. Raises ``InvalidRequest``."""
     check_message_count(wire.messages, config.max_messages)
-    images = ImageReader(config.images, "text", "image_url")
-    messages = _template_messages(wire.messages, images)
-    begun = _begun(wire, messages)
+    images, called = ImageReader(config.images, "text", "image_url"), set[str]()
+    messages = []  # in the chat template's terms, with marks for what ``images`` collects
+    for number, message in enumerate(wire.messages):
+        param = f"messages[{number}]"
+        _check(message, param, called)
+        called.update(call.id for call in message.tool_calls or ())
+        messages.append(_template_message(message, param, images))
+    begun = None
+    if wire.continue_final_message:
+        if wire.add_generation_prompt:
+            raise InvalidRequest(
+                "continue_final_message and add_generation_prompt exclude each other; leave one "
+                "out",
+                param="add_generation_prompt",
+            )
+        begun = begun_answer(messages, "continue_final_message")
     leave_out_others(wire.tools, ignored)
     tools = function_tools(
         (f"tools[{number}].{tool.type}", tool.definition)
@@ -363,38 +342,26 @@ def read_conversation(
         if not isinstance(tool, Other)
     )
     options = template_options(wire.chat_template_kwargs, config, ignored)
-    asked = asked_reasoning(_reasoning(wire), config, effort=wire.reasoning_effort)
+    use, variables = asked_reasoning(_reasoning(wire), config, effort=wire.reasoning_effort)
     passages = [
         Passage(
             f"messages[{number}]",
-            without_images(message["content"] or ""),
-            message["role"] == "user",
+            without_images(each["content"] or ""),
+            each["role"] == "user",
         )
-        for number, message in enumerate(messages)
+        for number, each in enumerate(messages)
     ]
     conversation = Conversation(
         messages,
         tools if show_tools else (),
-        options | asked.options,
+        options | variables,
         passages,
-        asked.use,
+        use,
         images=images.sources,
         begun=begun,
         opens=wire.add_generation_prompt is not False or begun is not None,
     )
     return conversation, tools
-
-
-def _begun(wire: ConversationFields, messages: list[dict[str, Any]]) -> Begun | None:
-    """The beginning of the answer, where the last of ``messages`` is that: it is taken off."""
-    if not wire.continue_final_message:
-        return None
-    if wire.add_generation_prompt:
-        raise InvalidRequest(
-            "continue_final_message and add_generation_prompt exclude each other; leave one out",
-            param="add_generation_prompt",
-        )
-    return begun_answer(messages, "continue_final_message")
 
 
 def _reasoning(wire: ConversationFields) -> ReasoningFields | None:
@@ -420,23 +387,6 @@ def _tool_choice(wire: ChatCompletionRequest) -> ToolChoice:
         case AllowedToolsChoice(allowed_tools=allowed):
             return ToolChoice(allowed.mode, [each.name for each in allowed.tools])
     return ToolChoice(wire.tool_choice)
-
-
-def _template_messages(
-    messages: Sequence[ChatMessage], images: ImageReader
-) -> list[dict[str, Any]]:
-    """In the chat template's terms, with marks for what ``images`` collects.
-
-    Raises ``InvalidRequest`` that names the message.
-    """
-    called: set[str] = set()
-    rendered = []
-    for number, message in enumerate(messages):
-        param = f"messages[{number}]"
-        _check(message, param, called)
-        called.update(call.id for call in message.tool_calls or ())
-        rendered.append(_template_message(message, param, images))
-    return rendered
 
 
 def _check(message: ChatMessage, param: str, called: set[str]) -> None:

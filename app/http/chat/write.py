@@ -11,14 +11,12 @@ from pydantic import Field
 from app.answer.pieces import (
     CallArguments,
     CallStart,
-    Confidences,
     Content,
     End,
     Fields,
-    Inexact,
+    Measurements,
     Piece,
     Reasoning,
-    Spans,
 )
 from app.answer.pieces import Delta as Pieces
 from app.core.constraint import Vocabulary
@@ -26,7 +24,7 @@ from app.core.events import AnswerToken, Origins
 from app.http.endpoint import Renderer
 from app.http.models import ServedModel
 from app.http.openapi import Shape
-from app.http.renderers import TEXT, ChunkRenderer, UnstreamedRenderer, Usage, head_of
+from app.http.renderers import ChunkRenderer, UnstreamedRenderer, Usage, head_of
 from app.http.reports import (
     CompleteValue,
     Measured,
@@ -215,7 +213,7 @@ class _Choice:
                     self.calls.append((piece, []))
                 case CallArguments(text=text):
                     self.calls[-1][1].append(text)
-                case Confidences() | Inexact() | Spans():
+                case Measurements():
                     self.measured |= measured(piece)
                 case End(reason=reason):
                     self.finish_reason = reason
@@ -258,9 +256,6 @@ class _Chunks(ChunkRenderer):
         self._reasoning_names = reasoning_names
         self._measured: dict[int, dict[str, Any]] = {}
         """By choice, until its last chunk: what is told of its values."""
-        self._contents = [
-            self._frame(_wire(index, {"content": TEXT})) for index in range(generation.n)
-        ]
 
     def begin(self) -> bytes:
         """Each choice's first chunk, which has the role."""
@@ -268,16 +263,11 @@ class _Chunks(ChunkRenderer):
         return b"".join([self._part(i, introduction) for i in range(self._generation.n)])
 
     def chunk(self, delta: Pieces) -> bytes:
-        events = b""
-        for piece in delta.pieces:
-            events += self._piece(delta.index, piece)
-        return events
+        return b"".join([self._piece(delta.index, piece) for piece in delta.pieces])
 
     def _piece(self, index: int, piece: Piece) -> bytes:
         """``id`` and ``name`` come once, with a call's first chunk."""
         match piece:
-            case Content() if self._vocabulary is None:
-                return self._contents[index](piece.text) if piece.text else b""
             case Content(text=text, tokens=tokens):
                 logprobs = _logprobs(tokens, self._vocabulary)
                 if not text and not (logprobs and logprobs["content"]):
@@ -291,16 +281,14 @@ class _Chunks(ChunkRenderer):
             case CallArguments(index=number, text=text, custom=custom):
                 if custom and not text:
                     return b""
-                return self._part(
-                    index, {"tool_calls": [{"index": number, **_called(custom, text)}]}
-                )
+                call = {"index": number, **_called(custom, text)}
+                return self._part(index, {"tool_calls": [call]})
             case Fields(values=whole):
                 return self._event(_wire(index, {}), whole)
             case Origins():
-                return self._event(
-                    _wire(index, {}) | {"origins": origins_entry(piece, self._vocabulary)}
-                )
-            case Confidences() | Inexact() | Spans():
+                entry = origins_entry(piece, self._vocabulary)
+                return self._event(_wire(index, {}) | {"origins": entry})
+            case Measurements():
                 self._measured.setdefault(index, {}).update(measured(piece))
             case End(reason=reason):
                 last = _wire(index, {}, finish_reason=reason)

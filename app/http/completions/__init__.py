@@ -1,6 +1,5 @@
 """``POST /v1/completions``, OpenAI's older endpoint: text that the model goes on with.
 
-wire    the request as it is sent
-parse   what is sent -> what is to be generated; the route
+parse   the request as it is sent -> what is to be generated; the route
 write   text as it comes -> completion, or chunks of a stream; log-probabilities; their shapes
 """

@@ -1,10 +1,10 @@
-"""``POST /v1/completions``: from its JSON to what is generated, and how that is written."""
+"""``POST /v1/completions``: OpenAI's JSON, and extensions -> what is generated."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 from fastapi import APIRouter
 from pydantic import Field, WithJsonSchema
@@ -17,7 +17,7 @@ from app.http.openapi import GENERATES, tells
 from app.http.requests.constraints import ConstraintFields
 from app.http.requests.generation import GenerationFields, answer_call, stream_options, token_limit
 from app.http.requests.unserved import COMPLETIONS, NO_EFFECT
-from app.http.requests.wire import Count, Ignored, TokenLimit, Unserved, missing, refusal
+from app.http.requests.wire import Count, Ignored, TokenLimit, missing, refusal
 
 _TOKEN_SCHEMA = {"type": "array", "minItems": 1, "items": {"type": "integer", "minimum": 0}}
 _PROMPT_SCHEMA = {
@@ -33,8 +33,8 @@ _PROMPT_SCHEMA = {
 class CompletionRequest(GenerationFields, ConstraintFields):
     """The fields this server acts on; None means the default, as OpenAI takes null."""
 
-    unserved: ClassVar[Mapping[str, Unserved]] = COMPLETIONS
-    no_effect: ClassVar[frozenset[str]] = NO_EFFECT
+    unserved = COMPLETIONS
+    no_effect = NO_EFFECT
 
     model: str
     # Checked by hand: a union would check every one of a million tokens four times over.

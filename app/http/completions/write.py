@@ -10,15 +10,13 @@ from typing import Any, Literal
 from pydantic import Field
 
 from app.answer.pieces import (
-    Confidences,
     Content,
     Delta,
     End,
     Fields,
     FieldValue,
-    Inexact,
+    Measurements,
     PromptTokens,
-    Spans,
 )
 from app.answer.prompt import Prompt, TextPrompt, TokenPrompt
 from app.core.constraint import Vocabulary
@@ -27,7 +25,7 @@ from app.core.text import Tokenizer
 from app.http.endpoint import Renderer
 from app.http.models import ServedModel
 from app.http.openapi import Shape
-from app.http.renderers import TEXT, ChunkRenderer, UnstreamedRenderer, Usage, head_of
+from app.http.renderers import ChunkRenderer, UnstreamedRenderer, Usage, head_of
 from app.http.reports import (
     CompleteValue,
     Measured,
@@ -234,7 +232,7 @@ class _Text:
                 case Content(text=text, tokens=tokens):
                     self.texts.append(text)
                     self.tokens += tokens
-                case Confidences() | Inexact() | Spans():
+                case Measurements():
                     self.measured |= measured(piece)
                 case Fields(values=whole):
                     self.whole += whole
@@ -276,15 +274,10 @@ class _Chunks(ChunkRenderer):
         self._logprobs = (
             None if name is None else [ChoiceLogprobs(name) for _ in range(generation.n)]
         )
-        self._texts = [self._frame(_Text([TEXT]).wire(index)) for index in range(generation.n)]
 
     def chunk(self, delta: Delta) -> bytes:
         """b"" where there is nothing to send yet."""
-        before = self._before.pop(delta.index, "") if self._before else ""
-        match delta.pieces:
-            case [Content(text=text)] if text and self._logprobs is None and not before:
-                return self._texts[delta.index](text)
-        choice = _Text([before])
+        choice = _Text([self._before.pop(delta.index, "")])
         choice.add(delta)
         if self._logprobs is not None and (
             choice.prompt or any(token.data for token in choice.tokens)

@@ -1,4 +1,8 @@
-"""``POST /v1/messages`` and ``/v1/messages/count_tokens``: from JSON to what is generated."""
+"""``POST /v1/messages`` and ``/v1/messages/count_tokens``: from JSON to what is generated.
+
+The models have what Anthropic's API reference has, and extensions. ``cache_control`` may stand
+wherever Anthropic takes it: prefixes are shared without being told.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +11,11 @@ from functools import partial
 from typing import Annotated, Any, ClassVar, Literal
 
 from fastapi import APIRouter
-from pydantic import Discriminator, Field, Tag
+from pydantic import Field
 
+from app.answer.formats.reasoning import AS_IT_IS, ReasoningUse
 from app.answer.images import ImageSource, appended, without_images
 from app.answer.prompt import Conversation
-from app.answer.reasoning import AS_IT_IS
 from app.answer.tools import FunctionTool
 from app.core.errors import InvalidRequest
 from app.core.specs import JsonSchema
@@ -34,7 +38,6 @@ from app.http.requests.messages import (
     source_of_url,
 )
 from app.http.requests.prompt import (
-    Asked,
     ReasoningFields,
     SchemaInPrompt,
     asked_reasoning,
@@ -51,14 +54,15 @@ from app.http.requests.tools import (
 from app.http.requests.unserved import MESSAGES, NO_EFFECT, left_out
 from app.http.requests.wire import (
     Body,
+    ByType,
     Count,
     Ignored,
+    Noted,
     Other,
     TokenLimit,
     Unserved,
     Wire,
     refusal,
-    type_among,
 )
 from app.serving.admission import Ticket
 from app.serving.timeline import Timeline
@@ -66,13 +70,7 @@ from app.serving.timeline import Timeline
 CacheControl = dict[str, Any] | None
 
 
-class Block(Wire):
-    """A part of a message. Clients send blocks back as they came, with notes of their own."""
-
-    has_notes = True
-
-
-class TextBlock(Block):
+class TextBlock(Noted):
     type: Literal["text"]
     text: str
 
@@ -83,35 +81,28 @@ class PlainText(Wire):
     media_type: Literal["text/plain"] = "text/plain"
 
 
-class OtherSource(Other):
-    """A PDF, a URL, a file."""
-
-
-class DocumentBlock(Block):
+class DocumentBlock(Noted):
     type: Literal["document"]
-    source: Annotated[
-        Annotated[PlainText, Tag("text")] | Annotated[OtherSource, Tag("other")],
-        Discriminator(type_among("text")),
-    ]
+    source: Annotated[PlainText | Other, ByType()]
     title: str | None = None
     context: str | None = None
 
 
-class SearchResultBlock(Block):
+class SearchResultBlock(Noted):
     type: Literal["search_result"]
     source: str
     title: str
     content: list[TextBlock]
 
 
-class ThinkingBlock(Block):
+class ThinkingBlock(Noted):
     type: Literal["thinking"]
     thinking: str
     signature: str | None = None
     """Another server's; here it is empty."""
 
 
-class ToolUseBlock(Block):
+class ToolUseBlock(Noted):
     type: Literal["tool_use"]
     id: str
     name: str
@@ -131,12 +122,7 @@ class UrlImage(Wire):
 
 class ImageBlock(ImagePart):
     type: Literal["image"]
-    source: Annotated[
-        Annotated[Base64Image, Tag("base64")]
-        | Annotated[UrlImage, Tag("url")]
-        | Annotated[OtherSource, Tag("other")],
-        Discriminator(type_among("base64", "url")),
-    ]
+    source: Annotated[Base64Image | UrlImage | Other, ByType()]
 
     def located(self, param: str, rules: ImageRules) -> ImageSource:
         field = f"{param}.source"
@@ -148,23 +134,12 @@ class ImageBlock(ImagePart):
         raise file_not_kept(field)
 
 
-class OtherBlock(Other):
-    """What a tool of Anthropic's own server left, or thinking that nobody can read."""
-
-
-_CONTENTS = ("text", "document", "search_result", "image")
-
 ContentBlock = Annotated[
-    Annotated[TextBlock, Tag("text")]
-    | Annotated[DocumentBlock, Tag("document")]
-    | Annotated[SearchResultBlock, Tag("search_result")]
-    | Annotated[ImageBlock, Tag("image")]
-    | Annotated[OtherBlock, Tag("other")],
-    Discriminator(type_among(*_CONTENTS)),
+    TextBlock | DocumentBlock | SearchResultBlock | ImageBlock | Other, ByType()
 ]
 
 
-class ToolResultBlock(Block):
+class ToolResultBlock(Noted):
     type: Literal["tool_result"]
     tool_use_id: str
     content: str | Annotated[list[ContentBlock], Field(fail_fast=True)] | None = None
@@ -172,15 +147,15 @@ class ToolResultBlock(Block):
 
 
 AnyBlock = Annotated[
-    Annotated[TextBlock, Tag("text")]
-    | Annotated[DocumentBlock, Tag("document")]
-    | Annotated[SearchResultBlock, Tag("search_result")]
-    | Annotated[ImageBlock, Tag("image")]
-    | Annotated[ThinkingBlock, Tag("thinking")]
-    | Annotated[ToolUseBlock, Tag("tool_use")]
-    | Annotated[ToolResultBlock, Tag("tool_result")]
-    | Annotated[OtherBlock, Tag("other")],
-    Discriminator(type_among(*_CONTENTS, "thinking", "tool_use", "tool_result")),
+    TextBlock
+    | DocumentBlock
+    | SearchResultBlock
+    | ImageBlock
+    | ThinkingBlock
+    | ToolUseBlock
+    | ToolResultBlock
+    | Other,
+    ByType(),
 ]
 
 
@@ -209,14 +184,7 @@ class MessagesTool(Definition):
         return FunctionTool(self.name, self.description, self.input_schema, bool(self.strict))
 
 
-class OtherTool(Other):
-    """One that Anthropic's server runs, or whose schema only its models know."""
-
-
-Tool = Annotated[
-    Annotated[MessagesTool, Tag("custom")] | Annotated[OtherTool, Tag("other")],
-    Discriminator(type_among("custom", default="custom")),
-]
+Tool = Annotated[MessagesTool | Other, ByType("custom")]
 
 
 class _Choice(Wire):
@@ -292,13 +260,7 @@ class ClearThinking(Wire):
 class ContextManagement(Wire):
     """Edits of other types begin where a prompt is long, and are left out."""
 
-    edits: list[
-        Annotated[
-            Annotated[ClearThinking, Tag("clear_thinking_20251015")]
-            | Annotated[Other, Tag("other")],
-            Discriminator(type_among("clear_thinking_20251015")),
-        ]
-    ] = Field(default=[])
+    edits: list[Annotated[ClearThinking | Other, ByType()]] = Field(default=[])
 
 
 class ConversationFields(Body):
@@ -320,15 +282,15 @@ class ConversationFields(Body):
 
 
 class CountTokensRequest(ConversationFields):
-    unserved: ClassVar[Mapping[str, Unserved]] = MESSAGES
-    no_effect: ClassVar[frozenset[str]] = NO_EFFECT
+    unserved = MESSAGES
+    no_effect = NO_EFFECT
 
 
 class MessagesRequest(ConversationFields, GenerationFields):
     """The fields this server acts on; None means the default."""
 
-    unserved: ClassVar[Mapping[str, Unserved]] = MESSAGES
-    no_effect: ClassVar[frozenset[str]] = NO_EFFECT
+    unserved = MESSAGES
+    no_effect = NO_EFFECT
 
     max_tokens: TokenLimit
     stop: Annotated[list[str], Field(max_length=16)] | None = Field(
@@ -404,7 +366,7 @@ def read_conversation(
     tools = function_tools(
         (f"tools[{number}]", tool)
         for number, tool in enumerate(wire.tools or ())
-        if not isinstance(tool, OtherTool)
+        if not isinstance(tool, Other)
     )
     shown = () if isinstance(wire.tool_choice, NoTool) else tools
     images = ImageReader(config.images, TEXTS, "image", kind="blocks")
@@ -414,10 +376,10 @@ def read_conversation(
     if wire.messages[-1].role == "assistant":
         begun = begun_answer(messages, f"messages[{len(wire.messages) - 1}]")
         passages = passages[:-1]
-    reasoning = _reasoning(wire, config)
+    use, variables = _reasoning(wire, config)
     note = schema_prompt(wire.schema_in_prompt, _content(wire, config).spec, config, by_format=True)
     conversation = Conversation(
-        messages, shown, reasoning.options, passages, reasoning.use, note, images.sources, begun
+        messages, shown, variables, passages, use, note, images.sources, begun
     )
     return conversation, tools
 
@@ -449,7 +411,7 @@ def _tool_choice(wire: ConversationFields) -> ToolChoice:
     return ToolChoice()
 
 
-def _reasoning(wire: ConversationFields, config: ApiConfig) -> Asked:
+def _reasoning(wire: ConversationFields, config: ApiConfig) -> tuple[ReasoningUse, dict[str, Any]]:
     """``effort`` is about the whole answer: it alone does not ask for reasoning."""
     effort = wire.output_config.effort if wire.output_config else None
     match wire.thinking:
@@ -459,7 +421,7 @@ def _reasoning(wire: ConversationFields, config: ApiConfig) -> Asked:
             fields = ReasoningFields(effort=effort, max_tokens=budget)
             return asked_reasoning(fields, config, param="thinking")
     adaptive = True if wire.thinking else None
-    return Asked(AS_IT_IS, template_words(adaptive, effort, None, config))
+    return AS_IT_IS, template_words(adaptive, effort, None, config)
 
 
 def _content(wire: ConversationFields, config: ApiConfig) -> NamedConstraint:
@@ -568,7 +530,7 @@ class _Conversation:
                 self._open(role).setdefault("tool_calls", []).append(call)
             case ToolResultBlock():
                 self._add_result(block, param)
-            case OtherBlock(type=type) if role == "assistant" and type in _OMITTED:
+            case Other(type=type) if role == "assistant" and type in _OMITTED:
                 self._open(role)
                 if type != "redacted_thinking":
                     reason = f"{param}: blocks of the type {type!r} are not supported"

@@ -281,7 +281,11 @@ class ConstraintReader:
         self, asked: StructuredOutputs, ignored: Ignored
     ) -> list[NamedConstraint]:
         close_objects = asked.disable_additional_properties is not False
-        whitespace = self._form(asked)
+        # White space that both the pattern and ``disable_any_whitespace`` admit.
+        pattern, spaced = asked.whitespace_pattern, asked.disable_any_whitespace
+        whitespace = self._whitespace if pattern is None else _admitted_by(pattern)
+        if spaced and (pattern is None or whitespace == "flexible"):
+            whitespace = "spaced"
         found = []
         for name in _STRUCTURED_OUTPUTS:
             value = asked.json_ if name == "json" else getattr(asked, name)
@@ -296,14 +300,6 @@ class ConstraintReader:
                 param="structured_outputs",
             )
         return found
-
-    def _form(self, asked: StructuredOutputs) -> str:
-        """White space that both the pattern and ``disable_any_whitespace`` admit."""
-        pattern = asked.whitespace_pattern
-        if pattern is None:
-            return "spaced" if asked.disable_any_whitespace else self._whitespace
-        form = _admitted_by(pattern)
-        return "spaced" if asked.disable_any_whitespace and form == "flexible" else form
 
 
 def _spec(

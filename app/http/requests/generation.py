@@ -145,12 +145,32 @@ def answer_call(
         raise InvalidRequest("stream_options needs stream to be true", param="stream_options")
     confidence = bool(fields.confidence)
     name, max_tokens = limit
+    # OpenAI takes top_p = 0 for "only the likeliest"; a nucleus of no mass would keep nothing.
+    only_likeliest = fields.top_p == 0
+    sampling = SamplingParams(
+        temperature=1.0 if fields.temperature is None else fields.temperature,
+        top_p=fields.top_p or 1.0,
+        top_k=1 if only_likeliest else max(fields.top_k or 0, 0),
+        min_p=fields.min_p or 0.0,
+        repetition_penalty=_one_of(fields, "repetition_penalty", "repeat_penalty")[1] or 1.0,
+        frequency_penalty=fields.frequency_penalty or 0.0,
+        presence_penalty=fields.presence_penalty or 0.0,
+        logit_bias=fields.logit_bias or {},
+        logprobs=0 if logprobs is None and confidence else logprobs,
+    )
+    stop = [fields.stop] if isinstance(fields.stop, str) else fields.stop or []
+    if "" in stop:
+        raise InvalidRequest("stop has an empty string", param="stop")
+    if any(len(string) > _LONGEST_STOP for string in stop):
+        raise InvalidRequest(
+            f"stop has a string of more than {_LONGEST_STOP} characters", param="stop"
+        )
     options = GenerationOptions(
-        sampling=_sampling_params(fields, logprobs, confidence),
+        sampling=sampling,
         n=n,
         max_tokens=max_tokens,
         min_tokens=fields.min_tokens or 0,
-        stop=_stop_strings(fields.stop),
+        stop=[string.encode() for string in stop],
         stop_token_ids=tuple(fields.stop_token_ids or ()),
         ignore_eos=bool(fields.ignore_eos),
         seed=fields.seed,
@@ -217,24 +237,6 @@ def token_limit(
     return name, default if value is None else None if value < 0 else value
 
 
-def _sampling_params(
-    fields: GenerationFields, logprobs: int | None, confidence: bool
-) -> SamplingParams:
-    # OpenAI takes top_p = 0 for "only the likeliest"; a nucleus of no mass would keep nothing.
-    only_likeliest = fields.top_p == 0
-    return SamplingParams(
-        temperature=1.0 if fields.temperature is None else fields.temperature,
-        top_p=fields.top_p or 1.0,
-        top_k=1 if only_likeliest else max(fields.top_k or 0, 0),
-        min_p=fields.min_p or 0.0,
-        repetition_penalty=_one_of(fields, "repetition_penalty", "repeat_penalty")[1] or 1.0,
-        frequency_penalty=fields.frequency_penalty or 0.0,
-        presence_penalty=fields.presence_penalty or 0.0,
-        logit_bias=fields.logit_bias or {},
-        logprobs=0 if logprobs is None and confidence else logprobs,
-    )
-
-
 def _one_of(fields: GenerationFields, *names: str) -> tuple[str, Any]:
     """Of a field's names the first that is given, and its value; None: none of them is.
 
@@ -245,14 +247,3 @@ def _one_of(fields: GenerationFields, *names: str) -> tuple[str, Any]:
         first, second, *_ = given
         raise InvalidRequest(f"{first} and {second} differ; send one of them", param=first)
     return next(iter(given.items()), (names[0], None))
-
-
-def _stop_strings(stop: str | Sequence[str] | None) -> list[bytes]:
-    strings = () if stop is None else (stop,) if isinstance(stop, str) else tuple(stop)
-    if "" in strings:
-        raise InvalidRequest("stop has an empty string", param="stop")
-    if any(len(string) > _LONGEST_STOP for string in strings):
-        raise InvalidRequest(
-            f"stop has a string of more than {_LONGEST_STOP} characters", param="stop"
-        )
-    return [string.encode() for string in strings]

@@ -1,4 +1,4 @@
-"""Messages that clients send, as the chat template takes them: what every API has in them."""
+"""Messages that clients send, and their images, as the chat template takes them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from app.answer.images import IMAGE_MARK, ImageSource, appended
 from app.answer.prompt import Begun
 from app.core.errors import InvalidRequest
 from app.http.requests.body import parsed
-from app.http.requests.wire import Other, Wire, refusal
+from app.http.requests.wire import Noted, Other, Wire, refusal
 from app.serving.images.fetching import allowed_url
 
 Detail = Literal["auto", "low", "high", "original"]
@@ -33,10 +33,8 @@ class ImageRules:
     """Of one file."""
 
 
-class ImagePart(Wire):
+class ImagePart(Noted):
     """Part of a message's content; each API has a type of its own for it."""
-
-    has_notes = True
 
     type: str
 
@@ -86,7 +84,12 @@ def source_of_url(
     be fetched."""
     low = detail == "low"
     if url[:5].lower() == "data:":
-        return _source_of_data_url(url, low, param, field, rules)
+        comma = url.find(",", 0, _LONGEST_HEAD)
+        head = url[5 : max(comma, 0)].lower().split(";")
+        if comma < 0 or head[-1].strip() != "base64":
+            reason = "a data URL of an image has the form data:image/png;base64,... (RFC 2397)"
+            raise refusal(field, reason)
+        return source_of_base64(url[comma + 1 :], head[0].strip(), low, param, field, rules)
     try:
         allowed_url(url, rules.hosts)
     except ValueError as error:
@@ -119,18 +122,6 @@ def source_of_base64(
 def file_not_kept(field: str) -> InvalidRequest:
     """The image is a file that was uploaded before."""
     return refusal(field, "this server keeps no files; send the image itself as a data URL")
-
-
-def _source_of_data_url(
-    url: str, low: bool, param: str, field: str, rules: ImageRules
-) -> ImageSource:
-    """RFC 2397."""
-    comma = url.find(",", 0, _LONGEST_HEAD)
-    head = url[5 : max(comma, 0)].lower().split(";")
-    if comma < 0 or head[-1].strip() != "base64":
-        reason = "a data URL of an image has the form data:image/png;base64,... (RFC 2397)"
-        raise refusal(field, reason)
-    return source_of_base64(url[comma + 1 :], head[0].strip(), low, param, field, rules)
 
 
 class TextPart(Wire):

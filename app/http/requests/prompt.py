@@ -1,15 +1,18 @@
-"""What requests tell the prompt beside their messages: the answer's schema, template variables."""
+"""What requests tell the prompt beside their messages: the schema, template variables, reasoning.
+
+``reasoning_effort`` is OpenAI's field; ``reasoning`` is OpenRouter's, and that of Responses, which
+has ``effort`` alone: https://openrouter.ai/docs/use-cases/reasoning-tokens.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 from pydantic_core import to_json
 
-from app.answer.reasoning import ReasoningUse, share_of
+from app.answer.formats.reasoning import ReasoningUse, share_of
 from app.answer.schema_prompt import MOST_CHARACTERS, SchemaPrompt, schema_text
 from app.core.constraint import ConstraintSpec
 from app.core.errors import InvalidRequest
@@ -135,22 +138,16 @@ def with_thinking(
     return before.model_copy(update={k: v for k, v in said.items() if v is not None})
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """What is asked of the reasoning, and what the chat template is told of it."""
-
-    use: ReasoningUse
-    options: dict[str, Any]
-
-
 def asked_reasoning(
     fields: ReasoningFields | None,
     config: ApiConfig,
     *,
     effort: str | None = None,
     param: str = "reasoning",
-) -> Asked:
-    """``effort`` is the one that stands in a field of its own; ``param`` is the object's name.
+) -> tuple[ReasoningUse, dict[str, Any]]:
+    """What is asked of the reasoning, and the variables that tell the chat template.
+
+    ``effort`` is the one that stands in a field of its own; ``param`` is the object's name.
 
     Raises ``InvalidRequest`` for fields that say the contrary of each other.
     """
@@ -172,7 +169,6 @@ def asked_reasoning(
                 param=param,
             )
         wanted = wanted if said is None else said
-    words_of_template = template_words(wanted, effort, fields.max_tokens, config)
     is_graded = effort is not None and not config.chat_format.efforts.keys().isdisjoint(_GRADED)
     use = ReasoningUse(
         wanted=wanted,
@@ -180,7 +176,7 @@ def asked_reasoning(
         share=None if effort is None or is_graded else share_of(effort),
         shown=not fields.exclude,
     )
-    return Asked(use, words_of_template)
+    return use, template_words(wanted, effort, fields.max_tokens, config)
 
 
 def template_words(
@@ -188,14 +184,14 @@ def template_words(
 ) -> dict[str, Any]:
     """The same in the template's own words, as far as it has any."""
     known = config.chat_format.variables
-    words_of_template: dict[str, Any] = {}
+    variables: dict[str, Any] = {}
     if wanted is not None:
-        words_of_template |= {name: wanted for name in _SWITCHES if name in known}
+        variables |= {name: wanted for name in _SWITCHES if name in known}
     for name, words in config.chat_format.efforts.items():
         if effort is not None or wanted is False:
-            words_of_template[name] = words[effort or "none"]
+            variables[name] = words[effort or "none"]
         elif wanted and words["none"] not in ("minimal", "low"):
-            words_of_template[name] = words["medium"]  # its default may be none
+            variables[name] = words["medium"]  # its default may be none
     if "thinking_budget" in known and (max_tokens is not None or wanted is False):
-        words_of_template["thinking_budget"] = max_tokens if wanted else 0
-    return words_of_template
+        variables["thinking_budget"] = max_tokens if wanted else 0
+    return variables

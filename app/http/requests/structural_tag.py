@@ -2,7 +2,8 @@
 
 The older form lists ``structures`` (begin, schema, end) and ``triggers``. The newer one has a
 ``format``, a tree of parts by type. Free text ends where the end of its tag first occurs, and at
-the first trigger to be complete, as it does for whoever scans the answer for them.
+the first trigger to be complete, as it does for whoever scans the answer for them. Objects are read
+member by member, with the path to what is wrong.
 """
 
 from __future__ import annotations
@@ -97,6 +98,11 @@ _WORK_OF_FORMAT = 40
 _NO_END = ("",)
 """What follows a format that nothing follows."""
 
+_TYPES = (
+    *("const_string", "json_schema", "regex", "grammar", "any_text", "sequence", "or", "optional"),
+    *("star", "plus", "repeat", "tag", "triggered_tags", "tags_with_separator", "dispatch"),
+)
+
 Ends = tuple[str, ...]
 """The texts of which one follows a format; "" where nothing has to."""
 
@@ -140,40 +146,49 @@ class _TagReader:
         """The ends of the tag that is read: no free text inside it holds one."""
         self._written_twice = 0
         """Enclosing formats whose tags are written twice: as the first, and as those after it."""
-        self._readers: dict[str, Callable[[Fields, Ends], Part]] = {
-            "const_string": self._const_string,
-            "json_schema": self._json_schema,
-            "regex": self._regex,
-            "grammar": self._grammar,
-            "any_text": self._any_text,
-            "sequence": self._sequence,
-            "or": self._or,
-            "optional": self._optional,
-            "star": self._star,
-            "plus": self._plus,
-            "repeat": self._repeat,
-            "tag": self._tag,
-            "triggered_tags": self._triggered_tags,
-            "tags_with_separator": self._tags_with_separator,
-            "dispatch": self._dispatch,
-        }
 
     def format(self, value: Any, param: str, ends: Ends) -> Part:
         """The texts of a format, and one of ``ends`` behind each."""
         fields = Fields(value, param)
         type = fields.needed("type", str)
-        reader = self._readers.get(type)
-        if reader is None:
-            known = ", ".join(self._readers)
-            raise fields.wrong("type", f"{type!r} cannot be enforced here, only {known}")
+        if type not in _TYPES:
+            raise fields.wrong(
+                "type", f"{type!r} cannot be enforced here, only {', '.join(_TYPES)}"
+            )
         if self._depth == _DEEPEST:
             raise refusal(param, f"it is nested deeper than the limit of {_DEEPEST} formats")
         self._spend(_WORK_OF_FORMAT)
         self._depth += 1
-        part = reader(fields, ends)
+        part = self._read(type, fields, ends)
         self._depth -= 1
         fields.finish(self._ignored)
         return part
+
+    def _read(self, type: str, fields: Fields, ends: Ends) -> Part:
+        match type:
+            case "const_string":
+                return self._followed(FixedText(fields.needed("value", str)), ends)
+            case "regex":
+                return self._followed(Regex(fields.needed("pattern", str)), ends)
+            case "grammar":
+                return self._followed(Grammar(fields.needed("grammar", str)), ends)
+            case "sequence":
+                *first, (last, param) = fields.items("elements")
+                parts = [self.format(value, where, _NO_END) for value, where in first]
+                return Series((*parts, self.format(last, param, ends)))
+            case "or":
+                elements = fields.items("elements")
+                return Either(tuple(self.format(value, param, ends) for value, param in elements))
+            case "optional":
+                content = self.format(fields.needed("content"), f"{fields.param}.content", ends)
+                return Either((self._one_of(ends), content))
+            case "star" | "plus":
+                return self._times(fields, int(type == "plus"), None, ends)
+            case "tag":
+                begin, rest = self._tag_parts(fields)
+                return self._followed(Series((FixedText(begin), rest)), ends)
+        reader: Callable[[Fields, Ends], Part] = getattr(self, f"_{type}")
+        return reader(fields, ends)
 
     def older_form(self, tag: Fields) -> Part:
         """``structures`` and ``triggers``: text with tags in it, any number of them."""
@@ -191,9 +206,6 @@ class _TagReader:
             tags.append((begin, f"{param}.begin", self._followed(content, (end,))))
         one = self._triggered(tags, triggers, ())
         return Series((Repeated(one), self._text(_NO_END, triggers, ())))
-
-    def _const_string(self, fields: Fields, ends: Ends) -> Part:
-        return self._followed(FixedText(fields.needed("value", str)), ends)
 
     def _json_schema(self, fields: Fields, ends: Ends) -> Part:
         schema = fields.needed("json_schema")
@@ -216,36 +228,11 @@ class _TagReader:
             raise refusal(param, "it has to be a JSON Schema: an object, true or false")
         return JsonSchema(schema, close_objects=True, whitespace=whitespace)
 
-    def _regex(self, fields: Fields, ends: Ends) -> Part:
-        return self._followed(Regex(fields.needed("pattern", str)), ends)
-
-    def _grammar(self, fields: Fields, ends: Ends) -> Part:
-        return self._followed(Grammar(fields.needed("grammar", str)), ends)
-
     def _any_text(self, fields: Fields, ends: Ends) -> Part:
         for name in ("max_tokens", "max_chars"):
             if fields.optional(name, (int, type(None)), None) is not None:
                 raise fields.wrong(name, "text has no limit of its own here; leave it out")
         return self._text(ends, (), fields.texts("excludes", ()))
-
-    def _sequence(self, fields: Fields, ends: Ends) -> Part:
-        *first, (last, param) = fields.items("elements")
-        parts = [self.format(value, where, _NO_END) for value, where in first]
-        return Series((*parts, self.format(last, param, ends)))
-
-    def _or(self, fields: Fields, ends: Ends) -> Part:
-        elements = fields.items("elements")
-        return Either(tuple(self.format(value, param, ends) for value, param in elements))
-
-    def _optional(self, fields: Fields, ends: Ends) -> Part:
-        content = self.format(fields.needed("content"), f"{fields.param}.content", ends)
-        return Either((self._one_of(ends), content))
-
-    def _star(self, fields: Fields, ends: Ends) -> Part:
-        return self._times(fields, 0, None, ends)
-
-    def _plus(self, fields: Fields, ends: Ends) -> Part:
-        return self._times(fields, 1, None, ends)
 
     def _repeat(self, fields: Fields, ends: Ends) -> Part:
         least, most = fields.needed("min", int), fields.needed("max", int)
@@ -258,10 +245,6 @@ class _TagReader:
     def _times(self, fields: Fields, least: int, most: int | None, ends: Ends) -> Part:
         content = self.format(fields.needed("content"), f"{fields.param}.content", _NO_END)
         return self._followed(Repeated(content, "", least, most), ends)
-
-    def _tag(self, fields: Fields, ends: Ends) -> Part:
-        begin, rest = self._tag_parts(fields)
-        return self._followed(Series((FixedText(begin), rest)), ends)
 
     def _tag_parts(self, fields: Fields) -> tuple[str, Part]:
         """A tag's beginning, and what follows up to its end."""

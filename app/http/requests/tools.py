@@ -86,7 +86,12 @@ def tool_use(
     if choice.mode == "none":
         return None
     if choice.names is not None:
-        tools = _named(tools, choice.names)
+        if missing := set(choice.names) - {tool.name for tool in tools}:
+            raise InvalidRequest(
+                f"tool_choice names {sorted(missing)[0]!r}, which is not among the tools",
+                param="tool_choice",
+            )
+        tools = [tool for tool in tools if tool.name in choice.names]
     most = 1 if parallel is False or choice.once else config.max_tool_calls
     return ToolUse(tuple(tools), choice.mode, most, config.whitespace)
 
@@ -111,13 +116,3 @@ def function_tools(definitions: Iterable[tuple[str, Definition]]) -> list[Functi
             raise InvalidRequest(f"two tools are named {definition.name!r}", param=f"{param}.name")
         tools[definition.name] = definition.tool
     return list(tools.values())
-
-
-def _named(tools: Sequence[FunctionTool], names: Sequence[str]) -> list[FunctionTool]:
-    missing = set(names) - {tool.name for tool in tools}
-    if missing:
-        raise InvalidRequest(
-            f"tool_choice names {sorted(missing)[0]!r}, which is not among the tools",
-            param="tool_choice",
-        )
-    return [tool for tool in tools if tool.name in names]

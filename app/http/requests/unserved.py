@@ -6,7 +6,7 @@ called otherwise there. ``docs/requests.md`` lists those that are refused.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from app.http.requests.constraints import ExtensionFields
@@ -33,9 +33,11 @@ def left_out(*nothing: Any) -> Unserved:
     return Unserved((None, *nothing))
 
 
-def moved(names: Mapping[str, str]) -> dict[str, Unserved]:
-    """Fields that this API has under another name."""
-    return {name: refused(f"here it is called {here}") for name, here in names.items()}
+def moved(names: Mapping[str, Sequence[str]]) -> dict[str, Unserved]:
+    """Fields that this API has under another name, by what it is called here."""
+    return {
+        name: refused(f"here it is called {here}") for here, each in names.items() for name in each
+    }
 
 
 _DRAWING = "draw with temperature, top_p, top_k and min_p"
@@ -157,61 +159,40 @@ _CHAT_ALONE = dict.fromkeys(
     refused("ask /v1/chat/completions"),
 )
 
-_IN_CHAT = {
-    "format": "response_format",
-    "input": "messages",
-    "instructions": "messages",
-    "max_new_tokens": "max_tokens",
-    "max_output_tokens": "max_tokens",
-    "max_tokens_to_sample": "max_tokens",
-    "output_config": "response_format",
-    "output_format": "response_format",
-    "prompt": "messages",
-    "stop_sequences": "stop",
-    "system": "messages",
-    "text": "response_format",
+_IN_CHAT: Mapping[str, tuple[str, ...]] = {
+    "max_tokens": ("max_new_tokens", "max_output_tokens", "max_tokens_to_sample"),
+    "messages": ("input", "instructions", "prompt", "system"),
+    "response_format": ("format", "output_config", "output_format", "text"),
+    "stop": ("stop_sequences",),
 }
 _IN_COMPLETIONS = {
-    **{name: here for name, here in _IN_CHAT.items() if name != "prompt"},
-    "input": "prompt",
-    "instructions": "prompt",
-    "max_completion_tokens": "max_tokens",
-    "messages": "prompt",
-    "system": "prompt",
-    "top_logprobs": "logprobs",
+    **_IN_CHAT,
+    "max_tokens": (*_IN_CHAT["max_tokens"], "max_completion_tokens"),
+    "messages": (),
+    "prompt": ("input", "instructions", "messages", "system"),
+    "logprobs": ("top_logprobs",),
 }
 _IN_RESPONSES = {
-    "format": "text.format",
-    "functions": "tools",
-    "include_reasoning": "reasoning.exclude",
-    "max_completion_tokens": "max_output_tokens",
-    "max_new_tokens": "max_output_tokens",
-    "max_tokens": "max_output_tokens",
-    "max_tokens_to_sample": "max_output_tokens",
-    "messages": "input",
-    "output_config": "text.format",
-    "output_format": "text.format",
-    "reasoning_effort": "reasoning.effort",
-    "response_format": "text.format",
-    "stop_sequences": "stop",
-    "system": "instructions",
+    "text.format": ("format", "output_config", "output_format", "response_format"),
+    "tools": ("functions",),
+    "reasoning.exclude": ("include_reasoning",),
+    "reasoning.effort": ("reasoning_effort",),
+    "max_output_tokens": (
+        *("max_completion_tokens", "max_new_tokens", "max_tokens", "max_tokens_to_sample"),
+    ),
+    "input": ("messages",),
+    "instructions": ("system",),
+    "stop": ("stop_sequences",),
 }
 _IN_MESSAGES = {
-    **dict.fromkeys(_CONSTRAINTS, "output_config.format"),
-    "format": "output_config.format",
-    "include_reasoning": "thinking.display",
-    "input": "messages",
-    "instructions": "system",
-    "max_completion_tokens": "max_tokens",
-    "max_new_tokens": "max_tokens",
-    "max_output_tokens": "max_tokens",
-    "max_tokens_to_sample": "max_tokens",
-    "prompt": "messages",
-    "reasoning": "thinking",
-    "reasoning_effort": "output_config.effort",
-    "response_format": "output_config.format",
-    "stop": "stop_sequences",
-    "text": "output_config.format",
+    "output_config.format": (*_CONSTRAINTS, "format", "response_format", "text"),
+    "output_config.effort": ("reasoning_effort",),
+    "thinking": ("reasoning",),
+    "thinking.display": ("include_reasoning",),
+    "max_tokens": (*_IN_CHAT["max_tokens"], "max_completion_tokens"),
+    "messages": ("input", "prompt"),
+    "system": ("instructions",),
+    "stop_sequences": ("stop",),
 }
 
 

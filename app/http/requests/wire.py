@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 from urllib.parse import quote
 
 from pydantic import (
@@ -15,11 +15,12 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
+    GetCoreSchemaHandler,
     GetJsonSchemaHandler,
     ValidationError,
 )
 from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema, ErrorDetails, PydanticCustomError
+from pydantic_core import CoreSchema, ErrorDetails, PydanticCustomError, core_schema
 
 from app.core.errors import InvalidRequest
 
@@ -65,14 +66,14 @@ class Ignored:
 
         Names are separated by commas; what else may not stand in a header is percent-encoded.
         """
-        names = [_clipped(quote(name, safe="[].=:/$@")) for name in self._names]
+        quoted = [quote(name, safe="[].=:/$@") for name in self._names]
+        names = [
+            name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 3]}..."
+            for name in quoted
+        ]
         if self._more:
             names.append("...")
         return {HEADER: ", ".join(names)} if names else {}
-
-
-def _clipped(name: str) -> str:
-    return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 3]}..."
 
 
 _NOT_SUPPORTED = "Not supported here: only values that ask for nothing are taken."
@@ -122,6 +123,12 @@ class Wire(BaseModel):
                 said = f"{_NOT_SUPPORTED} Else {field.instead}."
                 properties.setdefault(name, {"enum": list(field.nothing), "description": said})
         return described
+
+
+class Noted(Wire):
+    """A part that clients send back as it came, with notes of their own."""
+
+    has_notes = True
 
 
 class Other(Wire):
@@ -229,17 +236,35 @@ def _leave_out(kind: type[Wire], name: str, value: Any, param: str, ignored: Ign
         ignored.leave_out(param, str(error))
 
 
-def type_among(*known: str, default: str = "other") -> Callable[[Any], str]:
-    """A function that reads the ``type`` of a union's member; ``other`` if it is not ``known``.
+@dataclass(frozen=True, slots=True)
+class ByType:
+    """Metadata of a union of models: a value is read as the one that has its ``type``.
 
-    ``default`` is for members that have no type.
+    ``Other``, where it is a member, has all other types. ``default`` is for values without a type,
+    and for unknown ones where there is no ``Other``; ``without``: types of members not meant here.
     """
 
-    def tag(value: Any) -> str:
-        found = value.get("type", default) if isinstance(value, dict) else default
-        return found if isinstance(found, str) and found in known else "other"
+    default: str = "other"
+    without: tuple[str, ...] = ()
 
-    return tag
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        choices: dict[Hashable, CoreSchema] = {}
+        for model in get_args(source):
+            schema = handler.generate_schema(model)
+            kinds = model.model_fields["type"].annotation
+            literals = [each for part in (kinds, *get_args(kinds)) for each in get_args(part)]
+            tags = [each for each in literals if isinstance(each, str)] or ["other"]
+            choices |= dict.fromkeys([each for each in tags if each not in self.without], schema)
+
+        def tag(value: Any) -> str:
+            found = value.get("type", self.default) if isinstance(value, dict) else self.default
+            if isinstance(found, str) and found in choices:
+                return found
+            return "other" if "other" in choices else self.default
+
+        return core_schema.tagged_union_schema(choices, tag)
 
 
 def complaint(error: ValidationError, body: Mapping[str, Any]) -> InvalidRequest:

@@ -1,4 +1,6 @@
-"""``/v1/responses``: from JSON to what is generated and how that is written; kept responses."""
+"""``/v1/responses``: from JSON (OpenAI API reference, and extensions) to what is generated and how
+that is written; kept responses.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
-from pydantic import Discriminator, Field, Tag
+from pydantic import Field
 from pydantic_core import to_json
 
 from app.answer.images import ImageSource, without_images
@@ -64,6 +66,7 @@ from app.http.requests.tools import (
 from app.http.requests.unserved import NO_EFFECT, RESPONSES, left_out, refused
 from app.http.requests.wire import (
     Body,
+    ByType,
     Count,
     Ignored,
     Name,
@@ -73,7 +76,6 @@ from app.http.requests.wire import (
     Wire,
     missing,
     refusal,
-    type_among,
 )
 from app.http.responses.kept import Conversations, Resumed, not_kept
 from app.http.responses.write import (
@@ -117,14 +119,7 @@ class InputImage(ImagePart):
         return source_of_url(self.image_url, self.detail, param, f"{param}.image_url", rules)
 
 
-Part = Annotated[
-    Annotated[InputText, Tag("input_text")]
-    | Annotated[InputImage, Tag("input_image")]
-    | Annotated[OutputText, Tag("output_text")]
-    | Annotated[RefusalPart, Tag("refusal")]
-    | Annotated[Other, Tag("other")],
-    Discriminator(type_among("input_text", "input_image", "output_text", "refusal")),
-]
+Part = Annotated[InputText | InputImage | OutputText | RefusalPart | Other, ByType()]
 
 Status = Literal["in_progress", "completed", "incomplete"]
 
@@ -195,20 +190,14 @@ class Reasoning(Wire):
 
 
 Item = Annotated[
-    Annotated[MessageItem, Tag("message")]
-    | Annotated[FunctionCall, Tag("function_call")]
-    | Annotated[FunctionCallOutput, Tag("function_call_output")]
-    | Annotated[CustomCallItem, Tag("custom_tool_call")]
-    | Annotated[CustomToolCallOutput, Tag("custom_tool_call_output")]
-    | Annotated[Reasoning, Tag("reasoning")]
-    | Annotated[Other, Tag("other")],
-    Discriminator(
-        type_among(
-            *("message", "function_call", "function_call_output", "reasoning"),
-            *("custom_tool_call", "custom_tool_call_output"),
-            default="message",
-        )
-    ),
+    MessageItem
+    | FunctionCall
+    | FunctionCallOutput
+    | CustomCallItem
+    | CustomToolCallOutput
+    | Reasoning
+    | Other,
+    ByType("message"),
 ]
 
 
@@ -246,12 +235,7 @@ class ResponsesCustomTool(CustomDefinition, _ToolParam):
         return self.format.spec if isinstance(self.format, ResponsesGrammarInput) else None
 
 
-InnerTool = Annotated[
-    Annotated[FunctionToolParam, Tag("function")]
-    | Annotated[ResponsesCustomTool, Tag("custom")]
-    | Annotated[Other, Tag("other")],
-    Discriminator(type_among("function", "custom")),
-]
+InnerTool = Annotated[FunctionToolParam | ResponsesCustomTool | Other, ByType()]
 
 
 class Namespace(Wire):
@@ -263,13 +247,7 @@ class Namespace(Wire):
     tools: Annotated[list[InnerTool], Field(max_length=128, fail_fast=True)]
 
 
-Tool = Annotated[
-    Annotated[FunctionToolParam, Tag("function")]
-    | Annotated[ResponsesCustomTool, Tag("custom")]
-    | Annotated[Namespace, Tag("namespace")]
-    | Annotated[Other, Tag("other")],
-    Discriminator(type_among("function", "custom", "namespace")),
-]
+Tool = Annotated[FunctionToolParam | ResponsesCustomTool | Namespace | Other, ByType()]
 
 
 class ResponsesNamedTool(Wire):
@@ -277,11 +255,6 @@ class ResponsesNamedTool(Wire):
     """A namespace, which only ``allowed_tools`` names, is all of its tools."""
     name: str
     namespace: str | None = None
-
-
-def _choice_type(value: Any) -> str:
-    found = type_among("function", "custom", "allowed_tools")(value)
-    return "named" if found in ("function", "custom") else found
 
 
 class ResponsesAllowedTools(Wire):
@@ -292,12 +265,7 @@ class ResponsesAllowedTools(Wire):
 
 AnyToolChoice = (
     Literal["none", "auto", "required"]
-    | Annotated[
-        Annotated[ResponsesNamedTool, Tag("named")]
-        | Annotated[ResponsesAllowedTools, Tag("allowed_tools")]
-        | Annotated[Other, Tag("other")],
-        Discriminator(_choice_type),
-    ]
+    | Annotated[ResponsesNamedTool | ResponsesAllowedTools | Other, ByType(without=("namespace",))]
 )
 
 
@@ -317,8 +285,8 @@ Label = Annotated[str, Field(max_length=1024)]
 class ConversationFields(Body):
     """What the prompt is made of."""
 
-    unserved: ClassVar[Mapping[str, Unserved]] = RESPONSES
-    no_effect: ClassVar[frozenset[str]] = NO_EFFECT
+    unserved = RESPONSES
+    no_effect = NO_EFFECT
 
     model: str | None = None
     input: str | Annotated[list[Item], Field(min_length=1, fail_fast=True)]
@@ -512,7 +480,7 @@ def read_conversation(
         elif not isinstance(tool, Other):
             definitions.append((param, tool))
     tools = function_tools(definitions)
-    reasoning = asked_reasoning(with_thinking(wire.reasoning, wire.thinking), config)
+    use, variables = asked_reasoning(with_thinking(wire.reasoning, wire.thinking), config)
     images = ImageReader(config.images, "input_text", "input_image")
     messages, passages = _template_messages(wire, body, images, ignored)
     format = wire.text.format if wire.text else None
@@ -520,9 +488,9 @@ def read_conversation(
     conversation = Conversation(
         messages,
         () if wire.tool_choice == "none" else tools,
-        template_options(wire.chat_template_kwargs, config, ignored) | reasoning.options,
+        template_options(wire.chat_template_kwargs, config, ignored) | variables,
         passages,
-        reasoning.use,
+        use,
         note,
         images.sources,
     )

@@ -1,4 +1,9 @@
-"""Responses in the words of their API: whole, or as the events of a stream."""
+"""Responses in the words of their API: whole, or as the events of a stream.
+
+An item at a time::
+
+    output_item.added  [content_part.added]  delta delta ... done  [content_part.done]  item.done
+"""
 
 from __future__ import annotations
 
@@ -412,7 +417,9 @@ class _Events(_Unstreamed):
         # The API's reference has the error's fields beside the type, OpenAI's own server has
         # them under ``error``, and clients look in either place.
         event = {"type": "error", **{key: fields[key] for key in ("code", "message", "param")}}
-        failure = {"code": _failure_code(error), "message": fields["message"]}
+        kinds = {RequestError: "invalid_prompt", QueueFull: "rate_limit_exceeded"}
+        code = next((each for kind, each in kinds.items() if isinstance(error, kind)), None)
+        failure = {"code": code or "server_error", "message": fields["message"]}
         open_items = self._output.end("incomplete")
         response = {
             **self._head, "status": "failed", "output": self._output.items, "error": failure
@@ -452,13 +459,3 @@ def _usage(usage: AnswerUsage) -> dict[str, Any]:
         },
         "total_tokens": usage.prompt_tokens + usage.completion_tokens,
     }
-
-
-def _failure_code(error: Exception) -> str:
-    """One of the codes that the API has for responses that failed."""
-    match error:
-        case RequestError():
-            return "invalid_prompt"
-        case QueueFull():
-            return "rate_limit_exceeded"
-    return "server_error"

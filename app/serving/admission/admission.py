@@ -12,8 +12,7 @@ from typing import NoReturn
 
 from app.core.errors import DeadlineExceeded, Draining, InvalidRequest, Overload, QueueFull
 from app.core.request import ServiceTier
-from app.serving.admission.drain_rate import DrainRate
-from app.serving.admission.tenant_quota import TenantQuota
+from app.serving.admission.bounds import DrainRate, TenantQuota
 
 
 @dataclass(frozen=True, slots=True)

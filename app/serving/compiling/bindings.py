@@ -98,7 +98,13 @@ class Bindings:
         sources = dict.fromkeys(hole.source for hole in constraint.holes)
         assert sources, "there is nothing to fill"
         texts = {each: [p.text for p in passages_of(each, passages)] for each in sources}
-        length = self._check_length(texts)
+        length = sum(len(text) for each in texts.values() for text in each)
+        if length > self._max_characters:
+            raise InvalidRequest(
+                f"values have to stand in a text of {length} characters and the limit is "
+                f"{self._max_characters}; shorten it, or name a part of the prompt in x-verbatim",
+                role="prompt",
+            )
         digests = await asyncio.to_thread(_digests, texts) if length > _LONG else _digests(texts)
         key = (scope, id(constraint), digests)
         entry = self._entries.get(key)
@@ -143,17 +149,6 @@ class Bindings:
             if scope == key[0] and not wanted.isdisjoint(names.values()):
                 known.update({names[s]: each for s, each in entry.bound.documents.items()})
         return known
-
-    def _check_length(self, texts: Mapping[Source, Sequence[str]]) -> int:
-        """Characters of all documents together."""
-        length = sum(len(text) for each in texts.values() for text in each)
-        if length > self._max_characters:
-            raise InvalidRequest(
-                f"values have to stand in a text of {length} characters and the limit is "
-                f"{self._max_characters}; shorten it, or name a part of the prompt in x-verbatim",
-                role="prompt",
-            )
-        return length
 
     def _evict(self) -> None:
         """Drop the least recently used until the bounds hold.

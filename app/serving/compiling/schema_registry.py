@@ -136,8 +136,7 @@ class SchemaRegistry:
             return spec
         raise UnknownSchema(
             f"{schema_id} is the id of a {spec.kind}, not of a JSON Schema; send the {spec.kind} "
-            "itself with each request",
-            schema_id,
+            "itself with each request"
         )
 
     async def fetch(self, schema_id: str) -> bool:

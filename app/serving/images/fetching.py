@@ -1,8 +1,9 @@
 """Images from allowed hosts, over https.
 
-Nothing of the environment is heeded (proxies, ``.netrc``), no cookie is kept and no body is
-decompressed. The address that was checked is the one that is connected to, while TLS checks the
-name: what a name server says a second time is never asked for.
+A URL is read once, by one strict expression, and only what it found is ever used: two readers that
+disagree on the host are how requests are forged. Nothing of the environment is heeded (proxies,
+``.netrc``), no cookie is kept and no body is decompressed. The address that was checked is the one
+that is connected to, while TLS checks the name: a name server is never asked a second time.
 """
 
 from __future__ import annotations
@@ -55,17 +56,14 @@ def allowed_url(url: str, hosts: Collection[str]) -> ImageUrl:
             f"than {LONGEST} characters, or some that have to be percent-encoded"
         )
     host, target = found["host"].lower().removesuffix("."), found["target"] or "/"
-    if host not in hosts and not any(f"*.{above}" in hosts for above in _above(host)):
+    labels = host.split(".")
+    above = (".".join(labels[count:]) for count in range(1, len(labels)))
+    if host not in hosts and not any(f"*.{each}" in hosts for each in above):
         raise ValueError(
             f"images are not fetched from {host!r}; use an allowed host, or send the image as a "
             "data URL"
         )
     return ImageUrl(host, target if target[0] == "/" else f"/{target}")
-
-
-def _above(host: str) -> list[str]:
-    labels = host.split(".")
-    return [".".join(labels[count:]) for count in range(1, len(labels))]
 
 
 def is_public(address: str) -> bool:
@@ -170,7 +168,9 @@ class Fetcher:
             answer = await self._ask(here)
             if isinstance(answer, bytes):
                 return answer
-            url = _joined(here, answer)
+            # A redirect leads to a whole URL, or to a path on the same host.
+            is_path = answer.startswith("/") and not answer.startswith("//")
+            url = f"https://{here.host}{answer}" if is_path else answer
         raise InvalidRequest(
             f"the URL of the image leads to more than {_MOST_REDIRECTS} others; send the last one"
         )
@@ -261,10 +261,3 @@ class _Exchange:
             f"the image at this URL has more than {self._max_bytes} bytes, the limit; send a "
             "smaller file"
         )
-
-
-def _joined(base: ImageUrl, location: str) -> str:
-    """Where a redirect leads: a whole URL, or a path on the same host."""
-    if location.startswith("/") and not location.startswith("//"):
-        return f"https://{base.host}{location}"
-    return location

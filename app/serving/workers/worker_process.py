@@ -50,7 +50,11 @@ def main(arguments: list[str]) -> None:
     target, memory_bytes = arguments
     # The terminal sends an interrupt to the whole process group; the server ends its workers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _step_back()
+    # Leave the cores to the answers in flight: a smaller share and, as a batch job, none taken from
+    # them when it wakes up (sched(7)), which niceness alone does not see to (decision 43).
+    os.nice(NICENESS)
+    with contextlib.suppress(OSError):  # a sandbox may forbid it
+        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
     requests = sys.stdin.buffer
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a library prints goes to standard error, not between the messages
@@ -76,14 +80,6 @@ def main(arguments: list[str]) -> None:
         _send(answers, answer)
         del job, answer
         gc.collect()  # while nobody waits; what was there from the start is frozen
-
-
-def _step_back() -> None:
-    """Leave the cores to the answers in flight: a smaller share and, as a batch job, none taken
-    from them when it wakes up (sched(7)), which niceness alone does not see to (decision 43)."""
-    os.nice(NICENESS)
-    with contextlib.suppress(OSError):  # a sandbox may forbid it
-        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
 
 
 def _answer(job: Job) -> bytes:

@@ -1,0 +1,9 @@
+"""What a server imports before it loads a model; see ``tests.servers``."""
+
+from transformers import AutoModelForCausalLM  # noqa: F401
+
+import app.constraint
+import app.engine
+import app.model.composition
+import app.server.serve
+import app.text  # noqa: F401

@@ -1,0 +1,98 @@
+"""Servers and commands of the tests, forked from one process that has imported the libraries.
+
+The imports are four of the six seconds of a start. ``tests/server`` and ``tests/terminal`` start
+the command itself.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+from loadtest import server
+from loadtest.server import Process, Server
+
+_FORKS = multiprocessing.get_context("forkserver")
+_FORKS.set_forkserver_preload(["tests.imported"])
+
+
+class Forked:
+    """A fork that runs ``python -m app``, used as ``subprocess.Popen`` is."""
+
+    def __init__(
+        self, arguments: Sequence[str], environment: Mapping[str, str], output: IO[bytes]
+    ) -> None:
+        target, given = _run, (tuple(arguments), dict(environment), output.name)
+        self._process = _FORKS.Process(target=target, args=given)
+        self._process.start()
+
+    @property
+    def pid(self) -> int:
+        assert self._process.pid is not None
+        return self._process.pid
+
+    @property
+    def returncode(self) -> int | None:
+        return self._process.exitcode
+
+    def poll(self) -> int | None:
+        return self._process.exitcode
+
+    def wait(self, timeout: float | None = None) -> int:
+        self._process.join(timeout)
+        status = self._process.exitcode
+        if status is None:
+            raise subprocess.TimeoutExpired("app", timeout or 0.0)
+        return status
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+
+def start(command: Sequence[str], environment: Mapping[str, str], output: IO[bytes]) -> Process:
+    """A process of ``command`` whose output is appended to the file.
+
+    It is a fork if it runs ``python -m app`` and its environment is that of the tests but for
+    settings of the product: libraries may read theirs when they are imported.
+    """
+    ours = {key: value for key, value in environment.items() if not key.startswith("LEAPJSON_")}
+    if [*command[:3]] == [sys.executable, "-m", "app"] and ours == {
+        key: value for key, value in os.environ.items() if not key.startswith("LEAPJSON_")
+    }:
+        return Forked(command[3:], environment, output)
+    return subprocess.Popen(command, env=dict(environment), stdout=output, stderr=output)
+
+
+def _run(arguments: Sequence[str], environment: Mapping[str, str], output: str) -> None:
+    log = os.open(output, os.O_WRONLY | os.O_APPEND)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    os.environ.clear()
+    os.environ.update(environment)
+    sys.argv = ["leapjson", *arguments]
+    from app.__main__ import main
+
+    sys.exit(main(list(arguments)))
+
+
+@contextmanager
+def running_server(
+    model: Path | None, log: Path, settings: Mapping[str, str], timeout: float = 600.0
+) -> Iterator[Server]:
+    """``loadtest.server.running_server`` with a fork for its process."""
+    with server.running_server(model, log, settings, timeout, start=start) as running:
+        yield running
