@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -234,7 +235,7 @@ def test_two_servers_share_a_database_and_one_is_killed(
         answered = httpx.post(f"{second.url}{CHAT}", json=asked, timeout=60)
         assert answered.status_code == 200, answered.text
         metrics = httpx.get(f"{second.url}/metrics").text
-        assert "leapjson_stored_programs_loaded_total 1.0" in metrics
+        assert re.search(r"^leapjson_stored_programs_loaded_total [1-9]", metrics, re.MULTILINE)
         logs = [(tmp_path / f"log{number}").read_text() for number in range(2)]
         assert all(f'"endpoint": "{CHAT}"' in log for log in logs), "one of them did nothing"
 
