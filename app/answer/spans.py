@@ -127,18 +127,16 @@ class _Lookup:
 
     def below(self, nodes: Sequence[Any], key: str | int) -> list[Any]:
         """Of the member ``key`` of a value that ``nodes`` are about."""
-        step = key if isinstance(key, str) or key < self._prefix(nodes) else -1
+        lists = [node.get(name) for node in nodes for name in ("prefixItems", "items")]
+        # Items that may each have a subschema of their own.
+        prefix = max((len(each) for each in lists if isinstance(each, list)), default=0)
+        step = key if isinstance(key, str) or key < prefix else -1
         name = tuple(map(id, nodes)), step
         known = self._below.get(name)
         if known is None:
             children = [child for node in nodes for child in _children(node, key)]
             known = self._below[name] = self.all_of(children)
         return known
-
-    def _prefix(self, nodes: Sequence[Any]) -> int:
-        """Items that may each have a subschema of their own."""
-        lists = [node.get(name) for node in nodes for name in ("prefixItems", "items")]
-        return max((len(each) for each in lists if isinstance(each, list)), default=0)
 
     def _resolved(self, reference: str) -> Any:
         """What a reference within the schema leads to; None where that takes more to say."""

@@ -42,7 +42,8 @@ def read_specification(options: argparse.Namespace) -> Constrained:
     try:
         limits = Settings.read().constraint_limits()
     except LeapjsonError as error:
-        raise UnusableInput(f"the settings of the environment (LEAPJSON_...): {error}") from None
+        name, _, reason = str(error).partition(": ")
+        raise UnusableInput(f"LEAPJSON_{name.upper()}: {reason}") from None
     if options.regex is not None:
         return Constrained(Regex(options.regex), None, options.regex, limits)
     if options.grammar_file is not None:

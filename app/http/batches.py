@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Request
@@ -13,7 +14,7 @@ from pydantic import Field, create_model
 from app.core.errors import InvalidRequest
 from app.http.endpoint import Api, post
 from app.http.errors import NotKept, StoreOff
-from app.http.files import KEPT_SECONDS, expiry, page, paging, parameters
+from app.http.files import KEPT_SECONDS, expiry, page, paging, parameters, required
 from app.http.keys import owner_of
 from app.http.openapi import Page, Shape, tells
 from app.http.requests.wire import Body, Ignored, Wire, refusal
@@ -105,10 +106,7 @@ def batches_router(api: Api, store: Store | None, wake: Callable[[], None]) -> A
     """``store`` None: every call says so. ``wake`` is called when there is work, or less."""
     router, most = APIRouter(), api.config.store.key_batches
 
-    def kept() -> Store:
-        if store is None:
-            raise StoreOff("batches")
-        return store
+    kept = partial(required, store, "batches")
 
     def parse(body: Mapping[str, Any], ignored: Ignored) -> BatchRequest:
         kept()

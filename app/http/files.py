@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 from collections.abc import AsyncIterator, Mapping
+from functools import partial
 from typing import Any, Literal
 
 from fastapi import APIRouter, Request, Response
@@ -47,14 +48,18 @@ class FileObject(Shape):
     status_details: None
 
 
+def required(store: Store | None, what: str) -> Store:
+    """Raises ``StoreOff`` where there is none for ``what``."""
+    if store is None:
+        raise StoreOff(what)
+    return store
+
+
 def files_router(store: Store | None, config: ApiConfig) -> APIRouter:
     """``store`` None: every call says so."""
     router, uploads = APIRouter(), asyncio.Semaphore(_MOST_UPLOADS)
 
-    def kept() -> Store:
-        if store is None:
-            raise StoreOff("files")
-        return store
+    kept = partial(required, store, "files")
 
     operation = tells("Upload a file", FileObject, errors=[400, 404, 413, 429, 503])
     fields: Json = {
@@ -69,7 +74,13 @@ def files_router(store: Store | None, config: ApiConfig) -> APIRouter:
 
     @router.post(PATH, openapi_extra=operation)
     async def upload(request: Request) -> Response:
-        _check_origin(request, config)
+        origin, allowed = request.headers.get("origin"), config.cors_origins
+        # A page may send a form without a preflight: only a key shows that it was let.
+        if origin and not config.api_keys and origin not in allowed and "*" not in allowed:
+            raise InvalidRequest(
+                "pages may not upload to a server without API keys; name the page's origin in "
+                "LEAPJSON_CORS_ORIGINS, or set LEAPJSON_API_KEYS"
+            )
         if kept() is not None and uploads.locked():
             message = f"{_MOST_UPLOADS} files are being uploaded, the limit; retry later"
             raise QueueFull(message, retry_after=5, code="bodies_full")
@@ -230,16 +241,6 @@ def _too_large(most: int) -> BodyTooLarge:
         f"the file is larger than the limit of {most} bytes (LEAPJSON_FILE_BYTES); split it",
         param="file",
     )
-
-
-def _check_origin(request: Request, config: ApiConfig) -> None:
-    """A page may send a form without a preflight: only a key shows that it was let."""
-    origin, allowed = request.headers.get("origin"), config.cors_origins
-    if origin and not config.api_keys and origin not in allowed and "*" not in allowed:
-        raise InvalidRequest(
-            "pages may not upload to a server without API keys; name the page's origin in "
-            "LEAPJSON_CORS_ORIGINS, or set LEAPJSON_API_KEYS"
-        )
 
 
 def shown(row: Mapping[str, Any]) -> dict[str, Any]:

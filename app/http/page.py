@@ -114,7 +114,9 @@ def page_router(folder: Path) -> APIRouter:
 
 
 def _answer(file: _File, request: Request) -> Response:
-    zips = file.zipped is not None and _takes_gzip(request.headers.get("accept-encoding", ""))
+    found = _GZIP.search(request.headers.get("accept-encoding", ""))  # RFC 9110, section 12.5.3
+    takes_gzip = found is not None and (found[1] is None or found[1].strip("0.") != "")
+    zips = file.zipped is not None and takes_gzip
     etag = file.etag[:-1] + '-gzip"' if zips else file.etag
     headers = {**_HEADERS, "etag": etag, "cache-control": file.cached}
     known = request.headers.get("if-none-match", "")
@@ -125,9 +127,3 @@ def _answer(file: _File, request: Request) -> Response:
     content = file.zipped if zips else file.content
     headers["content-type"] = file.media_type
     return Response(content, headers=headers)
-
-
-def _takes_gzip(accepted: str) -> bool:
-    """Whether ``Accept-Encoding`` (RFC 9110, section 12.5.3) takes gzip."""
-    found = _GZIP.search(accepted)
-    return found is not None and (found[1] is None or found[1].strip("0.") != "")

@@ -15,7 +15,8 @@ from pydantic_core import to_json
 from app.answer.pieces import Delta, FieldValue, Measurements, Piece
 from app.core.constraint import Vocabulary
 from app.core.events import Origins
-from app.http.endpoint import Renderer, error_event
+from app.http.endpoint import Renderer
+from app.http.errors import envelope
 from app.http.models import ServedModel
 from app.http.openapi import Shape
 from app.http.reports import (
@@ -111,7 +112,8 @@ class ChunkRenderer(Renderer):
         return held + self._head + b'],"usage":' + usage + b"}\n\n" + _DONE
 
     def fail(self, error: Exception) -> bytes:
-        return error_event(error)
+        """The event that ends a stream in which an answer failed: the status line is long sent."""
+        return b"data: " + to_json(envelope(error)) + b"\n\n"
 
     def _last(self, choice: Mapping[str, Any]) -> bytes:
         """The chunk that ends a choice; held back where the last one will have warnings."""

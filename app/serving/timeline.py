@@ -79,18 +79,14 @@ class Timeline:
         """Report the request. ``status`` is the HTTP status, 499 for a client that left."""
         if self._ended:
             return
-        self._ended = True
-        self._context.run(self.observer.observe_request, self._stats(status, finish_reason, error))
-
-    def _stats(self, status: int, finish_reason: str, error: Exception | None) -> RequestStats:
-        now = self.clock()
+        self._ended, now = True, self.clock()
         started = now if self._scheduled is None else self._scheduled
         first = None if self._first_token is None else self._first_token - self._arrived
         answers = self.usage.values()
         usage = AnswerUsage.sum(answers)
         usage.prompt_tokens = self._prompt_tokens
         usage.cached_tokens = max((each.cached_tokens for each in answers), default=0)
-        return RequestStats(
+        stats = RequestStats(
             endpoint=self.endpoint,
             owner=self.owner,
             adapter=self.adapter,
@@ -110,6 +106,7 @@ class Timeline:
             choices=len(self.usage),
             usage=usage,
         )
+        self._context.run(self.observer.observe_request, stats)
 
     def _phases(self, now: float) -> Iterator[Phase]:
         """What the request went through, the last phase up to ``now`` where it broke off::
@@ -117,20 +114,14 @@ class Timeline:
         arrival ... |-- compile --| ... |-- queue --|-- prefill --|---- decode ----| end
                                    submitted    scheduled    first chunk     last chunk
         """
-        if self._compiling is not None:
-            yield self._phase("compile", *self._compiling)
+        last = max((each[-1] for each in self._chunks.values()), default=None)
         moments: list[tuple[PhaseName, float | None, float | None]] = [
+            ("compile", *(self._compiling or (None, None))),
             ("queue", self._submitted, self._scheduled),
             ("prefill", self._scheduled, self._first_token),
-            (
-                "decode",
-                self._first_token,
-                max((each[-1] for each in self._chunks.values()), default=None),
-            ),
+            ("decode", self._first_token, last),
         ]
         for name, start, end in moments:
             if start is not None:
-                yield self._phase(name, start, now if end is None else end)
-
-    def _phase(self, name: PhaseName, start: float, end: float) -> Phase:
-        return Phase(name, start - self._arrived, max(end, start) - self._arrived)
+                end = max(now if end is None else end, start)
+                yield Phase(name, start - self._arrived, end - self._arrived)

@@ -206,7 +206,7 @@ def test_what_fails_stands_in_a_file_of_its_own_and_may_be_asked_again(
         messages,
         [
             "line 2: not JSON, or not an object",
-            'line 4: method has to be "POST"',
+            "line 4: method has to be POST",
             "line 5: url has to be one of /v1",
             "line 6: body has to be an object",
             "line 7: lines are not streamed",

@@ -76,6 +76,7 @@ FEATURES = (
     "messages streamed",
     "messages tools",
     "images",
+    "batches",
     "models",
     "errors",
 )

@@ -94,7 +94,7 @@ def _server(url: str | None, settings: Mapping[str, str]) -> Iterator[str]:
         return
     with (
         tempfile.TemporaryDirectory() as folder,
-        running_server(None, Path(folder) / "log", settings) as server,
+        running_server(None, Path(folder) / "log", {**settings, "DATA": folder}) as server,
     ):
         yield server.url
 

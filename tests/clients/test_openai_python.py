@@ -15,7 +15,8 @@ from tests.servers import running_server
 
 
 def test_every_check_of_the_openai_package_passes(tmp_path: Path) -> None:
-    with running_server(None, tmp_path / "log", SETTINGS) as server:
+    settings = {**SETTINGS, "DATA": str(tmp_path / "data")}
+    with running_server(None, tmp_path / "log", settings) as server:
         outcomes = _checks(variables(f"{server.url}/v1", MODEL, None))
     assert len(outcomes) > 50
     assert [outcome for outcome in outcomes if not outcome["ok"]] == []

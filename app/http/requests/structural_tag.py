@@ -48,7 +48,10 @@ class Fields:
         if name in self.value and (
             not isinstance(value, expected) or (expected is int and isinstance(value, bool))
         ):
-            raise self.wrong(name, f"it has to be {_described(expected)}")
+            names = {str: "text", list: "a list", int: "an integer", bool: "true or false"}
+            types = expected if isinstance(expected, tuple) else (expected,)
+            wanted = " or ".join(names.get(each, "null") for each in types)
+            raise self.wrong(name, f"it has to be {wanted}")
         return value
 
     def texts(self, name: str, default: Sequence[str] | None = None) -> list[str]:
@@ -76,12 +79,6 @@ class Fields:
         for name in self.value:
             if name not in self._asked:
                 ignored.leave_out(f"{self.param}.{name}")
-
-
-def _described(expected: type | tuple[type, ...]) -> str:
-    names = {str: "text", list: "a list", int: "an integer", bool: "true or false"}
-    types = expected if isinstance(expected, tuple) else (expected,)
-    return " or ".join(names.get(each, "null") for each in types)
 
 
 _DEEPEST = 64

@@ -230,10 +230,10 @@ def _leave_out(kind: type[Wire], name: str, value: Any, param: str, ignored: Ign
         else:
             ignored.leave_out(param)
     elif known.asks(value):
-        error = unsupported(param, known.instead or "leave it out")
+        reason = f"{param} is not supported here; {known.instead or 'leave it out'}"
         if known.instead is not None:
-            raise error
-        ignored.leave_out(param, str(error))
+            raise InvalidRequest(reason, param=param)
+        ignored.leave_out(param, reason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,10 +289,6 @@ def refusal(param: str, reason: str) -> InvalidRequest:
 
 def missing(param: str) -> InvalidRequest:
     return InvalidRequest(f"Missing required parameter: {param!r}.", param=param)
-
-
-def unsupported(param: str, instead: str) -> InvalidRequest:
-    return InvalidRequest(f"{param} is not supported here; {instead}", param=param)
 
 
 def _param(detail: ErrorDetails, body: Mapping[str, Any]) -> str:

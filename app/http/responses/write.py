@@ -29,7 +29,7 @@ from app.answer.pieces import (
 )
 from app.core.constraint import Vocabulary
 from app.core.errors import QueueFull, RequestError
-from app.core.events import AnswerToken, AnswerUsage
+from app.core.events import AnswerUsage
 from app.http.endpoint import Renderer
 from app.http.errors import envelope
 from app.http.openapi import Shape
@@ -78,7 +78,11 @@ class OutputBuilder:
         match piece:
             case Content(text=text, tokens=tokens):
                 if self._vocabulary is not None:
-                    self._waiting += _entries(tokens, self._vocabulary)
+                    entries = logprob_entries(tokens, self._vocabulary)
+                    for entry in entries:  # here a token without bytes of its own has none
+                        for token in (entry, *entry["top_logprobs"]):
+                            token["bytes"] = token["bytes"] or []
+                    self._waiting += entries
                 if not text and not (self._waiting and self._kind is _MESSAGE):
                     return []
                 logprobs, self._waiting = self._waiting, []
@@ -232,15 +236,6 @@ class _Item:
         return {
             "type": type, "item_id": self._id, "output_index": self._index, **place, **fields
         }  # fmt: skip
-
-
-def _entries(tokens: Iterable[AnswerToken], vocabulary: Vocabulary) -> list[dict[str, Any]]:
-    """Log-probabilities in this API's form: a token without bytes of its own has none."""
-    entries = logprob_entries(list(tokens), vocabulary)
-    for entry in entries:
-        for token in (entry, *entry["top_logprobs"]):
-            token["bytes"] = token["bytes"] or []
-    return entries
 
 
 class ResponsesInputDetails(Shape):

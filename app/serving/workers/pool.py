@@ -249,8 +249,16 @@ class WorkerPool:
                 return self._result(await self._read(await self._ask(job, tenant)))
             except _WorkerEnded as ended:
                 # Every worker may have been killed while it waited; the job has done that to none.
-                if ended.status != KILLED or dead == self._size:
-                    raise self._crash(ended, job) from None
+                if ended.status == KILLED and dead < self._size:
+                    continue
+                if ended.status == OUT_OF_TIME:
+                    limit = f"time: more than {job.seconds:g} s"
+                else:
+                    logger.warning("a worker process ended: %s", ended)
+                    limit = "the process that worked on it crashed"
+                    if ended.status == OUT_OF_MEMORY:
+                        limit = f"memory: more than {self._limits.memory_bytes >> 20} MiB"
+                raise self._trouble.exceeded(limit) from None
         raise AssertionError("the last try returns or raises")
 
     def _job(self, target: str, argument: Any, seconds: float) -> Job:
@@ -297,15 +305,6 @@ class WorkerPool:
             if worker is None:
                 self._idle.release(None)
         return worker
-
-    def _crash(self, ended: _WorkerEnded, job: Job) -> RequestError:
-        if ended.status == OUT_OF_TIME:
-            return self._trouble.exceeded(f"time: more than {job.seconds:g} s")
-        logger.warning("a worker process ended: %s", ended)
-        if ended.status == OUT_OF_MEMORY:
-            most = self._limits.memory_bytes >> 20
-            return self._trouble.exceeded(f"memory: more than {most} MiB")
-        return self._trouble.exceeded("the process that worked on it crashed")
 
     def _stuck(self, why: str) -> Unavailable:
         message = f"{self._trouble.undone}: {why}; retry later"

@@ -445,6 +445,37 @@ async function refused(kind, body) {
   throw new Error("accepted");
 }
 
+check("batches", "files.create, batches.create and retrieve, files.content", async () => {
+  const response_format = zodResponseFormat(Review, "review");
+  const body = { model, messages: REVIEW, temperature, response_format };
+  const url = "/v1/chat/completions";
+  const lines = ["r0", "r1", "r2"].map((custom_id) => ({ custom_id, method: "POST", url, body }));
+  const data = Buffer.from(lines.map((line) => JSON.stringify(line)).join("\n"));
+  const file = await client.files.create({
+    file: await OpenAI.toFile(data, "in.jsonl"),
+    purpose: "batch",
+  });
+  let batch = await client.batches.create({
+    input_file_id: file.id,
+    endpoint: url,
+    completion_window: "24h",
+  });
+  while (["validating", "in_progress", "finalizing"].includes(batch.status)) {
+    await new Promise((resolve) => setTimeout(resolve, 100));
+    batch = await client.batches.retrieve(batch.id);
+  }
+  assert.equal(batch.status, "completed");
+  const answers = (await (await client.files.content(batch.output_file_id)).text())
+    .trim()
+    .split("\n")
+    .map((line) => JSON.parse(line));
+  assert.deepEqual(answers.map((each) => each.custom_id), ["r0", "r1", "r2"]);
+  for (const each of answers) {
+    Review.parse(JSON.parse(each.response.body.choices[0].message.content));
+  }
+  assert.ok((await client.files.delete(file.id)).deleted);
+});
+
 check("errors", "a schema that cannot be enforced is a 400, not retried", async () => {
   const json_schema = { name: "x", schema: UNSUPPORTED_SCHEMA, strict: true };
   const error = await refused(OpenAI.BadRequestError, {

@@ -1,4 +1,4 @@
-"""The openai package: chat completions, completions, responses, models, and errors."""
+"""The openai package: chat completions, completions, responses, batches, models, and errors."""
 
 from __future__ import annotations
 
@@ -6,6 +6,6 @@ import importlib
 
 from shared import check
 
-for module in ("chat", "tools", "custom", "extras", "responses", "images", "errors"):
+for module in ("chat", "tools", "custom", "extras", "responses", "images", "batches", "errors"):
     importlib.import_module(f"{module}_checks")  # it registers its checks
 check.run()
