@@ -73,7 +73,14 @@ _OF_SERVERS = frozenset(
     [
         *("host", "port", "page", "cors_origins", "api_keys", "api_keys_file", "priority_keys"),
         *("share_between_keys", "metrics_public", "drain_seconds", "tenant_share", "max_queue"),
-        *("preload", "log_format", "log_content", "kept_responses_bytes"),
+        *(
+            "preload",
+            "schema_store",
+            "schema_store_bytes",
+            "log_format",
+            "log_content",
+            "kept_responses_bytes",
+        ),
         *("kept_responses_seconds", "data", "store", "batch_running", "batch_requests"),
         *("key_requests", "key_batches", "file_bytes", "key_bytes"),
     ]

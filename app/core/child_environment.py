@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import sys
 
-_SECRETS = ("LEAPJSON_API_KEYS", "LEAPJSON_STORE", "AWS_")
-"""Beginnings of names: API keys, the database with its password, the keys of a bucket."""
+_SECRETS = ("LEAPJSON_API_KEYS", "LEAPJSON_STORE", "LEAPJSON_SCHEMA_STORE", "AWS_")
+"""Beginnings of names: API keys, databases with their passwords, the keys of a bucket."""
 
 
 def child_environment() -> dict[str, str]:

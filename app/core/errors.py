@@ -104,6 +104,11 @@ class UnknownSchema(InvalidRequest):
 
     code = "schema_not_found"
 
+    def __init__(self, message: str, schema_id: str = "") -> None:
+        """``schema_id``: that the store may know."""
+        super().__init__(message)
+        self.schema_id = schema_id
+
 
 class InvalidAdapter(InvalidRequest):
     """An adapter cannot be loaded: its files are wrong or not supported, or there is no room."""

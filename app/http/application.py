@@ -82,7 +82,7 @@ def build_app(
     )
     constraints = ConstraintReader(config.whitespace, schemas.schema)
     models = ServedModels(config, service.adapters)
-    api = Api(service, vocabulary, config, models, constraints)
+    api = Api(service, vocabulary, config, models, constraints, schemas.fetch)
     routers = (
         chat_router(api),
         completions_router(api),

@@ -17,7 +17,7 @@ from starlette.types import Receive, Scope, Send
 
 from app.answer.pieces import Delta
 from app.core.constraint import Vocabulary
-from app.core.errors import LeapjsonError, RequestError, Role
+from app.core.errors import InvalidRequest, LeapjsonError, RequestError, Role, UnknownSchema
 from app.http.config import ApiConfig
 from app.http.errors import error_response, status_of
 from app.http.keys import owner_of
@@ -36,6 +36,8 @@ logger = logging.getLogger(__name__)
 SCHEMA_IN_PROMPT = "x-leapjson-schema-in-prompt"
 CLIPPED = "x-leapjson-max-tokens"
 
+_MOST_FETCHED = 16
+"""Schemas of one request that other servers have registered."""
 _UNHURRIED = 32
 """Chunks that are collected before a whole answer goes on: it need not wake for each step."""
 
@@ -55,6 +57,8 @@ class Api:
     config: ApiConfig
     models: ServedModels
     constraints: ConstraintReader
+    fetch_schema: Callable[[str], Awaitable[bool]]
+    """Reads the schema of an id from the store; whether it is known now."""
 
 
 def post(
@@ -105,7 +109,18 @@ def endpoint(
                     if resume is not None:
                         body, more = await resume(read, request)
                         size += more
-                    call = await in_thread_if_large(size, lambda: parse(body, ignored))
+                    for _ in range(_MOST_FETCHED):
+                        try:
+                            call = await in_thread_if_large(size, lambda: parse(body, ignored))
+                            break
+                        except UnknownSchema as error:
+                            if not (error.schema_id and await api.fetch_schema(error.schema_id)):
+                                raise
+                    else:
+                        raise InvalidRequest(
+                            f"it names more than {_MOST_FETCHED} schemas that this server has to "
+                            "read from the store; send it again"
+                        )
             found = await while_connected(request.receive, respond(call, timeline, ticket))
             if isinstance(found, Response):
                 response = found

@@ -271,6 +271,7 @@ def schemas_router(api: Api, registry: SchemaRegistry, graphs: Graphs) -> APIRou
     @router.post(PATH + "/{schema_id}/walk", openapi_extra=operation)
     async def walk(schema_id: str, request: Request) -> Response:
         try:
+            await registry.fetch(schema_id)
             registered = registry.find(schema_id)
         except UnknownSchema as error:
             return _not_found(error)
@@ -288,6 +289,7 @@ def schemas_router(api: Api, registry: SchemaRegistry, graphs: Graphs) -> APIRou
     )
     async def retrieve_schema(schema_id: str) -> Response:
         try:
+            await registry.fetch(schema_id)
             registered = registry.find(schema_id)
         except UnknownSchema as error:
             return _not_found(error)

@@ -65,6 +65,8 @@ class Backend:
     """Memory of the KV cache that is taken as it is used: the CPU's."""
     compile_arguments: tuple[Any, ...] = ()
     """What ``compile_target`` gets after each specification."""
+    program_identity: Callable[[], str] | None = None
+    """Of what ``app.constraint.stored`` writes; None: programs cannot be kept."""
     warm_up: ConstraintSpec | None = None
     """What a new compile worker compiles first."""
     image_target: str = "app.serving.images.preparing:prepare_image"
@@ -99,6 +101,7 @@ def load_backend(
 
 def _load(settings: Settings, observer: StepObserver, progress: Progress) -> Backend:
     from app.constraint import Compiler, everyday_schema, read_document
+    from app.constraint.stored import identity as identity_of_programs
     from app.engine import Engine as RealEngine
     from app.model.checkpoints.gguf.hub import file_on_disk
     from app.model.checkpoints.loading import eos_token_ids
@@ -167,6 +170,7 @@ def _load(settings: Settings, observer: StepObserver, progress: Progress) -> Bac
         weight_bytes=description.weight_bytes,
         host_cache_bytes=description.cache_bytes if device.type == "cpu" else 0,
         compile_arguments=(compiler.limits,),
+        program_identity=partial(identity_of_programs, compiler.limits),
         watch=runner.watch,
         close=runner.close,
         warm_up=everyday_schema(),

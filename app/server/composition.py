@@ -7,10 +7,11 @@ import contextlib
 import logging
 import pickle
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.metadata import version
+from typing import Any
 
 from fastapi import FastAPI
 
@@ -36,6 +37,7 @@ from app.serving.compiling.bindings import Bindings
 from app.serving.compiling.cache import ConstraintCache
 from app.serving.compiling.graphs import Graphs
 from app.serving.compiling.schema_registry import SchemaRegistry
+from app.serving.compiling.schema_store import SchemaStore, StoredPrograms
 from app.serving.compiling.validation import Validation
 from app.serving.images.encoding import ImageEncoder
 from app.serving.images.fetching import Fetcher, FetchLimits
@@ -46,7 +48,7 @@ from app.serving.service import GenerationService, ServiceConfig
 from app.serving.usage import UsageByKey
 from app.serving.worker import EngineWorker
 from app.serving.workers.pool import WorkerPool
-from app.store.store import Store, open_store
+from app.store.store import Store, open_schema_store, open_store
 from app.telemetry.collector import open_traces
 from app.telemetry.metrics import Metrics
 from app.telemetry.watch import Telemetry
@@ -128,8 +130,27 @@ def assemble(
         warm_up=backend.warm_up,
     )
 
+    store = _open_store(settings)
+    own_store = None
+    if settings.schema_store is not None and settings.schema_store_bytes:
+        own_store = open_schema_store(settings.schema_store.get_secret_value())
+    schema_store = None
+    if settings.schema_store_bytes and (shared := own_store or store) is not None:
+        owners = api_config.api_keys.owners
+        schema_store = SchemaStore(shared, owners, settings.schema_store_bytes)
+    compile_program: Callable[[ConstraintSpec, str], Awaitable[Any]] = pool.work
+    programs = None
+    if schema_store is not None and backend.program_identity is not None:
+        programs = StoredPrograms(
+            schema_store,
+            pool,
+            identity=backend.program_identity(),
+            seconds=settings.compile_seconds,
+        )
+        compile_program = programs.compile
+
     async def compile(spec: ConstraintSpec, tenant: str) -> Constraint:
-        return backend.link(await pool.work(spec, tenant))
+        return backend.link(await compile_program(spec, tenant))
 
     explain_seconds = min(EXPLAIN_SECONDS, settings.compile_seconds)
     constraints = ConstraintCache(
@@ -175,12 +196,12 @@ def assemble(
         explain=partial(pool.run, EXPLAIN_TARGET, seconds=explain_seconds),
         wall_clock=time.time,
         max_bytes=settings.schema_registry_bytes,
+        store=schema_store,
     )
     graphs = Graphs(
         draw=partial(pool.run, DRAW_TARGET, seconds=explain_seconds),
         walk=partial(pool.run, WALK_TARGET, seconds=explain_seconds),
     )
-    store = _open_store(settings)
     responses: StoredResponses | MemoryResponses = (
         MemoryResponses(
             max_bytes=settings.kept_responses_bytes,
@@ -230,6 +251,7 @@ def assemble(
             worker,
             admission,
             pool,
+            programs,
             images,
             bounds,
         )
@@ -249,8 +271,11 @@ def assemble(
         async with contextlib.AsyncExitStack() as closing:  # the last that started closes first
             if traces is not None:
                 closing.push_async_callback(traces.close)
-            if store is not None:
-                closing.push_async_callback(store.close)
+            for opened in (store, own_store):
+                if opened is not None:
+                    closing.push_async_callback(opened.close)
+            if programs is not None:
+                closing.push_async_callback(programs.close)
             for part in (pool, *intakes, constraints, bindings, validation, schemas, graphs):
                 closing.push_async_callback(part.close)
             with progress.stage("starting the processes that compile schemas"):

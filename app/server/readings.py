@@ -12,6 +12,7 @@ from app.server.settings import Settings
 from app.serving.admission import Admission
 from app.serving.compiling.bindings import Bindings
 from app.serving.compiling.cache import ConstraintCache
+from app.serving.compiling.schema_store import StoredPrograms
 from app.serving.images.intake import ImageIntake
 from app.serving.kept_responses import MemoryResponses
 from app.serving.worker import EngineWorker
@@ -43,6 +44,7 @@ def readings(
     worker: EngineWorker,
     admission: Admission,
     pool: WorkerPool,
+    programs: StoredPrograms | None,
     images: ImageIntake | None,
     bounds: Mapping[str, int],
 ) -> list[Reading]:
@@ -70,6 +72,8 @@ def readings(
                 lambda: cache.hits),
         Reading("schema_cache_misses_total", "Schemas that had to be compiled.",
                 lambda: cache.misses),
+        Reading("stored_programs_loaded_total", "Compiled schemas read from the store.",
+                lambda: 0 if programs is None else programs.loaded),
         Reading("schema_cache_evictions_total", "Compiled schemas dropped for room.",
                 lambda: cache.evictions),
         Reading("verbatim_cache_bytes",

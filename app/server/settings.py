@@ -290,6 +290,11 @@ class Settings(BaseSettings):
     store: SecretStr | None = None
     """PostgreSQL database that replicas share (postgresql://user:password@host/name); by default
     SQLite in the folder data. Needs data and leapjson[store]."""
+    schema_store: SecretStr | None = None
+    """Folder or PostgreSQL database in which registered schemas and compiled programs are kept for
+    replicas and restarts; by default the store of data, and without data none."""
+    schema_store_bytes: Annotated[int, Field(ge=0)] = 256 * MIB
+    """Room of each API key for them, in bytes. 0 keeps none."""
     batch_running: Count | None = None
     """Maximum requests of batches answered at a time; by default max_running."""
     batch_requests: Count = 100_000

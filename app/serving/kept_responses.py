@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections import OrderedDict
 from collections.abc import Callable
@@ -9,10 +10,10 @@ from dataclasses import dataclass
 
 from app.core.errors import StoreUnavailable
 from app.store.store import Store
+from app.store.tables import RESPONSE
 
 logger = logging.getLogger(__name__)
 
-_COLUMNS = ("id", "previous", "response", "items")
 _OVERHEAD = 1024
 """Bytes that an entry takes besides its two texts."""
 
@@ -48,21 +49,25 @@ class StoredResponses:
         """Keep a response, unless it is too large or the store is away: the answer is made."""
         if kept.nbytes > self._max_bytes:
             return
-        row = {name: getattr(kept, name) for name in (*_COLUMNS, "nbytes")}
+        body = json.dumps([kept.previous, kept.response.decode(), kept.items.decode()]).encode()
+        size, keep = kept.nbytes, self._store.state.keep
         try:
-            await self._store.run(self._store.state.keep_response, owner, row, self._max_bytes)
+            await self._store.run(keep, RESPONSE, owner, kept.id, body, size, self._max_bytes)
         except StoreUnavailable as error:
             logger.warning("a response was not kept: %s", error)
 
     async def find(self, owner: str, response_id: str) -> KeptResponse | None:
         """None where there is none, or no longer. Counts as a use. Raises ``StoreUnavailable``."""
-        find = self._store.state.find_response
-        row = await self._store.run(find, owner, response_id, self._seconds)
-        return None if row is None else KeptResponse(*[getattr(row, name) for name in _COLUMNS])
+        find = self._store.state.find_kept
+        body = await self._store.run(find, response_id, owner=owner, seconds=self._seconds)
+        if body is None:
+            return None
+        previous, response, items = json.loads(body)
+        return KeptResponse(response_id, previous, response.encode(), items.encode())
 
     async def delete(self, owner: str, response_id: str) -> bool:
         """Whether there was one. Raises ``StoreUnavailable``."""
-        return await self._store.run(self._store.state.delete_response, owner, response_id)
+        return await self._store.run(self._store.state.delete_kept, owner, response_id)
 
 
 class MemoryResponses:

@@ -13,7 +13,7 @@ import logging
 import os
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
@@ -115,16 +115,21 @@ Files = Folder | Bucket
 class Store:
     """State and files. ``state`` and ``files`` block: call them through ``run``."""
 
-    def __init__(self, state: State, files: Files, lock: Any = None) -> None:
+    def __init__(self, state: State, files: Files | None, lock: Any = None) -> None:
         """``lock`` is held as long as the store."""
         self.state = state
-        self.files = files
+        self._files = files
         self._lock = lock
         self._threads = ThreadPoolExecutor(_THREADS, "store")
         self._copying = ThreadPoolExecutor(_THREADS, "files")
         """Contents take long; a row does not wait for them."""
         self._waiting = 0
         self._down_until = 0.0
+
+    @property
+    def files(self) -> Files:
+        assert self._files is not None, "a store of schemas has none"
+        return self._files
 
     async def run(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """The result of a call of ``state``. Raises ``StoreUnavailable``, or what it raises."""
@@ -199,7 +204,7 @@ def _unreachable(what: str) -> StoreUnavailable:
 def open_store(data: str, url: str | None, *, clock: Callable[[], float] = time.time) -> Store:
     """``data``: a folder, or ``s3://bucket/prefix``. ``url``: PostgreSQL's; None: SQLite in
     ``data``. Raises ``LeapjsonError`` that names the setting at fault."""
-    try:
+    with _naming("LEAPJSON_DATA", data, "LEAPJSON_DATA" if url is None else "LEAPJSON_STORE"):
         if data.startswith("s3://"):
             if url is None:
                 raise LeapjsonError(
@@ -218,24 +223,34 @@ def open_store(data: str, url: str | None, *, clock: Callable[[], float] = time.
                 lock.close()
                 raise
             return Store(state, files, lock)
-        scheme, mark, rest = url.partition("://")
-        if not mark or scheme not in ("postgres", "postgresql"):
-            raise LeapjsonError(
-                "LEAPJSON_STORE is not a URL like postgresql://user:password@host/name"
-            )
-        return Store(State(f"postgresql+psycopg://{rest}", clock), files)
+        return Store(State(_with_driver(url, "LEAPJSON_STORE"), clock), files)
+
+
+def open_schema_store(where: str) -> Store:
+    """A folder, which servers of one machine may share, or PostgreSQL's URL. Without files."""
+    with _naming(name := "LEAPJSON_SCHEMA_STORE", "the folder", name):
+        if "://" in where:
+            return Store(State(_with_driver(where, name)), None)
+        Path(where).mkdir(parents=True, exist_ok=True)
+        return Store(State(f"sqlite:///{Path(where) / 'schemas.sqlite'}"), None)
+
+
+@contextlib.contextmanager
+def _naming(setting: str, value: str, database: str) -> Iterator[None]:
+    """Raises ``LeapjsonError`` with the setting at fault, ``database`` where that fails."""
+    try:
+        yield
     except ImportError as error:
         raise LeapjsonError(f"{error.name} is missing: pip install 'leapjson[store]'") from None
     except OSError as error:
-        raise LeapjsonError(f"LEAPJSON_DATA, {data}, cannot be used: {error}") from None
+        raise LeapjsonError(f"{setting}, {value}, cannot be used: {error}") from None
     except SQLAlchemyError as error:  # never its text alone: it may quote the URL's password
         cause = error.orig if isinstance(error, DBAPIError) else type(error).__name__
-        where = "LEAPJSON_DATA" if url is None else "LEAPJSON_STORE"
-        raise LeapjsonError(f"the database of {where} cannot be used: {cause}") from None
+        raise LeapjsonError(f"the database of {database} cannot be used: {cause}") from None
     except Exception as error:
         if isinstance(error, LeapjsonError) or type(error).__module__[:7] != "obstore":
             raise
-        raise LeapjsonError(f"LEAPJSON_DATA, {data}, cannot be used: {error}") from None
+        raise LeapjsonError(f"{setting}, {value}, cannot be used: {error}") from None
 
 
 def _locked(path: Path) -> Any:
@@ -250,3 +265,10 @@ def _locked(path: Path) -> Any:
             "its own, or share a PostgreSQL database with LEAPJSON_STORE"
         ) from None
     return file
+
+
+def _with_driver(url: str, setting: str) -> str:
+    scheme, mark, rest = url.partition("://")
+    if not mark or scheme not in ("postgres", "postgresql"):
+        raise LeapjsonError(f"{setting} is not a URL like postgresql://user:password@host/name")
+    return f"postgresql+psycopg://{rest}"

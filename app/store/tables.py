@@ -47,10 +47,12 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from app.core.errors import LeapjsonError, QuotaExceeded
 
-VERSION = 1
+VERSION = 2
 """Of the tables. Another one is refused: it would be read wrongly."""
 VALIDATE, WRITE = -1, -2
 """Numbers of pieces that are no lines."""
+RESPONSE, SCHEMA, PROGRAM = "response", "schema", "program"
+"""Kinds of what is kept under an id."""
 LIVE = ("validating", "in_progress", "finalizing", "cancelling")
 """Statuses of batches that have not ended."""
 _MOMENTS = (
@@ -129,17 +131,16 @@ usage = Table(
     ],
 )
 COUNTS = tuple(each.name for each in usage.c if not each.primary_key)
-responses = Table(
-    "leapjson_responses",
+kept = Table(
+    "leapjson_kept",  # responses, registered schemas, compiled programs
     metadata,
     Column("id", String, primary_key=True),
+    Column("kind", String, nullable=False),
     Column("owner", String, nullable=False),
-    Column("previous", String),
-    Column("response", LargeBinary, nullable=False),
-    Column("items", LargeBinary, nullable=False),
+    Column("body", LargeBinary, nullable=False),
     Column("nbytes", BigInteger, nullable=False),
     Column("used_at", BigInteger, nullable=False),
-    Index("leapjson_responses_used", "owner", "used_at", "nbytes"),
+    Index("leapjson_kept_used", "owner", "kind", "used_at", "nbytes"),
 )
 
 
@@ -305,8 +306,8 @@ class State:
             gone = connection.scalars(select(files.c.id).where(unfinished | old)).all()
             ended = batches.c.status.not_in(LIVE) & (batches.c.created_at < now - batch_seconds)
             connection.execute(delete(batches).where(ended))
-            unused = responses.c.used_at < now - response_seconds
-            connection.execute(delete(responses).where(unused))
+            unused = (kept.c.kind == RESPONSE) & (kept.c.used_at < now - response_seconds)
+            connection.execute(delete(kept).where(unused))
         return list(gone)
 
     # Batches
@@ -544,7 +545,7 @@ class State:
             connection.execute(delete(answers).where(answers.c.batch_id == piece.batch_id))
             return True
 
-    # Usage and responses
+    # Usage, and what is kept
 
     def add_usage(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Counts by ``owner`` and ``day`` (2026-11-26), which are added to those that are there."""
@@ -560,37 +561,46 @@ class State:
         where = (usage.c.owner == owner) & usage.c.day.between(first, last)
         return self._rows(select(usage).where(where).order_by(usage.c.day))
 
-    def keep_response(self, owner: str, row: Mapping[str, Any], most: int) -> None:
-        """Above ``most`` bytes the owner loses those that it used least recently."""
+    def keep(
+        self, kind: str, owner: str, kept_id: str, body: bytes, nbytes: int, most: int
+    ) -> None:
+        """Above ``most`` bytes the owner loses those of a kind that it used least recently."""
+        row = {"id": kept_id, "kind": kind, "owner": owner, "body": body, "nbytes": nbytes}
         with self._alone(owner) as connection:
-            row = {**row, "owner": owner, "used_at": self._now()}
-            connection.execute(self._insert(responses).on_conflict_do_nothing(), row)
-            own = responses.c.owner == owner
-            total = select(func.sum(responses.c.nbytes)).where(own)
-            over = (connection.scalar(total) or 0) - most
+            row |= {"used_at": self._now()}
+            connection.execute(self._insert(kept).on_conflict_do_nothing(), row)
+            own = (kept.c.owner == owner) & (kept.c.kind == kind)
+            over = (connection.scalar(select(func.sum(kept.c.nbytes)).where(own)) or 0) - most
             if over <= 0:
                 return
-            columns = select(responses.c.id, responses.c.nbytes).where(own)
-            for response_id, nbytes in connection.execute(columns.order_by(responses.c.used_at)):
+            columns = select(kept.c.id, kept.c.nbytes).where(own)
+            for each, size in connection.execute(columns.order_by(kept.c.used_at)):
                 if over <= 0:
                     break
-                connection.execute(delete(responses).where(responses.c.id == response_id))
-                over -= nbytes
+                connection.execute(delete(kept).where(kept.c.id == each))
+                over -= size
 
-    def find_response(self, owner: str, response_id: str, seconds: int) -> Row[Any] | None:
-        """One that was used in the last ``seconds``; counts as a use."""
+    def find_kept(
+        self, kept_id: str, *, owner: str | None = None, seconds: int | None = None
+    ) -> bytes | None:
+        """Of ``owner`` alone, and used in the last ``seconds``, where given. Counts as a use."""
         now = self._now()
-        here = (responses.c.id == response_id) & (responses.c.owner == owner)
+        here = kept.c.id == kept_id
+        if owner is not None:
+            here &= kept.c.owner == owner
         with self._reading.connect() as connection:
-            where = here & (responses.c.used_at > now - seconds)
-            found = connection.execute(select(responses).where(where)).first()
-        if found is not None and found.used_at < now - 60:  # a write for each use would be many
-            self._write(update(responses).where(here).values(used_at=now))
-        return found
+            found = connection.execute(select(kept.c.body, kept.c.used_at).where(here)).first()
+        if found is None or (seconds is not None and found.used_at <= now - seconds):
+            return None
+        if found.used_at < now - 60:  # a write for each use would be many
+            self._write(update(kept).where(here).values(used_at=now))
+        body: bytes = found.body
+        return body
 
-    def delete_response(self, owner: str, response_id: str) -> bool:
-        here = (responses.c.id == response_id) & (responses.c.owner == owner)
-        return self._write(delete(responses).where(here)) > 0
+    def delete_kept(self, owner: str, kept_id: str) -> bool:
+        """Whether the owner had it."""
+        here = (kept.c.id == kept_id) & (kept.c.owner == owner)
+        return self._write(delete(kept).where(here)) > 0
 
     def _now(self) -> int:
         return int(self._clock())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -213,6 +214,8 @@ def test_two_servers_share_a_database_and_one_is_killed(
         clients = [client_of(first), client_of(second)]
         batch_id = started(clients[0], jsonl(2000)).id
         answer = clients[0].responses.create(model="leapjson-demo", input="hi", max_output_tokens=8)
+        schema = {"type": "object", "properties": {"day": {"type": "string", "format": "date"}}}
+        made = httpx.post(f"{first.url}/v1/schemas", json={"schema": schema}).json()
         deadline = time.monotonic() + 300
         while (counts := clients[1].batches.retrieve(batch_id).request_counts) is None or (
             counts.completed < 500
@@ -226,6 +229,13 @@ def test_two_servers_share_a_database_and_one_is_killed(
         clients[1].responses.create(
             model="leapjson-demo", input="and?", previous_response_id=answer.id, max_output_tokens=8
         )
+        named = {"type": "json_schema", "schema_id": made["id"]}
+        messages = [{"role": "user", "content": "when?"}]
+        asked = {"model": "leapjson-demo", "messages": messages, "response_format": named}
+        answered = httpx.post(f"{second.url}{CHAT}", json=asked, timeout=60)
+        assert answered.status_code == 200, answered.text
+        metrics = httpx.get(f"{second.url}/metrics").text
+        assert re.search(r"^leapjson_stored_programs_loaded_total [1-9]", metrics, re.MULTILINE)
         logs = [(tmp_path / f"log{number}").read_text() for number in range(2)]
         assert all(f'"endpoint": "{CHAT}"' in log for log in logs), "one of them did nothing"
 

@@ -289,7 +289,7 @@ async def test_without_a_store_every_call_names_the_setting(method: str, path: s
 
 
 async def test_a_store_that_is_away_is_a_503(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    def away(*args: object) -> None:
+    def away(*args: object, **named: object) -> None:
         raise ConnectionRefusedError("nobody listens")
 
     monkeypatch.setattr(store.state, "find_file", away)
@@ -366,11 +366,11 @@ async def test_kept_responses_have_their_room_and_time(tmp_path: Path) -> None:
 async def test_an_answer_is_given_though_the_store_that_should_keep_it_is_away(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def away(*args: object) -> None:
+    def away(*args: object, **named: object) -> None:
         raise ConnectionRefusedError("nobody listens")
 
-    monkeypatch.setattr(store.state, "keep_response", away)
-    monkeypatch.setattr(store.state, "find_response", away)
+    monkeypatch.setattr(store.state, "keep", away)
+    monkeypatch.setattr(store.state, "find_kept", away)
     responses = StoredResponses(store, max_bytes=1 << 20, max_seconds=100)
     async with client_of(Bench(), CONFIG, responses, store) as client:
         assert (await client.post("/v1/responses", json=asking())).status_code == 200

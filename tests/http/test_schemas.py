@@ -20,6 +20,9 @@ from app.explain.picture import draw_graph, walk_graph
 from app.http.schemas import GraphObject, WalkObject
 from app.server.composition import assemble
 from app.server.settings import Settings
+from app.serving.compiling.schema_registry import SchemaRegistry
+from app.serving.compiling.schema_store import SchemaStore
+from app.store.store import open_schema_store
 from app.telemetry.metrics import Metrics
 from tests.constraint.walks import Walker
 from tests.http.harness import CHAT, CONFIG, chat, client_of
@@ -367,3 +370,28 @@ def test_a_picture_and_a_walk_are_what_the_document_of_the_api_says(most: int, d
     found = WalkObject.model_validate_json(walk, strict=True)
     assert found.complete == (most == 400)
     assert {step.way for step in found.steps} <= set(shown)
+
+
+async def test_an_id_that_another_replica_gave_is_found_in_the_store(tmp_path: Path) -> None:
+    store = open_schema_store(str(tmp_path))
+    first, second = Bench(), Bench()
+    for bench in (first, second):
+        bench.schemas = SchemaRegistry(
+            constraints=bench.constraints,
+            explain=bench._explain,
+            wall_clock=lambda: 5.0,
+            max_bytes=1 << 20,
+            store=SchemaStore(store, {}, 1 << 20),
+        )
+    async with client_of(first) as client:
+        made = (await client.post(PATH, json={"schema": SCHEMA})).json()
+    async with client_of(second) as client:
+        answer = await client.post(CHAT, json=with_id(made["id"]))
+        assert answer.status_code == 200, answer.text
+        assert second.compiled == [JsonSchema(SCHEMA, close_objects=True)]
+        assert (await client.get(f"{PATH}/{made['id']}")).json() == made
+        walk = await client.post(f"{PATH}/{made['id']}/walk", json={"text": "{"})
+        assert walk.status_code == 200, walk.text
+        unknown = await client.post(CHAT, json=with_id("schema_0"))
+        assert (unknown.status_code, unknown.json()["error"]["code"]) == (400, "schema_not_found")
+    await store.close()

@@ -82,7 +82,7 @@ def test_no_limit_of_the_compiler_and_of_bodies_is_left_out() -> None:
     assert {f"Limits.{name}" for name in limits} <= places
     for name in Settings.model_fields:
         if re.fullmatch(
-            r"max_(body|n$|messages|queue$|running).*|compile_.*|schema_(cache|store|regi).*", name
+            r"max_(body|n$|messages|queue$|running).*|compile_.*|schema_(cache|store_|regi).*", name
         ):
             assert f"Settings.{name}" in places
 

@@ -5,23 +5,34 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import logging
 import threading
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 from app.core.constraint import ConstraintSpec
 from app.core.errors import ConstraintTooComplex, InvalidRequest, UnknownSchema
 from app.core.lru import Lru
-from app.core.specs import JsonSchema
+from app.core.specs import Choice, Grammar, JsonSchema, Regex
 from app.serving.admission import Ticket
 from app.serving.compiling.cache import ConstraintCache
+from app.serving.compiling.schema_store import SchemaStore
 from app.serving.tasks import Tasks
+from app.store.tables import SCHEMA
+
+logger = logging.getLogger(__name__)
 
 Explain = Callable[[JsonSchema, str], Awaitable[bytes]]
 """From a schema and the tenant that asks to a report as JSON; raises ``ConstraintError``."""
 
 _PARSED = 32
 """Bytes of memory that a byte of JSON takes once it is parsed: of ``{"":{}}``, in CPython."""
+_KINDS = {each.kind: each for each in (JsonSchema, Regex, Choice, Grammar)}
+
+
+def _id_of(spec: ConstraintSpec) -> str:
+    digest = hashlib.blake2b(spec.cache_key().encode(), digest_size=16)
+    return f"schema_{digest.hexdigest()}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +69,9 @@ class SchemaRegistry:
         wall_clock: Callable[[], float],
         max_bytes: int,
         max_schemas: int = 1024,
+        store: SchemaStore | None = None,
     ) -> None:
+        """``store``: where other replicas find what was registered here."""
         self._constraints = constraints
         self._explain = explain
         self._wall_clock = wall_clock
@@ -71,6 +84,7 @@ class SchemaRegistry:
         # One at a time: the other compile workers are for the schemas of answers.
         self._explaining = asyncio.Semaphore(1)
         self._tasks = Tasks()
+        self._store = store
 
     def __len__(self) -> int:
         return len(self._schemas)
@@ -89,8 +103,7 @@ class SchemaRegistry:
         ``DeadlineExceeded``. If the call is cancelled, what a compile worker has begun goes on.
         """
         key = spec.cache_key().encode()
-        size = _PARSED * len(key)
-        if size > self._max_bytes:
+        if _PARSED * len(key) > self._max_bytes:
             raise InvalidRequest(
                 "this schema is too large to be kept under an id; send it with each request",
                 param="schema",
@@ -101,7 +114,7 @@ class SchemaRegistry:
             await self._explaining.acquire()
             # Shielded: a cancelled job costs a worker that all share, and its restart costs more
             # than the job. There is no more than one, so that nobody gains by leaving.
-            work = self._explained(key, spec, name, size, ticket.tenant)
+            work = self._explained(spec, name, ticket.tenant)
             return await asyncio.shield(self._tasks.start(work, self._explaining.release))
 
     def find(self, schema_id: str) -> RegisteredSchema:
@@ -112,7 +125,8 @@ class SchemaRegistry:
             return registered
         raise UnknownSchema(
             f"no schema is kept under the id {schema_id[:64]!r}; register it again with "
-            "POST /v1/schemas, which gives it the same id"
+            "POST /v1/schemas, which gives it the same id",
+            schema_id,
         )
 
     def schema(self, schema_id: str) -> JsonSchema:
@@ -125,14 +139,31 @@ class SchemaRegistry:
             "itself with each request"
         )
 
+    async def fetch(self, schema_id: str) -> bool:
+        """Whether ``find`` knows the schema: it is read from the store where it was unknown."""
+        with self._lock:
+            known = self._schemas.get(schema_id)
+        if known is not None or self._store is None:
+            return known is not None
+        body = await self._store.find(schema_id)
+        if body is None:
+            return False
+        kind, parts, created, name, explanation = json.loads(body)
+        spec = _KINDS[kind](**parts)
+        if _id_of(spec) != schema_id:
+            logger.warning("the store has another schema under the id %s", schema_id)
+            return False
+        self._keep(self._registered(spec, created, name, explanation.encode()))
+        return True
+
     async def close(self) -> None:
         """Cancel the explanation that still runs."""
         await self._tasks.close()
 
     async def _explained(
-        self, key: bytes, spec: ConstraintSpec, name: str | None, size: int, tenant: str
+        self, spec: ConstraintSpec, name: str | None, tenant: str
     ) -> RegisteredSchema:
-        schema_id = "schema_" + hashlib.blake2b(key, digest_size=16).hexdigest()
+        schema_id = _id_of(spec)
         with self._lock:
             known = self._schemas.get(schema_id)
         if known is not None:
@@ -145,9 +176,19 @@ class SchemaRegistry:
             # It compiles, which is what requests need: that there is no report is reported.
             problem = {"error": {"message": str(error), "code": error.code}}
             explanation = json.dumps(problem).encode()
-        created = int(self._wall_clock())
-        nbytes = min(size + len(explanation), self._max_bytes)  # it is kept, if alone
-        return self._keep(RegisteredSchema(schema_id, created, name, spec, explanation, nbytes))
+        registered = self._registered(spec, int(self._wall_clock()), name, explanation)
+        if self._store is not None:  # before its id is told: another replica may be asked for it
+            parts = {each.name: getattr(spec, each.name) for each in fields(spec)}
+            body = [spec.kind, parts, registered.created, name, explanation.decode()]
+            await self._store.keep(SCHEMA, tenant, registered.id, json.dumps(body).encode())
+        return self._keep(registered)
+
+    def _registered(
+        self, spec: ConstraintSpec, created: int, name: str | None, explanation: bytes
+    ) -> RegisteredSchema:
+        size = _PARSED * len(spec.cache_key()) + len(explanation)
+        size = min(size, self._max_bytes)  # it is kept, if alone
+        return RegisteredSchema(_id_of(spec), created, name, spec, explanation, size)
 
     def _keep(self, registered: RegisteredSchema) -> RegisteredSchema:
         with self._lock:

@@ -1,0 +1,88 @@
+"""Registered schemas and compiled programs in a store, for all replicas and after a restart."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from app.core.constraint import ConstraintSpec
+from app.core.errors import LeapjsonError
+from app.serving.tasks import Tasks
+from app.serving.workers.pool import WorkerPool
+from app.store.store import Store
+from app.store.tables import PROGRAM
+
+logger = logging.getLogger(__name__)
+
+COMPILE_TARGET = "app.constraint.stored:compile_and_dump"
+LOAD_TARGET = "app.constraint.stored:load"
+LONGEST_WAIT = 1.0
+"""Seconds for the store to answer: most schemas are compiled in less."""
+
+
+class SchemaStore:
+    """What tenants keep under ids that follow from it. A store that is away is done without."""
+
+    def __init__(self, store: Store, owners: Mapping[str, str], max_bytes: int) -> None:
+        """``owners``: by tenant. ``max_bytes``: of each owner and kind, who loses those that were
+        used least recently."""
+        self._store = store
+        self._owners = owners
+        self._max_bytes = max_bytes
+
+    async def find(self, kept_id: str) -> bytes | None:
+        """None where there is none, or no answer. Counts as a use."""
+        try:
+            async with asyncio.timeout(LONGEST_WAIT):
+                return await self._store.run(self._store.state.find_kept, kept_id)
+        except (TimeoutError, LeapjsonError) as error:
+            logger.warning("%s was not looked up in the store: %s", kept_id, error or "no answer")
+            return None
+
+    async def keep(self, kind: str, tenant: str, kept_id: str, body: bytes) -> None:
+        """What is larger than all may be is not kept."""
+        if len(body) > self._max_bytes:
+            return
+        row = (kind, self._owners.get(tenant, ""), kept_id, body, len(body))
+        try:
+            await self._store.run(self._store.state.keep, *row, self._max_bytes)
+        except LeapjsonError as error:
+            logger.warning("%s was not kept in the store: %s", kept_id, error)
+
+
+class StoredPrograms:
+    """Compiles in the processes of ``pool`` what the store does not have. Event loop only."""
+
+    def __init__(
+        self, store: SchemaStore, pool: WorkerPool, *, identity: str, seconds: float
+    ) -> None:
+        """``identity``: programs of another one are of no use. ``seconds``: of processor time."""
+        self._store = store
+        self._pool = pool
+        self._identity = identity
+        self._seconds = seconds
+        self._tasks = Tasks()
+        self.loaded = 0
+        """Programs that were not compiled here."""
+
+    async def compile(self, spec: ConstraintSpec, tenant: str) -> Any:
+        """The program. Raises ``ConstraintError``."""
+        run, seconds = self._pool.run, self._seconds
+        text = f"{self._identity}:{spec.cache_key()}"
+        program_id = "program_" + hashlib.blake2b(text.encode(), digest_size=24).hexdigest()
+        if (found := await self._store.find(program_id)) is not None:
+            try:
+                program = await run(LOAD_TARGET, found, tenant, seconds=seconds)
+                self.loaded += 1
+                return program
+            except LeapjsonError as error:
+                logger.warning("%s in the store cannot be used: %s", program_id, error)
+        program, data = await run(COMPILE_TARGET, spec, tenant, seconds=seconds)
+        self._tasks.start(self._store.keep(PROGRAM, tenant, program_id, data))
+        return program
+
+    async def close(self) -> None:
+        await self._tasks.close()
