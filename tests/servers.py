@@ -23,6 +23,16 @@ _FORKS = multiprocessing.get_context("forkserver")
 _FORKS.set_forkserver_preload(["tests.imported"])
 
 
+def _others(environment: Mapping[str, str]) -> dict[str, str]:
+    """Without settings of the product, which it reads when it starts."""
+    ours = ("LEAPJSON_", "PYTEST_CURRENT_TEST")
+    return {name: value for name, value in environment.items() if not name.startswith(ours)}
+
+
+_ENVIRONMENT = _others(os.environ)
+"""Of the tests before any of them changes it, and so of the process that is forked."""
+
+
 class Forked:
     """A fork that runs ``python -m app``, used as ``subprocess.Popen`` is."""
 
@@ -66,13 +76,10 @@ class Forked:
 def start(command: Sequence[str], environment: Mapping[str, str], output: IO[bytes]) -> Process:
     """A process of ``command`` whose output is appended to the file.
 
-    It is a fork if it runs ``python -m app`` and its environment is that of the tests but for
-    settings of the product: libraries may read theirs when they are imported.
+    It is a fork if it runs ``python -m app`` in the environment of the tests: libraries may read
+    theirs when they are imported.
     """
-    ours = {key: value for key, value in environment.items() if not key.startswith("LEAPJSON_")}
-    if [*command[:3]] == [sys.executable, "-m", "app"] and ours == {
-        key: value for key, value in os.environ.items() if not key.startswith("LEAPJSON_")
-    }:
+    if [*command[:3]] == [sys.executable, "-m", "app"] and _others(environment) == _ENVIRONMENT:
         return Forked(command[3:], environment, output)
     return subprocess.Popen(command, env=dict(environment), stdout=output, stderr=output)
 

@@ -155,7 +155,7 @@ HOLD = """
     if (!url.endsWith("/v1/chat/completions")) return response;
     window.fetch = ask;
     const reader = response.body.getReader();
-    let room = 10_000;
+    let room = 50_000;
     return new Response(new ReadableStream({
       start: (stream) => options.signal.onabort = () => stream.error(options.signal.reason),
       pull: async (stream) => {
@@ -168,7 +168,7 @@ HOLD = """
   };
 }
 """
-"""The page gets no more than the first 10,000 bytes of its next answer, and waits for the rest."""
+"""The page gets no more than the first 50,000 bytes of its next answer, and waits for the rest."""
 
 
 def test_stop_ends_the_answer_and_keeps_what_came(page: Page) -> None:
