@@ -24,8 +24,8 @@ _FORKS.set_forkserver_preload(["tests.imported"])
 
 
 def _others(environment: Mapping[str, str]) -> dict[str, str]:
-    """Without settings of the product, which it reads when it starts."""
-    ours = ("LEAPJSON_", "PYTEST_CURRENT_TEST")
+    """Without settings of the product, which it reads when it starts, and what torch sets."""
+    ours = ("LEAPJSON_", "PYTEST_CURRENT_TEST", "TORCHINDUCTOR_")
     return {name: value for name, value in environment.items() if not name.startswith(ours)}
 
 
