@@ -2,7 +2,6 @@
 
 formats     how a family of models marks reasoning and calls, found in its chat template
 prompt      a conversation as the chat template takes it; schema_prompt: the schema that it shows
-reasoning   how much an answer reasons, and what a model is told that was not taught to
 tools       the functions that may be called, and custom tools, with one text for arguments
 language    the texts that an answer may be
 plan        ``prepare``: all of this, decided once when the prompt is rendered

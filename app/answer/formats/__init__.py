@@ -7,8 +7,8 @@ spelled    calls that are a fixed text around a name and its arguments
 families   the formats of this kind, and what tells the templates of each
 template   what a chat template does with what it is given, read from its Jinja text, or tried
 
-Each other module holds the formats of one family. A further one is some lines in ``families``, or a
-module of its own and a line in ``chat.TOOL_FORMATS``.
+``mistral``, ``harmony``, ``parameters`` and ``literals`` hold one family each. A further format is
+some lines in ``families``, or a module of its own and a line in ``chat.TOOL_FORMATS``.
 """
 
 from app.answer.formats.calls import ToolFormat

@@ -22,6 +22,8 @@ _FIELD = re.compile(r"\$(name|arguments|id)")
 _TAG = "<"
 """Begins whatever follows a name where nothing stands between it and the arguments."""
 _MARK = re.compile(r"<[^<>\s]+>|\[/?[A-Z_]+\]")
+"""What may be a special token of a tokenizer. Marks of another shape have to be added: they could
+not be written as the tokens that they are."""
 _MARK_IN_TAGS = re.compile(r"｜[^｜<>\s]+｜(?!>)")
 """DeepSeek's."""
 
@@ -44,9 +46,12 @@ class SpelledCalls:
     separator: str = ""
     end: str = ""
     trigger: str | None = None
+    """A text that begins all calls and nothing else, ``<tool_call>``: calls may follow text. None:
+    an answer is either text or calls."""
     parallel: bool = True
     """Whether an answer may have several calls."""
     native: bool = True
+    """Whether the chat template shows tools and calls."""
     ids: CallIds = field(default_factory=AnyIds)
     id_pattern: str = ""
     """Regular expression of ``$id``."""
