@@ -7,7 +7,7 @@ spelled    calls that are a fixed text around a name and its arguments
 families   the formats of this kind, and what tells the templates of each
 template   what a chat template does with what it is given, read from its Jinja text, or tried
 
-``mistral``, ``harmony``, ``parameters`` and ``literals`` hold one family each. A further format is
+``harmony``, ``parameters`` and ``literals`` hold one family each. A further format is
 some lines in ``families``, or a module of its own and a line in ``chat.TOOL_FORMATS``.
 """
 
