@@ -101,6 +101,7 @@ _ENFORCED: dict[str, tuple[tuple[str, ...], str]] = {
         ("type", (), "the first byte of a value"),
         ("enum", (), "a tree of the texts"),
         ("const", (), "one text: a leap"),
+        ("x-choice", (), "its values drawn as wholes, by their probabilities"),
         (
             "minimum maximum exclusiveMinimum exclusiveMaximum",
             _NUMBERS,

@@ -202,3 +202,24 @@ def test_schemas_beyond_the_limits_are_too_complex(schema: Any) -> None:
 
 def test_nesting_within_the_limit_needs_no_deep_stack() -> None:
     assert built(nested(127)).accepts("[" * 127 + "]" * 127)
+
+
+@pytest.mark.parametrize(
+    ("schema", "pointer", "shown"),
+    [
+        ({"pattern": ["a"]}, "/pattern", '["a"]'),
+        ({"format": {"a": "b"}}, "/format", '{"a": "b"}'),
+        ({"minLength": [3]}, "/minLength", "[3]"),
+        ({"type": ["string", "strin"]}, "/type/1", '"strin"'),
+        ({"required": ["a", 1]}, "/required/1", "1"),
+        ({"properties": {"a/b": 7}}, "/properties/a~1b", "7"),
+        ({"allOf": [{}, 7]}, "/allOf/1", "7"),
+    ],
+)
+def test_a_wrong_value_is_shown_whole_or_by_its_wrong_part(
+    schema: Any, pointer: str, shown: str
+) -> None:
+    with pytest.raises(InvalidSchema) as caught:
+        compile_program(JsonSchema(schema))
+    assert caught.value.pointer == pointer
+    assert f"not {shown} " in str(caught.value)

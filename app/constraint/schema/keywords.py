@@ -21,8 +21,9 @@ EXACT_CHOICE = "x-choice"
 """Extension: ``"exact"`` draws one of the node's values as a whole, by its probability."""
 
 NOT_INTEGER = ("not", "integer")
-"""Keywords of the negations that ``negation`` makes; tuples, so that no schema can hold them. This
-one, with True: the number is not an integer (``1.0`` is one, as the specification says)."""
+"""``negation`` writes these keywords, of what must not hold, into schemas of its own; tuples, so
+that no schema that is sent can hold them. This one, with True: the number is not an integer
+(``1.0`` is one, as the specification says)."""
 NOT_MULTIPLE_OF = ("not", "multipleOf")
 """The number is not a multiple of this one."""
 NOT_PATTERN = ("not", "pattern")
@@ -59,6 +60,8 @@ _ASSERTIONS: dict[str, frozenset[Any]] = {
     | {CASES},
 }
 """Keywords that restrict values of one type."""
+BESIDE_NO_GRAMMAR = _ASSERTIONS["string"] - {GRAMMAR}
+"""No other keyword may restrict a string that has a grammar."""
 
 _LONGEST_SHOWN = 80
 """Characters of a value in a message."""
@@ -128,7 +131,9 @@ def check_shapes(node: Node) -> None:
         value, pointer = schema[keyword], node.pointer_to(keyword)
         if shape(value):
             continue
-        if isinstance(value, dict):
+        if not any(shape([part]) or shape({"": part}) for part in ("", "null", {}, [""])):
+            at_fault = []  # of the keyword's own values none has parts
+        elif isinstance(value, dict):
             at_fault = [(key, part) for key, part in value.items() if not shape({key: part})]
         else:
             parts = enumerate(value) if isinstance(value, list) else ()

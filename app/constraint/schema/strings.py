@@ -21,6 +21,7 @@ from app.constraint.regex.lowering import Lowering
 from app.constraint.regex.parser import parse
 from app.constraint.schema.document import Goal, Node
 from app.constraint.schema.keywords import (
+    BESIDE_NO_GRAMMAR,
     GRAMMAR,
     NOT_ENUM,
     NOT_FORMAT,
@@ -35,10 +36,6 @@ from app.core.verbatim import Hole, Source
 
 _TELLING_WORK = 200_000
 """Steps of work to find out whether two formats are told apart as every validator does."""
-_BESIDE_NO_GRAMMAR = (
-    *("minLength", "maxLength", "pattern", "format", VERBATIM),
-    *(NOT_PATTERN, NOT_FORMAT, NOT_ENUM),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +120,7 @@ class Strings:
     @cached_method
     def build(self, nodes: Goal) -> Expression:
         """The strings that satisfy ``nodes``, with their quotes."""
-        if len(nodes) == 1 and nodes[0].schema.keys().isdisjoint(_BESIDE_NO_GRAMMAR):
+        if len(nodes) == 1 and nodes[0].schema.keys().isdisjoint(BESIDE_NO_GRAMMAR):
             derived = self._grammars.content(nodes[0])
             if derived is not None:
                 return self._text.quoted(derived)
@@ -159,7 +156,7 @@ class Strings:
 
     def _bare_grammar(self, nodes: Goal) -> Expression | None:
         """The texts of the grammar that is all that ``nodes`` ask for; None where there is none."""
-        if len(nodes) != 1 or not nodes[0].schema.keys().isdisjoint(_BESIDE_NO_GRAMMAR):
+        if len(nodes) != 1 or not nodes[0].schema.keys().isdisjoint(BESIDE_NO_GRAMMAR):
             return None
         text = StringGrammars(self._text, as_it_stands(self._pool)).content(nodes[0])
         if text is not None and not self._pool.regular[text]:
