@@ -63,6 +63,8 @@ _ASSERTIONS: dict[str, frozenset[Any]] = {
 BESIDE_NO_GRAMMAR = _ASSERTIONS["string"] - {GRAMMAR}
 """No other keyword may restrict a string that has a grammar."""
 
+_PARTS: tuple[Any, ...] = ("", "null", {}, [""])
+"""Right parts of the values of all keywords that have parts."""
 _LONGEST_SHOWN = 80
 """Characters of a value in a message."""
 
@@ -131,7 +133,7 @@ def check_shapes(node: Node) -> None:
         value, pointer = schema[keyword], node.pointer_to(keyword)
         if shape(value):
             continue
-        if not any(shape([part]) or shape({"": part}) for part in ("", "null", {}, [""])):
+        if not any(shape([part]) or shape({"": part}) for part in _PARTS):
             at_fault = []  # of the keyword's own values none has parts
         elif isinstance(value, dict):
             at_fault = [(key, part) for key, part in value.items() if not shape({key: part})]
