@@ -1,4 +1,4 @@
-"""Programs as JSON, for a store that other servers write to, too: whoever reads it runs no code."""
+"""Programs as JSON, for a store that servers share: reading one runs no code of it."""
 
 from __future__ import annotations
 
@@ -22,12 +22,15 @@ from app.core.verbatim import Hole, Source
 
 _CLASSES = {each.__name__: each for each in (Hole, Notation, Relaxation, Remainder, Source)}
 _SEQUENCES = {"tuple": tuple, "set": set, "frozenset": frozenset, "dict": dict}
+_MOST_EXPRESSIONS = 200_000
+"""Of a program that is stored: some 10 MB of JSON. A compile worker's answer is bounded."""
 _ADDED = ("kinds", "operands", "nullable", "regular", "bodies")
 
 
 @cache
 def identity(limits: Limits) -> str:
-    """A digest of the code that compiles and of its limits: others' programs may be wrong here."""
+    """A digest, in hexadecimal, of the code that compiles and of ``limits``. A program of another
+    identity may have another language."""
     digest = hashlib.blake2b(repr(limits).encode(), digest_size=16)
     for folder in ("constraint", "core"):
         for path in sorted((Path(__file__).parents[1] / folder).rglob("*.py")):
@@ -36,13 +39,18 @@ def identity(limits: Limits) -> str:
 
 
 def compile_and_dump(spec: ConstraintSpec, limits: Limits) -> tuple[Program, bytes]:
-    """``compile_program``, and what ``load`` reads the same program from."""
+    """The program, and its ``dump``; b"" for one that is too large to be sent twice.
+
+    Raises as ``compile_program``.
+    """
     program = compile_program(spec, limits)
-    return program, dump(program, limits)
+    pool = program.derivatives.pool
+    small = len(pool) - pool.num_shared <= _MOST_EXPRESSIONS
+    return program, dump(program, limits) if small else b""
 
 
 def dump(program: Program, limits: Limits) -> bytes:
-    """What ``load`` reads the same program from, which was compiled with ``limits``."""
+    """JSON from which ``load`` makes the same program, which was compiled with ``limits``."""
     pool, derivatives = program.derivatives.pool, program.derivatives.__getstate__()
     _, (base, max_nodes, added, names) = pool.__reduce__()
     del derivatives["pool"], derivatives["weights"]

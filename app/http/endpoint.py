@@ -37,7 +37,7 @@ SCHEMA_IN_PROMPT = "x-leapjson-schema-in-prompt"
 CLIPPED = "x-leapjson-max-tokens"
 
 _MOST_FETCHED = 16
-"""Schemas of one request that other servers have registered."""
+"""Schemas of one request that are read from the store."""
 _UNHURRIED = 32
 """Chunks that are collected before a whole answer goes on: it need not wake for each step."""
 
@@ -58,7 +58,7 @@ class Api:
     models: ServedModels
     constraints: ConstraintReader
     fetch_schema: Callable[[str], Awaitable[bool]]
-    """Reads the schema of an id from the store; whether it is known now."""
+    """Whether the schema of an id is known, after the store was asked where it was not."""
 
 
 def post(
@@ -109,18 +109,7 @@ def endpoint(
                     if resume is not None:
                         body, more = await resume(read, request)
                         size += more
-                    for _ in range(_MOST_FETCHED):
-                        try:
-                            call = await in_thread_if_large(size, lambda: parse(body, ignored))
-                            break
-                        except UnknownSchema as error:
-                            if not (error.schema_id and await api.fetch_schema(error.schema_id)):
-                                raise
-                    else:
-                        raise InvalidRequest(
-                            f"it names more than {_MOST_FETCHED} schemas that this server has to "
-                            "read from the store; send it again"
-                        )
+                    call = await _parsed(api, size, lambda: parse(body, ignored))
             found = await while_connected(request.receive, respond(call, timeline, ticket))
             if isinstance(found, Response):
                 response = found
@@ -140,6 +129,20 @@ def endpoint(
             return error_response(error, path)
 
     return answer
+
+
+async def _parsed(api: Api, size: int, parse: Callable[[], Call]) -> Call:
+    """``parse()``, again after each unknown schema that the store had."""
+    for _ in range(_MOST_FETCHED):
+        try:
+            return await in_thread_if_large(size, parse)
+        except UnknownSchema as error:
+            if not (error.schema_id and await api.fetch_schema(error.schema_id)):
+                raise
+    raise InvalidRequest(
+        f"the request names more than {_MOST_FETCHED} schemas that this server had to read from "
+        "the store, the limit; send it again"
+    )
 
 
 class Renderer(ABC):

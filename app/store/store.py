@@ -195,7 +195,8 @@ def _explained(error: Exception) -> Exception:
 
 def _unreachable(what: str) -> StoreUnavailable:
     return StoreUnavailable(
-        f"the store {what} (LEAPJSON_DATA, LEAPJSON_STORE; the server's log has the cause); "
+        f"the store {what} (LEAPJSON_DATA, LEAPJSON_STORE, LEAPJSON_SCHEMA_STORE; the server's log "
+        "has the cause); "
         "nothing that was kept is lost, retry later",
         retry_after=_RETRY_SECONDS,
     )

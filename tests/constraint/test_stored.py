@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from app.constraint import Compiler
+from app.constraint import Compiler, stored
 from app.constraint.limits import Limits
 from app.constraint.program import compile_program, everyday_schema
 from app.constraint.stored import compile_and_dump, dump, load
@@ -63,6 +63,15 @@ def test_masks_along_random_answers_are_those_of_the_program_itself() -> None:
             second.accept_bytes(bytes([byte]))
             steps += 1
     assert steps > 500
+
+
+def test_a_program_that_is_too_large_to_be_sent_twice_is_not_dumped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(stored, "_MOST_EXPRESSIONS", 3)
+    assert compile_and_dump(Regex("ab"), LIMITS)[1]
+    program, data = compile_and_dump(Regex("a(b|cd)*e"), LIMITS)
+    assert (data, program.root) == (b"", compile_program(Regex("a(b|cd)*e"), LIMITS).root)
 
 
 def test_what_other_code_or_other_limits_wrote_is_refused() -> None:

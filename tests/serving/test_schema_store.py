@@ -132,6 +132,9 @@ async def test_an_id_is_checked_against_the_schema_that_is_kept_under_it(store: 
     body = json.dumps(["regex", {"pattern": "evil"}, 1, None, "null"]).encode()
     await shared.keep(SCHEMA, "", "schema_of_something_else", body)
     assert not await registry(store, Bench()).fetch("schema_of_something_else")
+    for number, wrong in enumerate((b"{", b"[]", b"7", b'["eval",{},1,"","null"]', body[:-9])):
+        await shared.keep(SCHEMA, "", f"schema_{number}", wrong)
+        assert not await registry(store, Bench()).fetch(f"schema_{number}")
 
 
 async def test_an_owner_loses_what_it_used_least_and_no_other_owner_does(store: Store) -> None:

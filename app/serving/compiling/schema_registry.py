@@ -30,9 +30,9 @@ _PARSED = 32
 _KINDS = {each.kind: each for each in (JsonSchema, Regex, Choice, Grammar)}
 
 
-def _id_of(spec: ConstraintSpec) -> str:
-    digest = hashlib.blake2b(spec.cache_key().encode(), digest_size=16)
-    return f"schema_{digest.hexdigest()}"
+def _id_of(key: bytes) -> str:
+    """``key``: the cache key of the specification."""
+    return f"schema_{hashlib.blake2b(key, digest_size=16).hexdigest()}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ class SchemaRegistry:
             await self._explaining.acquire()
             # Shielded: a cancelled job costs a worker that all share, and its restart costs more
             # than the job. There is no more than one, so that nobody gains by leaving.
-            work = self._explained(spec, name, ticket.tenant)
+            work = self._explained(key, spec, name, ticket.tenant)
             return await asyncio.shield(self._tasks.start(work, self._explaining.release))
 
     def find(self, schema_id: str) -> RegisteredSchema:
@@ -140,7 +140,7 @@ class SchemaRegistry:
         )
 
     async def fetch(self, schema_id: str) -> bool:
-        """Whether ``find`` knows the schema: it is read from the store where it was unknown."""
+        """Whether ``find`` knows the schema now; an unknown one is read from the store."""
         with self._lock:
             known = self._schemas.get(schema_id)
         if known is not None or self._store is None:
@@ -148,22 +148,29 @@ class SchemaRegistry:
         body = await self._store.find(schema_id)
         if body is None:
             return False
-        kind, parts, created, name, explanation = json.loads(body)
-        spec = _KINDS[kind](**parts)
-        if _id_of(spec) != schema_id:
-            logger.warning("the store has another schema under the id %s", schema_id)
+        try:  # on a thread: it may be large
+            registered = await asyncio.to_thread(self._read, schema_id, body)
+        except (ValueError, TypeError, LookupError) as error:
+            logger.warning("the row %s of the store is not its schema: %s", schema_id, error)
             return False
-        self._keep(self._registered(spec, created, name, explanation.encode()))
+        self._keep(registered)
         return True
+
+    def _read(self, schema_id: str, body: bytes) -> RegisteredSchema:
+        kind, parts, created, name, explanation = json.loads(body)
+        registered = self._registered(_KINDS[kind](**parts), created, name, explanation.encode())
+        if registered.id != schema_id:
+            raise ValueError(f"its id is {registered.id}")
+        return registered
 
     async def close(self) -> None:
         """Cancel the explanation that still runs."""
         await self._tasks.close()
 
     async def _explained(
-        self, spec: ConstraintSpec, name: str | None, tenant: str
+        self, key: bytes, spec: ConstraintSpec, name: str | None, tenant: str
     ) -> RegisteredSchema:
-        schema_id = _id_of(spec)
+        schema_id = _id_of(key)
         with self._lock:
             known = self._schemas.get(schema_id)
         if known is not None:
@@ -177,18 +184,20 @@ class SchemaRegistry:
             problem = {"error": {"message": str(error), "code": error.code}}
             explanation = json.dumps(problem).encode()
         registered = self._registered(spec, int(self._wall_clock()), name, explanation)
-        if self._store is not None:  # before its id is told: another replica may be asked for it
+        if self._store is not None:  # before the id is returned: another replica may get it next
             parts = {each.name: getattr(spec, each.name) for each in fields(spec)}
-            body = [spec.kind, parts, registered.created, name, explanation.decode()]
-            await self._store.keep(SCHEMA, tenant, registered.id, json.dumps(body).encode())
+            row = [spec.kind, parts, registered.created, name, explanation.decode()]
+            body = (await asyncio.to_thread(json.dumps, row)).encode()
+            await self._store.keep(SCHEMA, tenant, registered.id, body)
         return self._keep(registered)
 
     def _registered(
         self, spec: ConstraintSpec, created: int, name: str | None, explanation: bytes
     ) -> RegisteredSchema:
-        size = _PARSED * len(spec.cache_key()) + len(explanation)
-        size = min(size, self._max_bytes)  # it is kept, if alone
-        return RegisteredSchema(_id_of(spec), created, name, spec, explanation, size)
+        key = spec.cache_key().encode()
+        nbytes = _PARSED * len(key) + len(explanation)
+        nbytes = min(nbytes, self._max_bytes)  # it is kept, if alone
+        return RegisteredSchema(_id_of(key), created, name, spec, explanation, nbytes)
 
     def _keep(self, registered: RegisteredSchema) -> RegisteredSchema:
         with self._lock:

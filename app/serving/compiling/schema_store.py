@@ -24,17 +24,17 @@ LONGEST_WAIT = 1.0
 
 
 class SchemaStore:
-    """What tenants keep under ids that follow from it. A store that is away is done without."""
+    """Rows of the store by their ids. Its failures are logged, and cost no request."""
 
     def __init__(self, store: Store, owners: Mapping[str, str], max_bytes: int) -> None:
-        """``owners``: by tenant. ``max_bytes``: of each owner and kind, who loses those that were
-        used least recently."""
+        """``owners``: by tenant. ``max_bytes``: of each owner and kind; the rows that were used
+        least recently go first."""
         self._store = store
         self._owners = owners
         self._max_bytes = max_bytes
 
     async def find(self, kept_id: str) -> bytes | None:
-        """None where there is none, or no answer. Counts as a use."""
+        """The body of a row; None where there is none, or no answer in time. Counts as a use."""
         try:
             async with asyncio.timeout(LONGEST_WAIT):
                 return await self._store.run(self._store.state.find_kept, kept_id)
@@ -43,8 +43,8 @@ class SchemaStore:
             return None
 
     async def keep(self, kind: str, tenant: str, kept_id: str, body: bytes) -> None:
-        """What is larger than all may be is not kept."""
-        if len(body) > self._max_bytes:
+        """Add a row, unless it is empty or has more than ``max_bytes``."""
+        if not 0 < len(body) <= self._max_bytes:
             return
         row = (kind, self._owners.get(tenant, ""), kept_id, body, len(body))
         try:
@@ -54,19 +54,20 @@ class SchemaStore:
 
 
 class StoredPrograms:
-    """Compiles in the processes of ``pool`` what the store does not have. Event loop only."""
+    """Programs from the store, else from the processes of ``pool``. Event loop's thread only."""
 
     def __init__(
         self, store: SchemaStore, pool: WorkerPool, *, identity: str, seconds: float
     ) -> None:
-        """``identity``: programs of another one are of no use. ``seconds``: of processor time."""
+        """``identity``: of the code that compiles, as in ``app.constraint.stored``. ``seconds``:
+        processor time of one job."""
         self._store = store
         self._pool = pool
         self._identity = identity
         self._seconds = seconds
         self._tasks = Tasks()
         self.loaded = 0
-        """Programs that were not compiled here."""
+        """Programs that were read from the store."""
 
     async def compile(self, spec: ConstraintSpec, tenant: str) -> Any:
         """The program. Raises ``ConstraintError``."""
