@@ -20,7 +20,7 @@ run: $(RUN)  ## serve the embedded demo model on http://127.0.0.1:8000
 WORKERS ?= 3
 SPREAD := --forks $(WORKERS)
 TESTED := $(BIN)/python tools/stages.py
-test: $(TEST)  ## lint, import rules, types and tests; WORKERS=2 processes run the tests
+test: $(TEST)  ## lint, import rules, types and tests; WORKERS=3 processes run the tests
 	@$(TESTED) test $(SPREAD)
 
 test-all: $(TEST)  ## the same with the wide tests, which tests/wide.py lists

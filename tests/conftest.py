@@ -18,7 +18,7 @@ from typing import Any
 import hypothesis
 import pytest
 
-from tests import forks, wide
+from tests import wide
 
 _NO_CLOCK: dict[str, Any] = {
     "deadline": None,
@@ -117,6 +117,8 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
     count: int = config.option.forks
     if count < 2 or config.option.collectonly or config.option.usepdb or session.testsfailed:
         return None
+
+    from tests import forks  # imports what servers do
 
     def together(file: str) -> str:
         return next((each for each in TOGETHER if file.startswith(each)), file)

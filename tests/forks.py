@@ -13,9 +13,11 @@ import os
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.connection import Connection, wait
-from typing import Any
+from typing import Any, cast
 
 import pytest
+
+from tests import servers
 
 _FORKS = multiprocessing.get_context("fork")
 _NUMBER = struct.Struct("i")
@@ -50,6 +52,7 @@ def run(session: pytest.Session, forks: int, group_of: Callable[[str], str]) -> 
     in_order = list(groups.values())
     left = {item.nodeid: item for item in session.items}
     session.config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined]
+    servers.share()
     gc.collect()
     gc.freeze()  # no work for the forks' collectors, whose visits would copy it
     numbers, more = os.pipe()  # every read takes the number of one group
@@ -66,8 +69,8 @@ def run(session: pytest.Session, forks: int, group_of: Callable[[str], str]) -> 
     os.close(numbers)
     try:
         while readers:
-            for reader in wait(readers):
-                assert isinstance(reader, Connection)
+            for ready in wait(readers):
+                reader = cast(Connection, ready)
                 try:
                     hook, data = reader.recv()
                 except EOFError:
