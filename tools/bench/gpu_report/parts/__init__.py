@@ -24,7 +24,7 @@ class Part:
 
 PARTS = (
     Part("versions", "Versions and imports", 60, timed=False),
-    Part("test_files", "The repository's own tests of the CUDA path", 110, timed=False),
+    Part("test_files", "The repository's own tests of the CUDA path", 160, timed=False),
     Part("kernels", "Paged attention against plain attention", 110, timed=False),
     Part("families", "Families of models, loaded and checked", 160, timed=False),
     Part("sampler", "The device's sampler against the CPU's", 110, timed=False),
