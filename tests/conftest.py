@@ -19,7 +19,7 @@ from typing import Any
 import hypothesis
 import pytest
 
-from tests import wide
+from tests import forks, wide
 
 _NO_CLOCK: dict[str, Any] = {
     "deadline": None,
@@ -33,9 +33,6 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 if not Path("/dev/nvidia0").exists():
     # Before anything imports triton: its own library functions are compiled or interpreted then.
     os.environ.setdefault("TRITON_INTERPRET", "1")
-else:
-    # Tests ask for a GPU when they are collected: a process that has used one cannot be forked.
-    os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
 
 LIBRARIES: Mapping[str, bool] = {
     "outlines": sys.version_info < (3, 14),
@@ -74,6 +71,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if Path("/dev/nvidia0").exists():
+        # Tests ask for a GPU when they are collected, and a process that has used one cannot be
+        # forked.
+        config.option.forks = 0
     if config.option.forks > 1:
         # Forks and the servers that they start share the cores: one thread each.
         os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -122,8 +123,6 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
     count: int = config.option.forks
     if count < 2 or config.option.collectonly or config.option.usepdb or session.testsfailed:
         return None
-
-    from tests import forks  # imports what servers do
 
     def together(file: str) -> str:
         return next((each for each in TOGETHER if file.startswith(each)), file)
