@@ -117,8 +117,8 @@ def set_up(purpose: str) -> None:
     (VENV / ".run").touch()
     if purpose == "test":
         # Beside pip; the tests wait for what is left of it.
-        streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL}
-        subprocess.Popen(KERNELS, cwd=ROOT, **streams, stderr=subprocess.DEVNULL)
+        nothing = subprocess.DEVNULL
+        subprocess.Popen(KERNELS, cwd=ROOT, stdin=nothing, stdout=nothing, stderr=nothing)
         # Without "-e .[test]", which builds the project once more.
         run("installing what to test needs", [*pinned, *_requirements("test")])
         (VENV / ".test").touch()
