@@ -61,11 +61,12 @@ def run(session: pytest.Session, forks: int, group_of: Callable[[str], str]) -> 
     processes, readers = [], list[Connection]()
     for number in range(forks):
         reader, writer = _FORKS.Pipe(duplex=False)
-        process = _FORKS.Process(target=_fork, args=(session, number, in_order, numbers, writer))
+        readers.append(reader)
+        given = (session, number, in_order, numbers, writer, readers)
+        process = _FORKS.Process(target=_fork, args=given)
         process.start()
         writer.close()
         processes.append(process)
-        readers.append(reader)
     os.close(numbers)
     try:
         while readers:
@@ -109,7 +110,10 @@ def _fork(
     groups: Sequence[Sequence[pytest.Item]],
     numbers: int,
     to: Connection,
+    readers: Sequence[Connection],
 ) -> None:
+    for each in readers:  # a fork that nobody reads ends with its next report
+        each.close()
     config: Any = session.config
     config.pluginmanager.unregister(name="terminalreporter")
     capture = config.pluginmanager.getplugin("capturemanager")
