@@ -28,7 +28,7 @@ def share() -> None:
     """Start that process now, for this one and for its forks."""
     forkserver.ensure_running()
     # Whether it runs, a fork cannot ask: it is no child of the fork.
-    vars(forkserver._forkserver)["ensure_running"] = lambda: None  # type: ignore[attr-defined]
+    vars(forkserver._forkserver)["ensure_running"] = lambda: None
 
 
 def _others(environment: Mapping[str, str]) -> dict[str, str]:
