@@ -24,7 +24,7 @@ INSTRUMENTS = (
     r"tools/demo_model/test_model\.py::test_it_fills_in_the_parameters",
     # The files beside the tests are those that their README names.
     r"test_datasets\.py::test_(what_is_packed|every_folder)",
-    r"page/test_build\.py::test_a_build_gives",
+    r"page/test_build\.py::test_(a_build_gives|the_sources_pass)",
 )
 COMPILED_FOR_OTHER_GPUS = (
     # test_launches compiles a whole step for an H100.
