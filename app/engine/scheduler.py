@@ -38,7 +38,10 @@ class Scheduler:
     the tokens that a step computes at hardly any cost; see decision 74.
     """
 
-    def __init__(self, config: EngineConfig, blocks: BlockManager) -> None:
+    def __init__(
+        self, config: EngineConfig, blocks: BlockManager, *, interruptible: bool = False
+    ) -> None:
+        """``interruptible``: steps of flex and batch answers alone are given up for others."""
         self.running: list[Sequence] = []
         self.waiting: FairQueue[Sequence] = FairQueue(
             lambda sequence: sequence.request.tenant, lambda sequence: sequence.tier
@@ -46,6 +49,7 @@ class Scheduler:
         self.blocks = blocks
         self._states = None if blocks.states is None else StateKeeper(blocks, blocks.states)
         self._config = config
+        self._interruptible = interruptible
         self._paused = 0
         """Steps in a row in which lower classes paused."""
         self._turn = 0
@@ -120,10 +124,14 @@ class Scheduler:
             if each.tier >= ServiceTier.DEFAULT
         )
 
-    def _has_lower(self) -> bool:
-        """Whether one of a lower class runs, or waits with none of a higher one."""
-        first, last = self.waiting.next(), self.running[-1:]
-        return any(each.tier < ServiceTier.DEFAULT for each in (first, *last) if each is not None)
+    def _is_short(self) -> bool:
+        """Whether one of a lower class runs, or waits with none of a higher one, and the step can
+        neither be given up nor is without answers of higher classes."""
+        running, first = self.running, self.waiting.next()
+        higher = bool(running) and running[0].tier >= ServiceTier.DEFAULT
+        ends = [each for each in (first, *running[-1:]) if each is not None]
+        lower = any(each.tier < ServiceTier.DEFAULT for each in ends)
+        return lower and (higher or not self._interruptible)
 
     def _in_turns(self) -> list[Sequence]:
         """All that run; beside higher classes as many of the lower ones as a step has spare tokens
@@ -143,7 +151,7 @@ class Scheduler:
     def schedule(self, batch: Batch) -> None:
         """Grant tokens and blocks to those surveyed; with what is left, run those that wait."""
         self._paused = self._paused + 1 if batch.pauses else 0
-        prefill = _grant(batch, self._config, short=not batch.urgent and self._has_lower())
+        prefill = _grant(batch, self._config, short=not batch.urgent and self._is_short())
         for each in [one for one in batch.grants if one.scoring is not None]:
             if not each.fits(batch.grants[each]):
                 del batch.grants[each]
@@ -217,6 +225,12 @@ class Scheduler:
             rows += len(portion.rows)
             sequence.launched = portion.end
         return [*portions.values()]
+
+    def take_back(self, batch: Batch) -> None:
+        """A step that was launched has been given up: nothing of it is computed."""
+        for sequence in batch.portions:
+            sequence.launched = sequence.computed
+        batch.portions.clear()
 
     def _find_blocks(self, batch: Batch) -> None:
         """Grow tables to cover the grants, oldest first, preempting the newest if need be.
