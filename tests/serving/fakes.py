@@ -394,7 +394,7 @@ class Bench:
         self.written.append(written)
         return [False] * len(written.relaxed)
 
-    async def _compile(self, spec: ConstraintSpec, tenant: str) -> FakeConstraint:
+    async def _compile(self, spec: ConstraintSpec, *_: object) -> FakeConstraint:
         self.compiled.append(spec)
         if self.compile_error is not None:
             raise self.compile_error

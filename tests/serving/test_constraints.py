@@ -30,7 +30,7 @@ class Workshop:
             failure_seconds=60,
         )
 
-    async def _compile(self, spec: ConstraintSpec, tenant: str) -> FakeConstraint:
+    async def _compile(self, spec: ConstraintSpec, *_: object) -> FakeConstraint:
         self.calls.append(spec)
         await self.gate.wait()
         if self.error is not None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from app.core.constraint import Constraint, ConstraintSpec
 from app.core.errors import ConstraintError
 from app.core.events import RequestObserver
+from app.core.request import ServiceTier
 from app.serving.tasks import Tasks
 
 
@@ -43,7 +44,7 @@ class ConstraintCache:
 
     def __init__(
         self,
-        compile: Callable[[ConstraintSpec, str], Awaitable[Constraint]],
+        compile: Callable[[ConstraintSpec, str, ServiceTier], Awaitable[Constraint]],
         *,
         max_bytes: int,
         observer: RequestObserver,
@@ -81,10 +82,12 @@ class ConstraintCache:
         """Masks that the kept constraints hold. Cost: the constraints."""
         return sum(entry.constraint.num_masks for entry in self._entries.values())
 
-    async def get(self, spec: ConstraintSpec, tenant: str = "") -> Constraint:
+    async def get(
+        self, spec: ConstraintSpec, tenant: str = "", tier: ServiceTier = ServiceTier.DEFAULT
+    ) -> Constraint:
         """The compiled constraint; raises ``ConstraintError`` if it cannot be compiled.
 
-        ``compile`` is given the ``tenant``, so that tenants may take turns.
+        ``compile`` is given ``tenant`` and ``tier``, so that they may take turns.
         """
         key = hashlib.blake2b(spec.cache_key().encode(), digest_size=16).digest()
         entry = self._entries.get(key)
@@ -103,7 +106,7 @@ class ConstraintCache:
         task = self._compiling.get(key)
         if task is None:
             self.misses += 1
-            work = self._compile_and_store(key, spec, tenant)
+            work = self._compile_and_store(key, spec, tenant, tier)
             task = self._tasks.start(work, lambda: self._compiling.pop(key))
             self._compiling[key] = task
         else:
@@ -120,10 +123,12 @@ class ConstraintCache:
         """Cancel the compilations that still run."""
         await self._tasks.close()
 
-    async def _compile_and_store(self, key: bytes, spec: ConstraintSpec, tenant: str) -> Constraint:
+    async def _compile_and_store(
+        self, key: bytes, spec: ConstraintSpec, tenant: str, tier: ServiceTier
+    ) -> Constraint:
         started = self._clock()
         try:
-            constraint = await self._compile(spec, tenant)
+            constraint = await self._compile(spec, tenant, tier)
         except ConstraintError as error:
             self._failures[key] = _Failure(_fresh(error), self._clock() + self._failure_seconds)
             self._failures.move_to_end(key)
