@@ -127,8 +127,8 @@ class Scheduler:
     def _short(self, batch: Batch) -> int:
         """Tokens of prompts in a step of lower classes; 0: as many as in any other.
 
-        Beside answers of higher classes they are spare tokens, too. Alone they keep nobody waiting
-        where the step can be given up.
+        Beside answers of higher classes they are spare tokens, too. Alone they may fill a step that
+        can be given up: nobody waits for it.
         """
         if batch.urgent:
             return 0
@@ -141,7 +141,7 @@ class Scheduler:
         if higher:
             small = [gap for gap in batch.gaps.values() if gap <= self._config.small_gap_tokens]
             return max(1, min(most, self._config.spare_tokens - sum(small)))
-        return 0 if self._interruptible else most
+        return self._config.max_batch_tokens if self._interruptible else most
 
     def _in_turns(self) -> list[Sequence]:
         """All that run; beside higher classes as many of the lower ones, with their drafts, as a
