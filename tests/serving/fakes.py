@@ -295,7 +295,7 @@ class Bench:
         *,
         capacity: int = 64,
         context: int = 1000,
-        compile: Callable[[ConstraintSpec, str], Any] | None = None,
+        compile: Callable[..., Any] | None = None,
         default_max_tokens: int | None = None,
         clip_max_tokens: bool = True,
         chat_format: ChatFormat = PLAIN,
