@@ -465,9 +465,9 @@ def _grant(batch: Batch, config: EngineConfig, short: int) -> int:
 
     Every small gap gets one token at least, so that a step full of leaps delays nobody. Prompts
     may take all of it where no answer waits for the step, and ``short`` tokens where that is not 0.
-    An image that has to be computed in one
-    step has its room before all others, and may be more than prompts have otherwise. Returns how
-    many tokens of prompts the step may compute beside these.
+    An image that has to be computed in one step has its room before all others, and may be more
+    than prompts have otherwise. Returns how many tokens of prompts the step may compute beside
+    these.
     """
     gaps = batch.gaps
     beside = short or config.max_prefill_tokens

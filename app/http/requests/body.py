@@ -42,9 +42,8 @@ async def read_body(
     """The body, a JSON object (RFC 8259: no NaN, no lone surrogates), and its size in bytes.
 
     ``keep`` is called with the size of each chunk before it is kept, ``admit`` with the body before
-    it is parsed; what they raise is raised.
-    Raises ``BodyTooLarge`` as soon as the limit is passed, ``InvalidRequest`` for what is no such
-    object.
+    it is parsed; what they raise is raised. Raises ``BodyTooLarge`` as soon as the limit is passed,
+    ``InvalidRequest`` for what is no such object.
     """
     # Forms, which any web page may send without a preflight (Fetch standard, CORS), are refused:
     # otherwise a server on a user's machine would answer every page that they visit.
