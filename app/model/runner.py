@@ -164,6 +164,18 @@ class TorchRunner:
             self._drawn = self._sampler.sample(logits, draws)
             return _Watched(self._drawn)
 
+    @property
+    def interruptible(self) -> bool:
+        """Whether a step can be given up amid its pass: no device has it in its queue, no other
+        process computes a part of it, and no recurrent state is half written."""
+        on_host = self._forward.device.type == "cpu" and self._leader is None
+        return on_host and self.states is None
+
+    def interrupt_when(self, asked: Callable[[], bool] | None) -> None:
+        """Have the next step raise ``StepInterrupted`` at the layer before which ``asked`` is true;
+        None: compute all of it."""
+        self._forward.interrupt_when(asked)
+
     def watch(self, on_loss: Callable[[str], None]) -> None:
         """Call ``on_loss`` once, from any thread, when no more steps can be run though none said
         so: a process that shares the model is gone."""

@@ -73,6 +73,8 @@ class Backend:
     """``module:function`` from an ``ImageJob`` to a ``PreparedImage``, run in the image workers."""
     image_model: str = ""
     """What it gets after each job: what the model is loaded from."""
+    yield_when: Callable[[Callable[[], bool]], None] = lambda urgent: None
+    """Has flex and batch answers give way amid a step while what it is given is true."""
     watch: Callable[[Callable[[str], None]], None] = lambda on_loss: None
     """Calls what it is given once, from any thread, with the reason, when the engine's steps cannot
     end any more although none may say so."""
@@ -130,7 +132,10 @@ def _load(settings: Settings, observer: StepObserver, progress: Progress) -> Bac
     engine_config = settings.engine_layer(spare_tokens(device), overlap=device.type == "cuda")
     runner = load_runner(settings.model_layer(vocabulary.size, engine_config), progress)
     slots = runner.adapters
-    engine = RealEngine(runner, vocabulary, tokenizer, engine_config, observer)
+    interrupt_when = runner.interrupt_when if runner.interruptible else None
+    engine = RealEngine(
+        runner, vocabulary, tokenizer, engine_config, observer, interrupt_when=interrupt_when
+    )
     description = runner.description
     logger.info("model loaded", extra={"model": settings.model, "runner": str(description)})
     weights = weights_identity(settings.model)
@@ -171,6 +176,7 @@ def _load(settings: Settings, observer: StepObserver, progress: Progress) -> Bac
         host_cache_bytes=description.cache_bytes if device.type == "cpu" else 0,
         compile_arguments=(compiler.limits,),
         program_identity=partial(identity_of_programs, compiler.limits),
+        yield_when=partial(setattr, engine, "urgent"),
         watch=runner.watch,
         close=runner.close,
         warm_up=everyday_schema(),

@@ -184,8 +184,8 @@ class Settings(BaseSettings):
         ),
     ] = 1 << 22
     tenant_share: Annotated[float, Field(ge=0.01, le=1)] = 0.9
-    """Share of the queue that one API key (or one address, without keys) may fill; 1 leaves no room
-    for others."""
+    """Share of the queue that one API key (or one address, without keys) may fill, and of the
+    compile workers that it may have, rounded down but 1 at least; 1 leaves no room for others."""
     request_seconds: Seconds = 3600.0
     """Maximum time of a request from arrival to last token, in seconds; also the upper bound of its
     timeout field."""

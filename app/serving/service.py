@@ -207,7 +207,9 @@ class GenerationService:
                 constraint, quotable, start = None, Quotable((), {}), None
                 if plan.constraint is not None:
                     with timeline.compiling():
-                        constraint = await self._constraints.get(plan.constraint, ticket.tenant)
+                        constraint = await self._constraints.get(
+                            plan.constraint, ticket.tenant, ticket.tier
+                        )
                         relaxations |= dict.fromkeys(constraint.relaxed)
                         if constraint.holes:
                             constraint, quotable = await self._bind(constraint, prompt, scope)

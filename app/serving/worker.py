@@ -22,7 +22,7 @@ from typing import Protocol
 
 from app.core.errors import DeviceFailed, EngineDied, LeapjsonError, RequestError, ShutDown
 from app.core.events import StepOutput, TokenChunk
-from app.core.request import EngineRequest
+from app.core.request import EngineRequest, ServiceTier
 
 
 class Engine(Protocol):
@@ -109,6 +109,8 @@ class _EngineThread:
         self._deliver = deliver
         self._clock = clock
         self._added: list[tuple[asyncio.Future[None], LeapjsonError | None]] = []
+        self.urgent_added = 0
+        """Calls of ``add`` with requests above flex. Written by this thread alone."""
 
     def run(self) -> None:
         """Serve until told to stop; raises what the engine's step raises."""
@@ -126,6 +128,7 @@ class _EngineThread:
 
     def add(self, requests: Sequence[EngineRequest], added: asyncio.Future[None]) -> None:
         """Add all or none; ``added`` is told with the next hand-over, on the event loop."""
+        self.urgent_added += _is_urgent(requests)
         error: LeapjsonError | None = None
         try:
             for request in requests:
@@ -162,6 +165,10 @@ class _EngineThread:
         self._deliver(added, output, began)
 
 
+def _is_urgent(requests: Sequence[EngineRequest]) -> bool:
+    return any(request.tier >= ServiceTier.DEFAULT for request in requests)
+
+
 def _tell(waiting: asyncio.Future[None], error: Exception | None) -> None:
     if waiting.done():
         return
@@ -187,6 +194,7 @@ class EngineWorker:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._inboxes: dict[str, Inbox] = {}
         self._submitting: set[asyncio.Future[None]] = set()
+        self._urgent_submitted = 0
         self._dead = False
         self._death_lock = threading.Lock()
         self._death_reported = False
@@ -206,6 +214,10 @@ class EngineWorker:
     def stalled(self) -> bool:
         """Whether there is work and no step has ended for ``stall_seconds``."""
         return self.step_age > self._stall_seconds
+
+    def has_urgent(self) -> bool:
+        """Whether a request above flex waits to be added to the engine. Any thread."""
+        return self._urgent_submitted > self._engine_thread.urgent_added
 
     def start(self) -> None:
         """Start the engine's thread; called on the running event loop."""
@@ -238,6 +250,7 @@ class EngineWorker:
         added: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._submitting.add(added)
         self._inboxes.update((request.request_id, inbox) for request in requests)
+        self._urgent_submitted += _is_urgent(requests)
         self._commands.put(functools.partial(self._engine_thread.add, requests, added))
         try:
             await added

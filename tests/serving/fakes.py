@@ -295,7 +295,7 @@ class Bench:
         *,
         capacity: int = 64,
         context: int = 1000,
-        compile: Callable[[ConstraintSpec, str], Any] | None = None,
+        compile: Callable[..., Any] | None = None,
         default_max_tokens: int | None = None,
         clip_max_tokens: bool = True,
         chat_format: ChatFormat = PLAIN,
@@ -394,7 +394,7 @@ class Bench:
         self.written.append(written)
         return [False] * len(written.relaxed)
 
-    async def _compile(self, spec: ConstraintSpec, tenant: str) -> FakeConstraint:
+    async def _compile(self, spec: ConstraintSpec, *_: object) -> FakeConstraint:
         self.compiled.append(spec)
         if self.compile_error is not None:
             raise self.compile_error

@@ -127,6 +127,7 @@ class FusedLayer(nn.Module):
     def run(self, hidden: Tensor) -> None:
         """This layer, over the workspace, which has begun the step of ``hidden`` [1, T, H]."""
         tokens, layer, options = hidden.shape[1], self._layer, self._options
+        self._routes.attention.check()
         attention, _ = self._routes.targets()
         if options is not None:
             self._workspace.select(attention, layer)

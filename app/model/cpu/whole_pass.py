@@ -65,8 +65,12 @@ class WholePass:
         if attention.has_long or len(attention.slots) > 1 or not self._in_loops:
             for layer in self._layers:
                 layer.run(hidden)
+        elif self._routes.attention.interrupted is None:
+            jobs.layers(*self._team.shared, 0, len(self._layers))
         else:
-            jobs.layers(*self._team.shared, len(self._layers))
+            for number in range(len(self._layers)):
+                self._routes.attention.check()
+                jobs.layers(*self._team.shared, number, number + 1)
         rows = logits_to_keep
         if isinstance(rows, int):
             assert rows == 0, "all rows, or those of a list"

@@ -166,7 +166,7 @@ class ImageIntake:
         is_kept = prepared is not None
         if prepared is None:
             job = ImageJob(data, detail, self._max_tokens)
-            prepared = cast(PreparedImage, await self._pool.work(job, ticket.tenant))
+            prepared = cast(PreparedImage, await self._pool.work(job, ticket.tenant, ticket.tier))
             self._kept.keep(name, prepared)
         ticket.hold_images(prepared.nbytes)
         return prepared, is_kept

@@ -17,6 +17,7 @@ from collections.abc import Callable, Sized
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakValueDictionary
 
 from app.core.child_environment import child_environment
 from app.core.errors import (
@@ -26,6 +27,7 @@ from app.core.errors import (
     RequestError,
     Unavailable,
 )
+from app.core.request import ServiceTier
 from app.serving.tasks import Tasks
 from app.serving.workers.fair_pool import FairPool
 from app.serving.workers.unpickling import load_paced
@@ -187,13 +189,16 @@ class WorkerPool:
         limits: WorkerLimits,
         trouble: Trouble = COMPILING,
         warm_up: Any = None,
+        tenant_share: float = 1.0,
         kills_for_nobody: bool = True,
         read: Callable[[bytes], Any] = load_paced,
     ) -> None:
         """``arguments``: what ``target`` gets after the argument of a job; they are pickled.
 
-        Each new worker does ``warm_up`` before it takes its first job. ``kills_for_nobody``: a job
-        whose call was cancelled ends its worker; else it is ended, where a new worker costs more.
+        ``tenant_share``: the share of the workers, rounded down but one at least, that the jobs of
+        one tenant and tier may have at a time. Each new worker does ``warm_up`` before it takes its
+        first job. ``kills_for_nobody``: a job whose call was cancelled ends its worker; else it is
+        ended, where a new worker costs more.
         ``read``: what reads a large answer, on a thread.
         """
         self._target = target
@@ -208,6 +213,9 @@ class WorkerPool:
         if warm_up is not None:
             # The first job imports what the target has put off.
             self._warm_up = pickle.dumps(self._job(target, warm_up, limits.start_seconds))
+        self._most = max(1, int(workers * tenant_share))
+        self._shares = WeakValueDictionary[tuple[str, ServiceTier], asyncio.Semaphore]()
+        """Of the tenants whose jobs run or wait, by tier."""
         self._idle: FairPool[_Worker | None] = FairPool()
         """None stands for a worker that could not be started: whoever acquires it tries again."""
         self._workers: set[_Worker] = set()
@@ -234,19 +242,30 @@ class WorkerPool:
         await asyncio.gather(*(worker.kill() for worker in workers))
         self._reader.shutdown(wait=False, cancel_futures=True)
 
-    async def work(self, argument: Any, tenant: str = "") -> Any:
-        """``target(argument, *arguments)``. Tenants take turns, by how long theirs took.
+    async def work(
+        self, argument: Any, tenant: str = "", tier: ServiceTier = ServiceTier.DEFAULT
+    ) -> Any:
+        """``target(argument, *arguments)``. Higher tiers go first, and in a tier tenants take
+        turns, by how long theirs took.
 
         Raises the ``RequestError`` it raised, or an error of ``trouble``.
         """
-        return await self.run(self._target, argument, tenant, seconds=self._limits.seconds)
+        return await self.run(self._target, argument, tenant, tier, seconds=self._limits.seconds)
 
-    async def run(self, target: str, argument: Any, tenant: str = "", *, seconds: float) -> Any:
+    async def run(
+        self,
+        target: str,
+        argument: Any,
+        tenant: str = "",
+        tier: ServiceTier = ServiceTier.DEFAULT,
+        *,
+        seconds: float,
+    ) -> Any:
         """Like ``work``, with another function, argument and processor time."""
         job = self._job(target, argument, seconds)
         for dead in range(self._size + 1):
             try:
-                return self._result(await self._read(await self._ask(job, tenant)))
+                return self._result(await self._read(await self._ask(job, tenant, tier)))
             except _WorkerEnded as ended:
                 # Every worker may have been killed while it waited; the job has done that to none.
                 if ended.status == KILLED and dead < self._size:
@@ -264,13 +283,18 @@ class WorkerPool:
     def _job(self, target: str, argument: Any, seconds: float) -> Job:
         return Job(target, (argument, *self._arguments), seconds)
 
-    async def _ask(self, job: Job, tenant: str) -> bytes:
-        worker = await self._acquire(tenant)
-        if self._kills_for_nobody:
-            return await self._ask_worker(worker, job, tenant)
-        return await asyncio.shield(self._asking.start(self._ask_worker(worker, job, tenant)))
+    async def _ask(self, job: Job, tenant: str, tier: ServiceTier) -> bytes:
+        share = self._shares.setdefault((tenant, tier), asyncio.Semaphore(self._most))
+        await share.acquire()
+        try:
+            worker = await self._acquire(tenant, tier)
+        except BaseException:
+            share.release()
+            raise
+        asked = self._asking.start(self._ask_worker(worker, job, tenant, tier), share.release)
+        return await (asked if self._kills_for_nobody else asyncio.shield(asked))
 
-    async def _ask_worker(self, worker: _Worker, job: Job, tenant: str) -> bytes:
+    async def _ask_worker(self, worker: _Worker, job: Job, tenant: str, tier: ServiceTier) -> bytes:
         clock = asyncio.get_running_loop().time
         started, healthy = clock(), False
         try:
@@ -281,7 +305,7 @@ class WorkerPool:
         except TimeoutError:
             raise self._stuck("no processor time was left for it") from None
         finally:
-            self._idle.charge(tenant, clock() - started)
+            self._idle.charge(tenant, clock() - started, tier)
             if healthy:
                 self._idle.release(worker)
             else:
@@ -292,8 +316,8 @@ class WorkerPool:
             return pickle.loads(answer)
         return await asyncio.get_running_loop().run_in_executor(self._reader, self._load, answer)
 
-    async def _acquire(self, tenant: str) -> _Worker:
-        worker = await self._idle.acquire(tenant)
+    async def _acquire(self, tenant: str, tier: ServiceTier) -> _Worker:
+        worker = await self._idle.acquire(tenant, tier)
         if worker is not None:
             return worker
         try:
