@@ -387,7 +387,6 @@ def _image_intake(settings: Settings, backend: Backend, metrics: Metrics) -> Ima
         settings.reading_limits(),
         workers=settings.image_workers,
         limits=settings.image_limits(),
-        tenant_share=settings.tenant_share,
         trouble=READING,
         warm_up=ImageJob(_WHITE, "low", max_tokens),
         kills_for_nobody=False,
