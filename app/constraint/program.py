@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from app.constraint.composite import Leaf, lower_composite
-from app.constraint.formats.strict import known_formats
+from app.constraint.formats import known_formats
 from app.constraint.grammar import lowering as grammar
 from app.constraint.grammar.complexity import check_grammars
 from app.constraint.grammar.parsing import parse as parse_grammar
@@ -31,16 +31,15 @@ from app.constraint.language.pruning import pruned
 from app.constraint.language.rows import UNBOUNDED
 from app.constraint.language.spelling import spelled, unspelled
 from app.constraint.limits import Limits
-from app.constraint.regex.errors import PatternError, PatternNotSupported
 from app.constraint.regex.lowering import Lowering
 from app.constraint.regex.parser import parse
+from app.constraint.regex.syntax import PatternError, PatternNotSupported
 from app.constraint.relaxation import as_sent, explained, may_be_relaxed, relaxed
-from app.constraint.schema.lowering.arguments import ParametersBuilder
+from app.constraint.schema.lowering.arguments import LiteralsBuilder, ParametersBuilder
 from app.constraint.schema.lowering.builder import SchemaBuilder
-from app.constraint.schema.lowering.literals import LiteralsBuilder
 from app.core.arguments import Arguments
 from app.core.composite import Composite
-from app.core.constraint import ConstraintSpec
+from app.core.constraint import ConstraintSpec, Relaxation
 from app.core.errors import (
     ConstraintError,
     ConstraintTooComplex,
@@ -49,7 +48,6 @@ from app.core.errors import (
     UnsupportedSchema,
 )
 from app.core.literals import Literals
-from app.core.relaxation import Relaxation
 from app.core.specs import Choice, Grammar, JsonObject, JsonSchema, Regex
 
 _COMPILE_WORK = 1_000_000

@@ -7,6 +7,5 @@ graph     the compressed automaton, bounded: branch points, choices, leaps
 keywords  what every keyword of a schema became
 report    all of it as JSON
 layout    where the parts of the picture stand
-svg       the picture's elements, for files and the page
-dot       the graph for Graphviz
+svg       the picture's elements, for files and the page, and the graph for Graphviz
 """

@@ -12,11 +12,11 @@ from importlib.metadata import version
 from typing import Any
 
 from app.answer.formats import ChatFormat, detect
-from app.core.adapters import Adapter
 from app.core.constraint import Constraint, ConstraintSpec, Vocabulary
 from app.core.events import StepObserver
 from app.core.images import VisionEncoder, VisionSpec
 from app.core.progress import SILENCE, Progress
+from app.core.request import Adapter
 from app.core.text import Tokenizer
 from app.core.verbatim import Document
 from app.demo import smollm2

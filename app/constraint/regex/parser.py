@@ -24,7 +24,6 @@ from app.constraint.regex.classes import (
     shorthand,
     unicode_property,
 )
-from app.constraint.regex.errors import PatternError, PatternNotSupported
 from app.constraint.regex.lookaround import (
     MOST_ROUNDS,
     MOST_SETS,
@@ -40,6 +39,8 @@ from app.constraint.regex.syntax import (
     Characters,
     Look,
     Node,
+    PatternError,
+    PatternNotSupported,
     Repeated,
     Sequence,
 )

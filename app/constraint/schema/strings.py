@@ -8,17 +8,17 @@ from dataclasses import dataclass, field
 from functools import cache, cached_property
 
 from app.constraint.cached_method import cached_method
-from app.constraint.formats.strict import loose_format, strict_format
+from app.constraint.formats import loose_format, strict_format
 from app.constraint.grammar.lowering import as_it_stands
 from app.constraint.json.text import JsonText
 from app.constraint.language.codepoints import CHARACTERS, Ranges, utf8
 from app.constraint.language.derivatives import Derivatives
 from app.constraint.language.expressions import Expression, ExpressionPool, Kind
 from app.constraint.regex import syntax
-from app.constraint.regex.errors import PatternError, PatternNotSupported
 from app.constraint.regex.lookaround import repeats_anchors
 from app.constraint.regex.lowering import Lowering
 from app.constraint.regex.parser import parse
+from app.constraint.regex.syntax import PatternError, PatternNotSupported
 from app.constraint.schema.document import Goal, Node
 from app.constraint.schema.keywords import (
     BESIDE_NO_GRAMMAR,

@@ -10,8 +10,7 @@ import pytest
 import torch
 
 from app.model.cpu.attention import CpuAttention
-from app.model.cpu.layers import fuse
-from app.model.cpu.whole_pass import WholePass
+from app.model.cpu.layers import WholePass, fuse
 from app.model.forward import RaggedForward
 from app.model.kv_storage import allocate
 from app.model.layers.attention import AttentionRoute, probe_layers
