@@ -163,7 +163,10 @@ class Walker:
         for position in positions:
             leap = self._edges[position.way].leap
             if position.leapt == _DECIDING:
-                rest = self._derivative(position.rest, byte)
+                rest = self._known.get((position.rest, byte))
+                if rest is None:
+                    rest = self._derivatives.derivative(position.rest, byte)
+                    self._known[position.rest, byte] = rest
                 if rest == self._empty:
                     continue
                 moved = _Position(position.way, rest, _DECIDING, position.start, position.origin)
@@ -218,13 +221,6 @@ class Walker:
             start = Step(way, arrival.offset, None, arrival.offset, arrival.last)
             position = _Position(way, self._edges[way].decides, _DECIDING, start, arrival)
             self._add(position, arrival.offset, arrival.whole, positions, arrivals, seen)
-
-    def _derivative(self, expression: Expression, byte: int) -> Expression:
-        known = self._known.get((expression, byte))
-        if known is None:
-            known = self._derivatives.derivative(expression, byte)
-            self._known[expression, byte] = known
-        return known
 
     def _told(
         self,

@@ -123,7 +123,12 @@ def choose_dtype(name: DTypeName, device: torch.device) -> torch.dtype:
     Raises ``UnsupportedModel`` for bfloat16 on a GPU that has none in hardware.
     """
     if name == "auto":
-        return _fastest(device)
+        if device.type != "cuda":
+            return torch.bfloat16 if cpu_multiplies_bfloat16() else torch.float32
+        capability = torch.cuda.get_device_capability(device)
+        if capability >= _BFLOAT16_CAPABILITY:
+            return torch.bfloat16
+        return torch.float16 if capability >= _FLOAT16_CAPABILITY else torch.float32
     if name == "bfloat16" and device.type == "cuda":
         capability = torch.cuda.get_device_capability(device)
         if capability < _BFLOAT16_CAPABILITY:
@@ -193,21 +198,9 @@ def warn_of_overflow(dtype: torch.dtype, made_in: object) -> None:
 
 def cpu_multiplies_bfloat16() -> bool:
     """Whether this CPU has bfloat16 dot products (AMX or AVX512-BF16)."""
-    return cpu_has_amx() or bool(getattr(torch.cpu, "_is_avx512_bf16_supported", bool)())
-
-
-def cpu_has_amx() -> bool:
-    """Whether this CPU multiplies tiles; torch's own name for the question is private."""
-    return bool(getattr(torch.cpu, "_is_amx_tile_supported", bool)())
-
-
-def _fastest(device: torch.device) -> torch.dtype:
-    if device.type != "cuda":
-        return torch.bfloat16 if cpu_multiplies_bfloat16() else torch.float32
-    capability = torch.cuda.get_device_capability(device)
-    if capability >= _BFLOAT16_CAPABILITY:
-        return torch.bfloat16
-    return torch.float16 if capability >= _FLOAT16_CAPABILITY else torch.float32
+    return bool(getattr(torch.cpu, "_is_amx_tile_supported", bool)()) or bool(
+        getattr(torch.cpu, "_is_avx512_bf16_supported", bool)()
+    )
 
 
 def _spelled(capability: tuple[int, int]) -> str:

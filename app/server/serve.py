@@ -77,20 +77,18 @@ class DrainingServer(uvicorn.Server):
 
     async def on_tick(self, counter: int) -> bool:
         if not self.failed:
-            self._look_after_engine(asyncio.get_running_loop())
+            loop = asyncio.get_running_loop()
+            if not self._alive():
+                self.failed = True
+                loop.call_later(FAREWELL_SECONDS, self._exit)
+            elif not self._hangs():
+                self._hung_since = None
+            elif self._hung_since is None:
+                self._hung_since = loop.time()
+            elif loop.time() - self._hung_since > self._patience:
+                self.failed = True
+                self._leaving = loop.create_task(self._drain_and_exit())
         return await super().on_tick(counter)
-
-    def _look_after_engine(self, loop: asyncio.AbstractEventLoop) -> None:
-        if not self._alive():
-            self.failed = True
-            loop.call_later(FAREWELL_SECONDS, self._exit)
-        elif not self._hangs():
-            self._hung_since = None
-        elif self._hung_since is None:
-            self._hung_since = loop.time()
-        elif loop.time() - self._hung_since > self._patience:
-            self.failed = True
-            self._leaving = loop.create_task(self._drain_and_exit())
 
     def _exit(self) -> None:
         self.should_exit = True
@@ -149,7 +147,18 @@ def serve(
     server = DrainingServer(
         config,
         drain=lambda: _drain(assembly, settings.drain_seconds, screen),
-        announce=lambda url: print(greeting(_served(settings, url), sys.stdout), flush=True),
+        announce=lambda url: print(
+            greeting(
+                Served(
+                    settings.served_model,
+                    url,
+                    page=settings.page,
+                    keys=bool(settings.api_keys or settings.api_keys_file),
+                ),
+                sys.stdout,
+            ),
+            flush=True,
+        ),
         alive=lambda: assembly.worker.alive,
         hangs=lambda: assembly.worker.stalled,
     )
@@ -173,15 +182,6 @@ def _leave_at_once(status: int) -> None:
     logging.shutdown()
     sys.stdout.flush()
     os._exit(status)
-
-
-def _served(settings: Settings, url: str) -> Served:
-    return Served(
-        settings.served_model,
-        url,
-        page=settings.page,
-        keys=bool(settings.api_keys or settings.api_keys_file),
-    )
 
 
 async def _drain(assembly: Assembly, seconds: float, screen: Screen) -> None:

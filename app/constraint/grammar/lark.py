@@ -108,7 +108,19 @@ class LarkReader(Reader):
                 raise self._template(found.start("defined"))
             self._begin_rule(found["defined"], found.start("defined"), found["defined"])
         elif found["directive"] is not None:
-            return self._directive(found["directive"], at, found.end())
+            directive = found["directive"]
+            end = found.end()
+            if directive == "json":
+                return self._json(at, end)
+            self._end_rule()
+            if directive == "ignore":
+                self._begin_rule("", at, "")
+                return end
+            if directive == "import":
+                return self._import(at, end)
+            if directive in _REFUSED:
+                raise self._source.unsupported("%" + directive, _REFUSED[directive], at)
+            raise self._source.unsupported("%" + directive, "this directive is unknown", at)
         elif found["space"] is None:
             if self._name is None:
                 raise self._source.invalid("a rule, as in name: ..., is expected here", at)
@@ -127,7 +139,14 @@ class LarkReader(Reader):
 
     def _part(self, found: re.Match[str], at: int) -> Node:
         if found["name"] is not None:
-            return self._reference(found, at)
+            name = found["name"]
+            if found["arguments"] is not None:
+                raise self._template(at)
+            if not _is_terminal(name) and self._in_terminal:
+                raise self._source.invalid("a terminal cannot refer to a rule", at)
+            if _is_terminal(name) and not self._in_terminal:
+                return Token(Name(name, at))
+            return Name(name, at)
         if found["regex"] is not None:
             node = self._regex(found, at)
         elif found["first"] is not None:
@@ -136,31 +155,8 @@ class LarkReader(Reader):
             node = self._text(found, at)
         return node if self._in_terminal else Token(node)
 
-    def _reference(self, found: re.Match[str], at: int) -> Node:
-        name = found["name"]
-        if found["arguments"] is not None:
-            raise self._template(at)
-        if not _is_terminal(name) and self._in_terminal:
-            raise self._source.invalid("a terminal cannot refer to a rule", at)
-        if _is_terminal(name) and not self._in_terminal:
-            return Token(Name(name, at))
-        return Name(name, at)
-
     def _template(self, at: int) -> Exception:
         return self._source.unsupported("template", "templates are not followed", at)
-
-    def _directive(self, directive: str, at: int, end: int) -> int:
-        if directive == "json":
-            return self._json(at, end)
-        self._end_rule()
-        if directive == "ignore":
-            self._begin_rule("", at, "")
-            return end
-        if directive == "import":
-            return self._import(at, end)
-        if directive in _REFUSED:
-            raise self._source.unsupported("%" + directive, _REFUSED[directive], at)
-        raise self._source.unsupported("%" + directive, "this directive is unknown", at)
 
     def _import(self, at: int, end: int) -> int:
         found = _IMPORT.match(self._source.text, end)

@@ -195,7 +195,13 @@ class _Lowering:
             self.facts.learn(component)
         self._refuse_endless(order)
         for component in terminals:
-            self._lower_terminal(component)
+            name = component[0]
+            rule = self.grammar.rules[name]
+            if any(reference.name in component for reference in references(rule.body)):
+                raise self.grammar.source.invalid(
+                    f"the terminal {name} refers to itself", rule.position
+                )
+            self._rules[name, False] = self._nonempty(rule.body, leading=False)
         self._gap = self._between_tokens()
         for component in rest:
             self._lower_component(component)
@@ -212,15 +218,6 @@ class _Lowering:
                 if not self.facts.has_text(name):
                     position = self.grammar.rules[name].position
                     raise self.grammar.source.invalid(f"{name} has no finite text", position)
-
-    def _lower_terminal(self, component: Sequence[str]) -> None:
-        name = component[0]
-        rule = self.grammar.rules[name]
-        if any(reference.name in component for reference in references(rule.body)):
-            raise self.grammar.source.invalid(
-                f"the terminal {name} refers to itself", rule.position
-            )
-        self._rules[name, False] = self._nonempty(rule.body, leading=False)
 
     def _lower_component(self, component: Sequence[str]) -> None:
         bodies = {name: self.grammar.rules[name].body for name in component}

@@ -31,6 +31,7 @@ from app.http.requests.messages import (
     ImagePart,
     ImageReader,
     ImageRules,
+    TemplateMessages,
     begun_answer,
     check_message_count,
     file_not_kept,
@@ -468,7 +469,7 @@ def template_messages(
 
     Raises ``InvalidRequest`` that names the block.
     """
-    conversation, passages = _Conversation(images, ignored), []
+    conversation = _Blocks(images, ignored)
     if text := system if isinstance(system, str) else _BETWEEN.join([t.text for t in system or ()]):
         conversation.say("system", text)
     for number, message in enumerate(messages):
@@ -485,11 +486,11 @@ def template_messages(
                 for index, block in enumerate(content)
             ]
         text = _BETWEEN.join([each for each in map(without_images, said) if each])
-        passages.append(Passage(param, text, message.role == "user"))
-    return conversation.messages, passages
+        conversation.passages.append(Passage(param, text, message.role == "user"))
+    return conversation.messages, conversation.passages
 
 
-class _Conversation:
+class _Blocks(TemplateMessages):
     """Messages made of blocks -> messages as the chat template takes them.
 
     Adjacent messages of a role are one, as Anthropic has it. Results of tools, which there are the
@@ -497,12 +498,6 @@ class _Conversation:
 
         user: tool_result  tool_result  text   ->   tool  tool  user
     """
-
-    def __init__(self, images: ImageReader, ignored: Ignored) -> None:
-        self.messages: list[dict[str, Any]] = []
-        self._images = images
-        self._ignored = ignored
-        self._called: set[str] = set()
 
     def say(self, role: str, text: str) -> None:
         message = self._open(role)
@@ -520,14 +515,9 @@ class _Conversation:
                 self._images.mark(block, param)
                 raise refusal(param, "a block of the type 'image' is the user's")
             case ThinkingBlock(thinking=text):
-                message = self._open(role)
-                before = message.get("reasoning_content")
-                message["reasoning_content"] = f"{before}{_BETWEEN}{text}" if before else text
+                self._think(self._open(role), text)
             case ToolUseBlock(id=id, name=name, input=arguments):
-                self._called.add(id)
-                function = {"name": name, "arguments": arguments}
-                call = {"id": id, "type": "function", "function": function}
-                self._open(role).setdefault("tool_calls", []).append(call)
+                self._call(id, name, arguments)
             case ToolResultBlock():
                 self._add_result(block, param)
             case Other(type=type) if role == "assistant" and type in _OMITTED:
@@ -543,27 +533,17 @@ class _Conversation:
                 return text
         return ""
 
-    def _open(self, role: str) -> dict[str, Any]:
-        """The message of ``role`` that goes on, or a new one."""
-        if not self.messages or self.messages[-1]["role"] != role:
-            self.messages.append({"role": role, "content": None})
-        return self.messages[-1]
-
     def _add_result(self, block: ToolResultBlock, param: str) -> None:
-        if block.tool_use_id not in self._called:
-            raise InvalidRequest(
-                f"{param}: no tool_use before this block has the id {block.tool_use_id!r}",
-                param=f"{param}.tool_use_id",
-            )
-        content = block.content
+        id, content = block.tool_use_id, block.content
+        lacking = f"{param}: no tool_use before this block has the id"
+        self._check_called(id, lacking, f"{param}.tool_use_id")
         text = content if isinstance(content, str) else ""
         for number, each in enumerate(content if isinstance(content, list) else ()):
             added = self._text(each, f"{param}.content[{number}]")
             text = appended(text, added) if number else added
         if block.is_error:
             text = f"Error: {text}"
-        message = {"role": "tool", "content": text, "tool_call_id": block.tool_use_id}
-        self.messages.append(message)
+        self._result(id, text)
 
     def _text(self, block: AnyBlock | ContentBlock, param: str) -> str:
         match block:

@@ -309,7 +309,19 @@ class WorkerPool:
         job = self._job(target, argument, seconds)
         for dead in range(self._size + 1):
             try:
-                return self._result(await self._read(await self._ask(job, tenant)))
+                answer = await self._read(await self._ask(job, tenant))
+                kind, value = answer
+                if kind == "refused":
+                    assert isinstance(value, RequestError)
+                    raise value
+                if kind == "exceeded":
+                    raise self._trouble.exceeded(value)
+                if kind == "failed":
+                    # The message may quote the request: only its class is for every log.
+                    kind, _, _ = value.partition(":")
+                    logger.error("a worker failed: %s", kind, extra={"content": value})
+                    raise LeapjsonError(f"{self._trouble.undone}; this is a fault of the server")
+                return value
             except _WorkerEnded as ended:
                 # Every worker may have been killed while it waited; the job has done that to none.
                 if ended.status == KILLED and dead < self._size:
@@ -372,20 +384,6 @@ class WorkerPool:
     def _stuck(self, why: str) -> Unavailable:
         message = f"{self._trouble.undone}: {why}; retry later"
         return self._trouble.stuck(message, retry_after=STUCK_RETRY)
-
-    def _result(self, answer: Any) -> Any:
-        kind, value = answer
-        if kind == "refused":
-            assert isinstance(value, RequestError)
-            raise value
-        if kind == "exceeded":
-            raise self._trouble.exceeded(value)
-        if kind == "failed":
-            # The message may quote the request: only its class is for every log.
-            kind, _, _ = value.partition(":")
-            logger.error("a worker failed: %s", kind, extra={"content": value})
-            raise LeapjsonError(f"{self._trouble.undone}; this is a fault of the server")
-        return value
 
     async def _new_worker(self) -> _Worker:
         worker = await _Worker.start(self._target, self._limits, self._trouble, self._warm_up)

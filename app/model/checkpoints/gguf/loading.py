@@ -180,7 +180,15 @@ def load_gguf(
     reader.log()
     made = assemble(config, stored, dtype, plain=plain)
     if _ROPE_FACTORS in file.tensors:
-        _scale_positions(made, torch.from_numpy(file.tensors[_ROPE_FACTORS].rows().view("<f4")))
+        factors = torch.from_numpy(file.tensors[_ROPE_FACTORS].rows().view("<f4"))
+        rotary = made.model.rotary_emb
+        if rotary.inv_freq.shape != factors.shape:
+            raise UnsupportedModel(
+                f"{_ROPE_FACTORS} has {len(factors)} factors for {len(rotary.inv_freq)} frequencies"
+            )
+        with torch.no_grad():
+            rotary.inv_freq.div_(factors)
+            rotary.original_inv_freq = rotary.inv_freq.clone()
     return made
 
 
@@ -317,15 +325,3 @@ def _require_all_used(file: GgufFile, used: set[str], config: PretrainedConfig) 
             )
     if more:
         _log.info("%d layers of multi-token prediction are left out", more)
-
-
-def _scale_positions(model: Any, factors: Tensor) -> None:
-    """Llama 3's scaled frequencies, which llama.cpp divides by a tensor of factors."""
-    rotary = model.model.rotary_emb
-    if rotary.inv_freq.shape != factors.shape:
-        raise UnsupportedModel(
-            f"{_ROPE_FACTORS} has {len(factors)} factors for {len(rotary.inv_freq)} frequencies"
-        )
-    with torch.no_grad():
-        rotary.inv_freq.div_(factors)
-        rotary.original_inv_freq = rotary.inv_freq.clone()
