@@ -1,4 +1,4 @@
-"""What is told of answers that were not held to all of their schema."""
+"""Warnings about answers that were not held to all of their schema."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ _MARK_IN_TAGS = re.compile(r"｜[^｜<>\s]+｜(?!>)")
 
 @dataclass(frozen=True, slots=True)
 class SpelledCalls:
-    """A ``ToolFormat`` that is told by how a call is spelled::
+    """A ``ToolFormat`` that is defined by how a call is spelled::
 
     begin  CALL  separator  CALL ...  end
     """

@@ -361,7 +361,7 @@ class Strings:
             other = node.schema.get(NOT_FORMAT)
             formats = [n.schema["format"] for n in nodes if "format" in n.schema] if other else []
             known = [name for name in formats if strict_format(name)]
-            if known and not any(_is_told_from(name, other) for name in known):
+            if known and not any(_is_refused_as(name, other) for name in known):
                 reason = (
                     f"texts that the RFC does not count as {other!r} are admitted; some validators "
                     f"accept more texts as {other!r}"
@@ -383,7 +383,7 @@ class Strings:
 
 
 @cache
-def _is_told_from(name: str, other: str) -> bool:
+def _is_refused_as(name: str, other: str) -> bool:
     """Whether each text of the format ``name`` that our pattern of ``other`` does not match is
     refused as ``other`` by every validator. Costs some 10 ms once."""
     strict, loose, excluded = strict_format(name), loose_format(other), strict_format(other)
