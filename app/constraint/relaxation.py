@@ -9,7 +9,7 @@ from typing import Any
 
 from app.constraint.limits import Limits
 from app.constraint.regex.syntax import PatternError
-from app.constraint.schema.contradiction import contradiction_in
+from app.constraint.schema.contradiction import Trials, contradiction_in
 from app.constraint.schema.document import Document, Node
 from app.constraint.schema.keywords import FOLLOWED
 from app.constraint.schema.relaxing import (
@@ -22,7 +22,6 @@ from app.constraint.schema.relaxing import (
     renamed,
     widening,
 )
-from app.constraint.schema.trials import Trials
 from app.core.arguments import Arguments
 from app.core.constraint import ConstraintSpec, Relaxation
 from app.core.errors import (

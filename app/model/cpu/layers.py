@@ -22,8 +22,7 @@ from transformers import PreTrainedModel
 from app.core.errors import UnsupportedModel
 from app.model.cpu.kernels import jobs, panels, quantized_products
 from app.model.cpu.kernels.compiled import as_numpy
-from app.model.cpu.mixers import Mixer, Routes, is_swiglu
-from app.model.cpu.norms import Norm, read_norm
+from app.model.cpu.mixers import Mixer, Norm, Routes, is_swiglu, read_norm
 from app.model.cpu.packed_linear import replace_modules
 from app.model.cpu.weights import Linear, PanelWeights, has_panels
 from app.model.cpu.workspace import CpuTeam, Workspace

@@ -22,9 +22,8 @@ import torch
 from PIL import Image
 
 from app.core.errors import InvalidImage
-from app.core.images import ImageProcessor, PreparedImage
+from app.core.images import ImageJob, ImageProcessor, PreparedImage, ReadingLimits
 from app.model.vision import load_image_processor
-from app.serving.images.jobs import ImageJob, ReadingLimits
 
 MOST_UNEQUAL = 100
 """Times that one side may be as long as the other: models scale images to a number of pixels, and

@@ -17,7 +17,7 @@ from app.core.step import Span
 from app.model.config import QuantizeName
 from app.model.cpu.attention import CpuAttention
 from app.model.cpu.layers import FusedLayer, WholePass, fuse
-from app.model.cpu.norms import read_norm
+from app.model.cpu.mixers import read_norm
 from app.model.cpu.scan import CpuScan
 from app.model.forward import RaggedForward
 from app.model.inputs import lay_out
