@@ -16,7 +16,7 @@ from pydantic import Field
 from app.answer.formats.reasoning import AS_IT_IS, ReasoningUse
 from app.answer.images import ImageSource, appended, without_images
 from app.answer.prompt import Conversation
-from app.answer.tools import FunctionTool
+from app.answer.tools import FunctionTool, ToolUse
 from app.core.errors import InvalidRequest
 from app.core.specs import JsonSchema
 from app.core.verbatim import Passage
@@ -47,7 +47,6 @@ from app.http.requests.prompt import (
 )
 from app.http.requests.tools import (
     Definition,
-    ToolChoice,
     function_tools,
     leave_out_others,
     tool_use,
@@ -341,7 +340,6 @@ def messages_call(body: Mapping[str, Any], ignored: Ignored, api: Api) -> Answer
     model = api.models.find(wire.model)
     content = _content(wire, api.config)
     conversation, tools = read_conversation(wire, ignored, api.config)
-    choice = _tool_choice(wire)
     return answer_call(
         wire,
         model,
@@ -354,7 +352,7 @@ def messages_call(body: Mapping[str, Any], ignored: Ignored, api: Api) -> Answer
             stream=bool(wire.stream),
             omits_thinking=getattr(wire.thinking, "display", None) == "omitted",
         ),
-        tools=tool_use(tools, choice, not choice.once, api.config),
+        tools=_tool_use(wire, tools, api.config),
     )
 
 
@@ -401,15 +399,19 @@ def _clear_thinking(
                 del message["reasoning_content"]
 
 
-def _tool_choice(wire: ConversationFields) -> ToolChoice:
+def _tool_use(
+    wire: ConversationFields, tools: list[FunctionTool], config: ApiConfig
+) -> ToolUse | None:
     match wire.tool_choice:
-        case NoTool():
-            return ToolChoice("none")
         case MessagesNamedTool(name=name, disable_parallel_tool_use=once):
-            return ToolChoice("required", [name], once=bool(once))
+            return tool_use(tools, config, "required", [name], once=bool(once))
         case FreeChoice(type=type, disable_parallel_tool_use=once):
-            return ToolChoice("auto" if type == "auto" else "required", once=bool(once))
-    return ToolChoice()
+            return tool_use(
+                tools, config, "auto" if type == "auto" else "required", once=bool(once)
+            )
+        case NoTool():
+            return None
+    return tool_use(tools, config)
 
 
 def _reasoning(wire: ConversationFields, config: ApiConfig) -> tuple[ReasoningUse, dict[str, Any]]:

@@ -138,12 +138,13 @@ class RefusalPart(Wire):
     refusal: str
 
 
-def check_message_count(messages: Sequence[object], most: int) -> None:
+def check_message_count(
+    messages: Sequence[object], most: int, what: str = "messages", *, param: str = "messages"
+) -> None:
     """Raises ``InvalidRequest`` for more than ``most``."""
     if len(messages) > most:
-        raise InvalidRequest(
-            f"there are {len(messages)} messages and the limit is {most}", param="messages"
-        )
+        reason = f"there are {len(messages)} {what} and the limit is {most}"
+        raise InvalidRequest(reason, param=param)
 
 
 def begun_answer(messages: list[dict[str, Any]], param: str) -> Begun:

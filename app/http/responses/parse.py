@@ -15,7 +15,7 @@ from pydantic_core import to_json
 
 from app.answer.images import ImageSource, without_images
 from app.answer.prompt import Conversation
-from app.answer.tools import FunctionTool, custom_arguments
+from app.answer.tools import FunctionTool, ToolUse, custom_arguments
 from app.core.constraint import ConstraintSpec
 from app.core.errors import InvalidRequest
 from app.core.specs import Grammar, Regex
@@ -38,6 +38,7 @@ from app.http.requests.messages import (
     TemplateMessages,
     TextPart,
     called_arguments,
+    check_message_count,
     file_not_kept,
     joined_text,
     source_of_url,
@@ -58,7 +59,6 @@ from app.http.requests.tools import (
     Definition,
     FunctionDefinition,
     InputGrammar,
-    ToolChoice,
     function_tools,
     leave_out_others,
     tool_use,
@@ -382,7 +382,7 @@ def responses_call(body: Mapping[str, Any], ignored: Ignored, api: Api) -> Answe
             namespaces=namespaces,
         ),
         prompt="input",
-        tools=tool_use(tools, _tool_choice(wire, namespaces), wire.parallel_tool_calls, config),
+        tools=_tool_use(wire, tools, namespaces, config),
         logprobs=(wire.top_logprobs or 0) if logprobs else None,
         keep=keep,
     )
@@ -459,11 +459,8 @@ def read_conversation(
     if wire.previous_response_id is not None and not isinstance(body, Resumed):
         reason = "this server keeps no responses; send the conversation itself"
         raise refusal("previous_response_id", reason)
-    if len(wire.input) > config.max_messages and not isinstance(wire.input, str):
-        raise InvalidRequest(
-            f"there are {len(wire.input)} items and the limit is {config.max_messages}",
-            param="input",
-        )
+    if not isinstance(wire.input, str):
+        check_message_count(wire.input, config.max_messages, "items", param="input")
     definitions: list[tuple[str, Definition]] = []
     namespaces: Namespaces = {}
     leave_out_others(wire.tools, ignored)
@@ -512,7 +509,14 @@ def read_format(wire: ConversationFields) -> ResponseFormat | None:
     return format
 
 
-def _tool_choice(wire: ConversationFields, namespaces: Namespaces) -> ToolChoice:
+def _tool_use(
+    wire: ConversationFields,
+    tools: list[FunctionTool],
+    namespaces: Namespaces,
+    config: ApiConfig,
+) -> ToolUse | None:
+    once = wire.parallel_tool_calls is False
+
     def called(tool: ResponsesNamedTool) -> list[str]:
         """What the model calls it; where no namespace is given, the inner name may do."""
         if tool.type == "namespace":
@@ -524,19 +528,19 @@ def _tool_choice(wire: ConversationFields, namespaces: Namespaces) -> ToolChoice
         ]
 
     match wire.tool_choice:
-        case None:
-            return ToolChoice()
         case ResponsesNamedTool() as tool:
-            return ToolChoice("required", called(tool), once=True)
-        case ResponsesAllowedTools(mode=mode, tools=tools):
-            return ToolChoice(mode, [name for tool in tools for name in called(tool)])
+            return tool_use(tools, config, "required", called(tool), once=True)
+        case ResponsesAllowedTools(mode=mode, tools=named):
+            names = [name for tool in named for name in called(tool)]
+            return tool_use(tools, config, mode, names, once=once)
         case Other(type=type):
             raise InvalidRequest(
                 f"a tool_choice of the type {type!r} is not supported; this server takes none, "
                 "auto, required, function, custom and allowed_tools",
                 param="tool_choice.type",
             )
-    return ToolChoice(wire.tool_choice)
+        case mode:
+            return tool_use(tools, config, mode or "auto", once=once)
 
 
 def _template_messages(
