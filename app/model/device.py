@@ -15,80 +15,6 @@ import torch
 from app.core.errors import DeviceFailed, UnsupportedModel
 from app.model.config import DeviceName, DTypeName
 
-_QUOTA = Path("/sys/fs/cgroup/cpu.max")
-_MEMORY = Path("/sys/fs/cgroup/memory.max")
-
-
-def granted_cores(quota: Path = _QUOTA) -> int:
-    """Cores this process may run on, by its affinity and the limit of its control group (v2).
-
-    A limit of 2.5 cores counts as 2: threads beyond it are stopped for the rest of each period, and
-    the others would wait for them. Source: Linux, Documentation/admin-guide/cgroup-v2.rst.
-    """
-    cores = os.cpu_count() or 1
-    if hasattr(os, "sched_getaffinity"):
-        cores = len(os.sched_getaffinity(0))
-    try:
-        limit, period = quota.read_text().split()
-        if limit != "max":
-            cores = min(cores, max(1, math.floor(int(limit) / int(period))))
-    except (OSError, ValueError, ZeroDivisionError):
-        pass  # no control group, or an older kind
-    return cores
-
-
-def granted_memory(limit: Path = _MEMORY) -> int:
-    """Bytes of memory this process may use: the machine's, or the limit of its control group (v2).
-
-    Source: Linux, Documentation/admin-guide/cgroup-v2.rst.
-    """
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    try:
-        return min(memory, int(limit.read_text()))
-    except (OSError, ValueError):  # no control group, an older kind, or "max"
-        return memory
-
-
-_LONGEST = 300
-"""Characters passed on of what torch or Triton say."""
-_HOST_MEMORY = "can't allocate memory"
-_DRIVER_ERRORS = ("CUDA error", "CUDA driver error", "Triton Error [CUDA]", "CUBLAS_STATUS_")
-"""How messages of a plain ``RuntimeError`` are recognised."""
-
-
-@contextlib.contextmanager
-def naming_failures() -> Iterator[None]:
-    """Raise ``DeviceFailed`` for what a failing device raises; other exceptions as they are.
-
-    A failed step has no result, and what follows an illegal access on a GPU has none either: the
-    engine ends with the first failure. The log shows no messages of exceptions, which may quote a
-    request; those of a driver never do, so here they are passed on.
-    """
-    try:
-        yield
-    except Exception as error:
-        reason = failure_of(error)
-        if reason is None:
-            raise
-        raise DeviceFailed(reason) from error
-
-
-def failure_of(error: Exception) -> str | None:
-    """What failed and, where it helps, what to change; None if the device is not at fault."""
-    said = " ".join(str(error).partition("\n")[0].split())[:_LONGEST]
-    if isinstance(error, torch.OutOfMemoryError) or _HOST_MEMORY in said:
-        return (
-            "out of memory in a step; lower max_batch_tokens, max_running, or what the cache "
-            f"takes (cuda_memory_share or kv_cache_bytes): {said}"
-        )
-    if type(error).__module__.split(".")[0] == "triton":
-        return f"a kernel could not be run ({type(error).__name__}): {said}"
-    known = isinstance(error, RuntimeError) and any(name in said for name in _DRIVER_ERRORS)
-    if known or isinstance(error, torch.AcceleratorError):
-        return f"the device failed: {said}"
-    return None
-
-
 _BFLOAT16_CAPABILITY = (8, 0)
 """Ampere; earlier GPUs emulate it. Triton, too, names this as the least that it supports."""
 _FLOAT16_CAPABILITY = (7, 0)
@@ -205,3 +131,77 @@ def cpu_multiplies_bfloat16() -> bool:
 
 def _spelled(capability: tuple[int, int]) -> str:
     return "{}.{}".format(*capability)
+
+
+_QUOTA = Path("/sys/fs/cgroup/cpu.max")
+_MEMORY = Path("/sys/fs/cgroup/memory.max")
+
+
+def granted_cores(quota: Path = _QUOTA) -> int:
+    """Cores this process may run on, by its affinity and the limit of its control group (v2).
+
+    A limit of 2.5 cores counts as 2: threads beyond it are stopped for the rest of each period, and
+    the others would wait for them. Source: Linux, Documentation/admin-guide/cgroup-v2.rst.
+    """
+    cores = os.cpu_count() or 1
+    if hasattr(os, "sched_getaffinity"):
+        cores = len(os.sched_getaffinity(0))
+    try:
+        limit, period = quota.read_text().split()
+        if limit != "max":
+            cores = min(cores, max(1, math.floor(int(limit) / int(period))))
+    except (OSError, ValueError, ZeroDivisionError):
+        pass  # no control group, or an older kind
+    return cores
+
+
+def granted_memory(limit: Path = _MEMORY) -> int:
+    """Bytes of memory this process may use: the machine's, or the limit of its control group (v2).
+
+    Source: Linux, Documentation/admin-guide/cgroup-v2.rst.
+    """
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    try:
+        return min(memory, int(limit.read_text()))
+    except (OSError, ValueError):  # no control group, an older kind, or "max"
+        return memory
+
+
+_LONGEST = 300
+"""Characters passed on of what torch or Triton say."""
+_HOST_MEMORY = "can't allocate memory"
+_DRIVER_ERRORS = ("CUDA error", "CUDA driver error", "Triton Error [CUDA]", "CUBLAS_STATUS_")
+"""How messages of a plain ``RuntimeError`` are recognised."""
+
+
+@contextlib.contextmanager
+def naming_failures() -> Iterator[None]:
+    """Raise ``DeviceFailed`` for what a failing device raises; other exceptions as they are.
+
+    A failed step has no result, and what follows an illegal access on a GPU has none either: the
+    engine ends with the first failure. The log shows no messages of exceptions, which may quote a
+    request; those of a driver never do, so here they are passed on.
+    """
+    try:
+        yield
+    except Exception as error:
+        reason = failure_of(error)
+        if reason is None:
+            raise
+        raise DeviceFailed(reason) from error
+
+
+def failure_of(error: Exception) -> str | None:
+    """What failed and, where it helps, what to change; None if the device is not at fault."""
+    said = " ".join(str(error).partition("\n")[0].split())[:_LONGEST]
+    if isinstance(error, torch.OutOfMemoryError) or _HOST_MEMORY in said:
+        return (
+            "out of memory in a step; lower max_batch_tokens, max_running, or what the cache "
+            f"takes (cuda_memory_share or kv_cache_bytes): {said}"
+        )
+    if type(error).__module__.split(".")[0] == "triton":
+        return f"a kernel could not be run ({type(error).__name__}): {said}"
+    known = isinstance(error, RuntimeError) and any(name in said for name in _DRIVER_ERRORS)
+    if known or isinstance(error, torch.AcceleratorError):
+        return f"the device failed: {said}"
+    return None

@@ -25,6 +25,19 @@ from app.core.errors import InvalidImage
 from app.core.images import ImageJob, ImageProcessor, PreparedImage, ReadingLimits
 from app.model.vision import load_image_processor
 
+
+def prepare_image(job: ImageJob, model: str, limits: ReadingLimits) -> PreparedImage:
+    """``model``: what it is loaded from. Raises ``InvalidRequest``."""
+    image = read_image(job.data, limits)
+    return _processor(model).prepare(image, job.detail, job.max_tokens)
+
+
+@functools.cache
+def _processor(model: str) -> ImageProcessor:
+    torch.set_num_threads(1)  # the cores are the engine's
+    return load_image_processor(model)
+
+
 MOST_UNEQUAL = 100
 """Times that one side may be as long as the other: models scale images to a number of pixels, and
 none was taught on stripes."""
@@ -182,15 +195,3 @@ def _upright(pixels: Image.Image, file: Image.Image) -> Image.Image:
         return pixels
     turn = _TURNED.get(orientation) if isinstance(orientation, int) else None
     return pixels if turn is None else pixels.transpose(turn)
-
-
-def prepare_image(job: ImageJob, model: str, limits: ReadingLimits) -> PreparedImage:
-    """``model``: what it is loaded from. Raises ``InvalidRequest``."""
-    image = read_image(job.data, limits)
-    return _processor(model).prepare(image, job.detail, job.max_tokens)
-
-
-@functools.cache
-def _processor(model: str) -> ImageProcessor:
-    torch.set_num_threads(1)  # the cores are the engine's
-    return load_image_processor(model)
