@@ -179,7 +179,8 @@ class EngineWorker:
     ) -> None:
         self._clock = clock
         self._stall_seconds = stall_seconds
-        self._engine_thread = _EngineThread(engine, self._deliver, clock)
+        deliver = functools.partial(self._on_loop, self._receive)
+        self._engine_thread = _EngineThread(engine, deliver, clock)
         self._commands = self._engine_thread.commands
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -313,9 +314,6 @@ class EngineWorker:
         # With the loop closed nobody listens any more, and nobody is left waiting either.
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(call, *arguments)
-
-    def _deliver(self, added: _Added, output: StepOutput, began: float) -> None:
-        self._on_loop(self._receive, added, output, began)
 
     def _receive(self, added: _Added, output: StepOutput, began: float) -> None:
         for waiting, error in added:
