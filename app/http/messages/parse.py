@@ -134,9 +134,8 @@ class ImageBlock(ImagePart):
         raise file_not_kept(field)
 
 
-ContentBlock = Annotated[
-    TextBlock | DocumentBlock | SearchResultBlock | ImageBlock | Other, ByType()
-]
+_Shown = TextBlock | DocumentBlock | SearchResultBlock | ImageBlock
+ContentBlock = Annotated[_Shown | Other, ByType()]
 
 
 class ToolResultBlock(Noted):
@@ -146,17 +145,7 @@ class ToolResultBlock(Noted):
     is_error: bool | None = None
 
 
-AnyBlock = Annotated[
-    TextBlock
-    | DocumentBlock
-    | SearchResultBlock
-    | ImageBlock
-    | ThinkingBlock
-    | ToolUseBlock
-    | ToolResultBlock
-    | Other,
-    ByType(),
-]
+AnyBlock = Annotated[_Shown | ThinkingBlock | ToolUseBlock | ToolResultBlock | Other, ByType()]
 
 
 class MessageParam(Wire):
