@@ -124,9 +124,9 @@ def warn_of_overflow(dtype: torch.dtype, made_in: object) -> None:
 
 def cpu_multiplies_bfloat16() -> bool:
     """Whether this CPU has bfloat16 dot products (AMX or AVX512-BF16)."""
-    return bool(getattr(torch.cpu, "_is_amx_tile_supported", bool)()) or bool(
-        getattr(torch.cpu, "_is_avx512_bf16_supported", bool)()
-    )
+    # torch's own names for both questions are private.
+    names = ("_is_amx_tile_supported", "_is_avx512_bf16_supported")
+    return any(getattr(torch.cpu, name, bool)() for name in names)
 
 
 def _spelled(capability: tuple[int, int]) -> str:

@@ -63,21 +63,16 @@ def serve(
         ws="none",
         timeout_graceful_shutdown=FLUSH_SECONDS,
     )
+    has_keys = bool(settings.api_keys or settings.api_keys_file)
+
+    def announce(url: str) -> None:
+        served = Served(settings.served_model, url, page=settings.page, keys=has_keys)
+        print(greeting(served, sys.stdout), flush=True)
+
     server = DrainingServer(
         config,
         drain=lambda: _drain(assembly, settings.drain_seconds, screen),
-        announce=lambda url: print(
-            greeting(
-                Served(
-                    settings.served_model,
-                    url,
-                    page=settings.page,
-                    keys=bool(settings.api_keys or settings.api_keys_file),
-                ),
-                sys.stdout,
-            ),
-            flush=True,
-        ),
+        announce=announce,
         alive=lambda: assembly.worker.alive,
         hangs=lambda: assembly.worker.stalled,
     )

@@ -104,6 +104,7 @@ def _class_for(kind: str) -> type[ProcessorMixin]:
         module.get("num2words", str) is None
     ):  # SmolVLM's wants the package to number a video's frames
         module["num2words"] = str
+    # Without what it has for video and sound: that wants libraries that are not here.
     return type(
         found.__name__,
         (found, _WithoutOthers),

@@ -77,6 +77,7 @@ def load_gguf(
     reader.log()
     made = assemble(config, stored, dtype, plain=plain)
     if _ROPE_FACTORS in file.tensors:
+        # Llama 3's scaled frequencies, which llama.cpp divides by a tensor of factors.
         factors = torch.from_numpy(file.tensors[_ROPE_FACTORS].rows().view("<f4"))
         rotary = made.model.rotary_emb
         if rotary.inv_freq.shape != factors.shape:
