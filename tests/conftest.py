@@ -45,7 +45,6 @@ LIBRARIES: Mapping[str, bool] = {
 IMPORTED_BY: Mapping[str, Sequence[str]] = {
     "outlines": ["constraint/test_python_types.py"],
     "triton": [
-        "tools/bench/test_gpu_estimate.py",
         "tools/bench/test_gpu_report.py",
         "tools/bench/test_graph_fit.py",
         "model/cuda/test_attention.py",

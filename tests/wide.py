@@ -16,8 +16,9 @@ import pytest
 INSTRUMENTS = (
     # They measure the server, and have tests of their parts that stay.
     r"loadtest/test_(demo_server|peers)\.py::",
-    r"tools/bench/test_(costs|gpu_estimate|graph_fit|hybrid_costs|images|quantized_costs)\.py::",
-    r"tools/bench/test_gpu_report\.py::test_(every_part|numba_that|any_tokenizer|a_part_that|parts_that)",
+    r"tools/bench/test_(costs|graph_fit|hybrid_costs|images|quantized_costs)\.py::",
+    r"tools/bench/test_gpu_report\.py::test_(every_part|numba_that|any_tokenizer|a_part_that)",
+    r"tools/bench/test_gpu_report\.py::test_(parts_that|the_code_of)",
     r"clients/test_openai_python\.py::test_the_openai_package_sends_pictures",
     r"tools/demo_model/test_main\.py::",
     r"tools/demo_model/test_model\.py::test_it_fills_in_the_parameters",

@@ -26,8 +26,6 @@ from app.core.model_name import is_gguf
 from app.core.progress import SILENCE, Progress
 from app.model.checkpoints import gptq_awq
 from app.model.checkpoints.assembly import assemble
-from app.model.checkpoints.gguf.configuration import configuration
-from app.model.checkpoints.gguf.loading import load_gguf
 from app.model.checkpoints.language_part import (
     auto_class,
     keep_language_part,
@@ -88,7 +86,7 @@ def load_whole(
     alone; weights that are made up are made whole first.
     """
     file = open_gguf(config.model) if is_gguf(config.model) else None
-    whole = read_config(config.model) if file is None else configuration(file)
+    whole = read_config(config.model)
     settings = language_config(whole)
     check_config(settings)
     images = config.images and group is None
@@ -99,6 +97,8 @@ def load_whole(
                 auto_class(settings, images=images), settings, dtype, device
             )
         elif file is not None:
+            from app.model.checkpoints.gguf.loading import load_gguf
+
             with _telling(progress):
                 model = load_gguf(
                     file, settings, dtype, as_stored=not config.dequantize, progress=progress
@@ -132,6 +132,8 @@ def read_config(model: str) -> PretrainedConfig:
     Raises ``UnsupportedModel`` where there is none to use.
     """
     if is_gguf(model):
+        from app.model.checkpoints.gguf.configuration import configuration
+
         return configuration(open_gguf(model))
     try:
         config: PretrainedConfig = AutoConfig.from_pretrained(model, trust_remote_code=False)

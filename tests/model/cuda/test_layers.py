@@ -117,9 +117,7 @@ def test_a_token_is_the_same_however_its_text_is_cut_and_whoever_is_beside_it(
 
 def four_bits(model: nn.Module) -> None:
     """Keep all its linear layers' weights in four bits, by bitsandbytes."""
-    import bitsandbytes
-
-    quantized: Any = bitsandbytes.nn
+    quantized: Any = pytest.importorskip("bitsandbytes").nn
     for name, module in [*model.named_modules()]:
         if type(module) is nn.Linear:
             made = quantized.Linear4bit(

@@ -259,3 +259,15 @@ def test_the_report_has_its_name() -> None:
         command, cwd=supervisor.ROOT, capture_output=True, text=True, check=True
     ).stdout
     assert "usage: python3 -m loadtest.gpu_report " in ran
+
+
+def test_the_code_of_the_parts_needs_no_library_of_http_or_files() -> None:
+    code = (
+        "import importlib, sys\n"
+        "for name in ('fastapi', 'gguf', 'outlines', 'pydantic', 'sqlalchemy', 'uvicorn'):\n"
+        "    sys.modules[name] = None\n"
+        "from tools.bench.gpu_report.parts.versions import NEEDED\n"
+        "for name in NEEDED: importlib.import_module(name)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

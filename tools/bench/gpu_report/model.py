@@ -63,7 +63,7 @@ def loaded(
             "max_batch_tokens": 64 if options.tiny else 8192,
             "max_running": 4 if options.tiny else 256,
             "max_rows_each": 2,
-            "max_graph_tokens": 0 if options.tiny else 512,
+            **({"max_graph_tokens": 0} if options.tiny else {}),
             "cuda_graphs": options.graphs,
         }
         start = time.perf_counter()

@@ -59,7 +59,7 @@ def part_text(outcome: dict[str, Any], most_rows: int = _ROWS[0]) -> str:
     if len(failures) > _FAILURES:
         lines.append(f"and {len(failures) - _FAILURES} more failures, in the file")
     if facts:
-        lines.append("; ".join(facts))
+        lines.append("; ".join(dict.fromkeys(facts)))
     for name, rows in tables.items():
         lines += [name, *table(rows[:most_rows])]
         if len(rows) > most_rows:

@@ -1,6 +1,8 @@
 """What lies between a layer's products: norms, rotation with the cache write, activation.
 
 Each value is rounded to the model's type where transformers rounds it, and is float32 in between.
+Launches set ``enable_fp_fusion=False``: a product and a sum fused into one instruction would skip
+the rounding between them (measured on an H100: a quarter of bfloat16 values differ).
 A program works on one token alone, in an order fixed by the model's shape, so no result depends
 on the other tokens of a step. Compile-time constants depend on the model alone, and no integer
 is an argument: nothing is compiled again while serving.
@@ -202,7 +204,7 @@ def _launch_norm(
         0.0 if post is None else post.eps, norm.eps,
         WIDTH=width, PAD=pad,
         ADDS=added is not None, NORMS_ADDED=post is not None, SHIFTED=norm.shifted,
-        num_warps=max(1, min(16, pad // _NORM_WARP_ELEMENTS)),
+        num_warps=max(1, min(16, pad // _NORM_WARP_ELEMENTS)), enable_fp_fusion=False,
     )  # fmt: skip
 
 
@@ -240,7 +242,7 @@ def rotate_and_store(
         QUERY_HEADS=query.shape[1], KV_HEADS=kv_heads, HALF=dim // 2, HALF_PAD=half_pad,
         TILE=tile, NORMS=norms is not None, SHIFTED=of_query is not None and of_query.shifted,
         SCALED=keys.dtype != heads.dtype,
-        num_warps=4,
+        num_warps=4, enable_fp_fusion=False,
     )  # fmt: skip
     return query
 
@@ -254,6 +256,7 @@ def activate(gate_up: Tensor, *, gelu: bool) -> Tensor:
     assert gate_up.is_contiguous()
     out = gate_up.new_empty(tokens, width)
     _activate[(tokens, triton.cdiv(width, _ACTIVATION_BLOCK))](
-        gate_up, out, WIDTH=width, BLOCK=_ACTIVATION_BLOCK, GELU=gelu, num_warps=4
-    )
+        gate_up, out, WIDTH=width, BLOCK=_ACTIVATION_BLOCK, GELU=gelu,
+        num_warps=4, enable_fp_fusion=False,
+    )  # fmt: skip
     return out

@@ -24,9 +24,9 @@ class Part:
 
 PARTS = (
     Part("versions", "Versions and imports", 60, timed=False),
-    Part("test_files", "The repository's own tests of the CUDA path", 110, timed=False),
+    Part("test_files", "The repository's own tests of the CUDA path", 160, timed=False),
     Part("kernels", "Paged attention against plain attention", 110, timed=False),
-    Part("families", "Families of models, loaded and checked", 110, timed=False),
+    Part("families", "Families of models, loaded and checked", 160, timed=False),
     Part("sampler", "The device's sampler against the CPU's", 110, timed=False),
     Part("floor", "What the device can do", 25),
     Part("forward", "8B: forward pass, prefill, memory", 120, again=True),

@@ -7,6 +7,7 @@ import time
 from typing import Any
 
 import transformers
+from triton import knobs
 
 from app.model import self_check
 from app.model.config import DTypeName, ModelConfig
@@ -103,6 +104,8 @@ def _family(record: Record, options: Options, name: str, dtype: DTypeName) -> No
             )
         finally:
             self_check.worst_error = measure
+            # The next family's kernels are no concern of this one's count.
+            knobs.runtime.jit_post_compile_hook = None
     if runner.description.cuda_graphs and not replays:
         record.failed(f"{name} in {dtype}", "no graph was compared with what it should give")
     record.row(

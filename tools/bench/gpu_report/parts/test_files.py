@@ -1,4 +1,4 @@
-"""The repository's tests of the CUDA path, each file in a process of its own, four at a time."""
+"""The repository's tests of the CUDA path, each file in a process of its own, eight at a time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ markers =
 """
 """Instead of the repository's: that one wants plugins, and turns every warning into an error."""
 
-_AT_ONCE = 4
+_AT_ONCE = 8
 _SHOWN = 300
 
 
