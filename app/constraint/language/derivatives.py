@@ -49,6 +49,8 @@ class Derivatives(Rows):
         self._lengths: list[int | None] = _shared_lengths(pool)
         self._alive = bytearray()
         """1 for each expression found to have a string; 0 where that is not known."""
+        self._dead: set[Expression] = set()
+        """Those found to have none."""
         self._pruned: set[Expression] = set()
         """Those whose row has no dead derivative left."""
         self._next: dict[Expression, tuple[int, Expression]] = {}
@@ -74,9 +76,10 @@ class Derivatives(Rows):
 
     @property
     def nbytes(self) -> int:
-        known = 9 * len(self._lengths) + 40 * (len(self._pruned) + len(self._given_up))
+        known = len(self._pruned) + len(self._dead) + len(self._given_up)
         ways = len(self._next) + len(self._ways)
-        return super().nbytes + known + 110 * ways + 140 * len(self.weights)
+        sizes = 9 * len(self._lengths) + 40 * known + 110 * ways + 140 * len(self.weights)
+        return super().nbytes + sizes
 
     def live_row(self, expression: Expression) -> Row:
         """``row`` without the derivatives from which no string can be finished. Memoised."""
@@ -95,15 +98,29 @@ class Derivatives(Rows):
         return target if self.is_alive(target) else self.pool.empty
 
     def is_alive(self, expression: Expression) -> bool:
-        """Whether the language has any string. Memoised where it has."""
+        """Whether the language has any string. Memoised."""
         if expression >= len(self._alive):
             self._alive.extend(bytes(len(self.pool) + 256 - len(self._alive)))
         elif self._alive[expression]:
             return True
+        elif expression in self._dead:
+            return False
         alive = self._is_alive(expression)
         if alive:
             self._alive[expression] = 1
+        elif self._measured:
+            self._note_dead(expression)
         return alive
+
+    def _note_dead(self, expression: Expression) -> None:
+        """Its tails too, up to the part without a string: derivatives keep tails."""
+        kinds, operands = self.pool.kinds, self.pool.operands
+        self._dead.add(expression)
+        while kinds[expression] == Kind.CONCATENATION and self.is_alive(operands[expression][0]):
+            expression = operands[expression][1]
+            if expression in self._dead:
+                break
+            self._dead.add(expression)
 
     def _is_alive(self, expression: Expression) -> bool:
         pool = self.pool
@@ -120,6 +137,8 @@ class Derivatives(Rows):
                 expression = operand[1]
                 if expression < len(self._alive) and self._alive[expression]:
                     return True
+                if expression in self._dead:
+                    return False
             elif kind == Kind.REPETITION or kind == Kind.MARKED:
                 expression = operand[0]
             elif kind == Kind.UNION:
