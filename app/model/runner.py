@@ -15,7 +15,7 @@ from app.core.cache import StateSlots
 from app.core.images import VisionEncoder, VisionSpec
 from app.core.step import Draw, PendingDraws, Span, StepResult
 from app.model.adapters.slots import AdapterSlots
-from app.model.failures import naming_failures
+from app.model.device import naming_failures
 from app.model.forward import RaggedForward
 from app.model.inputs import StepArrays, lay_out
 from app.model.kv_storage import KvStorage

@@ -17,6 +17,7 @@ from fastapi import FastAPI
 
 from app.core.constraint import Constraint, ConstraintSpec
 from app.core.errors import LeapjsonError
+from app.core.images import ImageJob
 from app.core.progress import SILENCE, Progress
 from app.core.request import ServiceTier
 from app.core.specs import JsonObject, JsonSchema
@@ -43,7 +44,6 @@ from app.serving.compiling.validation import Validation
 from app.serving.images.encoding import ImageEncoder
 from app.serving.images.fetching import Fetcher, FetchLimits
 from app.serving.images.intake import READING, ImageIntake
-from app.serving.images.jobs import ImageJob
 from app.serving.kept_responses import MemoryResponses, StoredResponses
 from app.serving.service import GenerationService, ServiceConfig
 from app.serving.usage import UsageByKey

@@ -13,6 +13,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from app.answer.tools import MOST_CALLS
 from app.constraint.limits import Limits
 from app.core.errors import LeapjsonError
+from app.core.images import ReadingLimits
 from app.core.model_name import gguf_stem, is_gguf
 from app.demo import MODELS
 from app.engine.config import EngineConfig
@@ -28,7 +29,6 @@ from app.model.config import (
 )
 from app.serving.adapters import NAME
 from app.serving.images.fetching import is_host_pattern
-from app.serving.images.jobs import ReadingLimits
 from app.serving.service import UNSAID_TOKENS
 from app.serving.worker import STALL_SECONDS
 from app.serving.workers.pool import WorkerLimits

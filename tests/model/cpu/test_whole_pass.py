@@ -13,8 +13,7 @@ from torch import Tensor
 
 from app.core.step import StepInterrupted
 from app.model.cpu.attention import CpuAttention
-from app.model.cpu.layers import fuse
-from app.model.cpu.whole_pass import WholePass
+from app.model.cpu.layers import WholePass, fuse
 from app.model.forward import RaggedForward
 from app.model.inputs import StepArrays
 from app.model.kv_storage import allocate
