@@ -8,7 +8,7 @@ import signal
 import sys
 from importlib import import_module
 from importlib.metadata import version
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from app.server.settings import Settings
@@ -48,8 +48,6 @@ def main(arguments: list[str] | None = None) -> int:
 
 def build_parser() -> argparse.ArgumentParser:
     """Every setting is a flag of ``serve``; a flag goes before its environment variable."""
-    from app.cli.options import add_batch, add_check, add_explain
-
     parser = argparse.ArgumentParser(
         prog="leapjson",
         description="An LLM server that speaks JSON mode and leaps over forced text.",
@@ -63,10 +61,138 @@ def build_parser() -> argparse.ArgumentParser:
     serve.add_argument(
         "--help-markdown", action="store_true", default=False, help="print docs/settings.md"
     )
-    _add_settings(add_batch(commands), without=_OF_SERVERS)
-    add_check(commands)
-    add_explain(commands)
+    _add_settings(_add_batch(commands), without=_OF_SERVERS)
+    _add_check(commands)
+    _add_explain(commands)
     return parser
+
+
+_CHECK = """Check texts against a constraint in the form that answers have: one order of keys,
+one kind of white space. A newline at the end of a text does not count. Exit status: 0 if all are
+valid, 1 if some are not, 2 if the constraint cannot be used or a file cannot be read. Limits on
+numbers are those of the server's settings (LEAPJSON_MAX_INTEGER_DIGITS, ..._FRACTION_DIGITS)."""
+
+_EXPLAIN = """Show the compressed automaton of a constraint: branch points, the choices there,
+and the leaps, which are the forced bytes after each choice. The insides of strings, numbers and
+rules are one choice each. Exit status: 0, or 2 if the constraint cannot be used."""
+
+
+_BATCH = """Answer every line of a file, each once: lines of OpenAI's batches (JSONL), or with
+--prompt the rows of a table (CSV, Parquet, JSONL). The engine runs in this process, with the
+options of leapjson serve, or servers answer (--url). What is answered is kept in OUTPUT.journal
+until the end: after a kill the same command goes on where it was. Lines without an answer are in
+OUTPUT.errors.jsonl, and the same command asks them again. The key of the servers is
+LEAPJSON_API_KEY. Exit status: 0 if every line has a valid answer, 1 if some have
+not, 2 if the run cannot go on, 130 if it was stopped."""
+
+
+def _add_batch(commands: Any) -> argparse.ArgumentParser:
+    """The settings of ``serve`` are for the caller to add."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "batch",
+        help="answer every line of a file",
+        description=_BATCH,
+        argument_default=argparse.SUPPRESS,
+    )
+    parser.add_argument("input", metavar="INPUT", help="a file of requests, or a table")
+    parser.add_argument("output", metavar="OUTPUT", help="a .jsonl, .csv or .parquet file")
+    add = parser.add_argument_group("batch").add_argument
+    text: dict[str, Any] = {"default": None, "metavar": "TEXT"}
+    several: dict[str, Any] = {"default": [], "metavar": "TEXT", "action": "append"}
+    flag: dict[str, Any] = {"default": False, "action": "store_true"}
+    add("--prompt", **text, help="asks this about each row of a table; {name} is a column")
+    add("--column", **text, help="the column that {text} stands for")
+    add("--schema", **text, help="file of a JSON Schema that the answers have")
+    add("--set", **several, help="field=value of every request: --set max_tokens=200")
+    add("--confidence", **flag, help="ask how sure the model was of each value")
+    add("--ordered", **flag, help="answers in the order of the input, not as they come")
+    add("--url", **several, help="ask this server, not an engine in this process; repeatable")
+    add("--concurrency", **text, type=_positive, help="most lines under way for each server (64)")
+    return parser
+
+
+def _positive(text: str) -> int:
+    if (number := int(text)) < 1:
+        raise argparse.ArgumentTypeError("at least 1")
+    return number
+
+
+def _add_check(commands: Any) -> None:
+    parser = commands.add_parser(
+        "check", help="check texts against a constraint, without a model", description=_CHECK
+    )
+    _add_constraint(parser)
+    parser.add_argument(
+        "--instance", metavar="FILE", nargs="+", required=True, help="texts; - reads standard input"
+    )
+    parser.add_argument(
+        "--document",
+        metavar="FILE",
+        help="the prompt's text, of which strings with x-verbatim have to be pieces, whatever part "
+        "they name; without it they may be any text",
+    )
+
+
+def _add_explain(commands: Any) -> None:
+    parser = commands.add_parser(
+        "explain", help="show what a constraint is compiled to", description=_EXPLAIN
+    )
+    _add_constraint(parser)
+    parser.add_argument("--tokenizer", metavar="FILE", help="a tokenizer.json: counts in tokens")
+    parser.add_argument(
+        "--prompt", action="store_true", help="show what schema_in_prompt tells the model"
+    )
+    parser.add_argument("--svg", metavar="FILE", help="draw the graph")
+    parser.add_argument("--dot", metavar="FILE", help="write the graph as text for Graphviz")
+    parser.add_argument(
+        "--max-nodes",
+        type=int,
+        default=120,
+        metavar="N",
+        help="branch points shown (default 120); values that make them more are folded",
+    )
+    parser.add_argument(
+        "--unfold",
+        metavar="POINTER",
+        action="append",
+        default=[],
+        help="draw the inside of a value that is folded, by the JSON Pointer to it in the schema",
+    )
+
+
+def _add_constraint(parser: argparse.ArgumentParser) -> None:
+    """``--schema``, ``--regex`` or ``--grammar-file``, and the form of the answers."""
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--schema", metavar="FILE", help="a JSON Schema; - reads standard input")
+    source.add_argument("--regex", metavar="PATTERN", help="a regular expression (ECMA-262)")
+    source.add_argument("--grammar-file", metavar="FILE", help="a grammar (GBNF or Lark)")
+    keys = parser.add_mutually_exclusive_group()
+    keys.add_argument(
+        "--closed",
+        action="store_true",
+        default=True,
+        help="no keys but those that the schema names, where it leaves that open; as the server "
+        "does (default)",
+    )
+    keys.add_argument(
+        "--open",
+        dest="closed",
+        action="store_false",
+        help="further keys, as the specification has it",
+    )
+    parser.add_argument(
+        "--relax",
+        action="store_true",
+        help="do without keywords that cannot be enforced, as the server does for functions that "
+        "are not strict",
+    )
+    parser.add_argument(
+        "--whitespace",
+        default="spaced",
+        metavar="FORM",
+        help="spaced (default, as json.dumps writes), compact, indent:N or flexible",
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON, for scripts")
 
 
 _OF_SERVERS = frozenset(

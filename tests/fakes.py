@@ -19,10 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.core.cache import CacheGroup, StateSlots
-from app.core.constraint import Mask
+from app.core.constraint import Mask, Relaxation
 from app.core.errors import RejectedToken
 from app.core.json_scan import JsonScan, Place
-from app.core.relaxation import Relaxation
 from app.core.step import (
     NOT_DRAWN,
     Draw,

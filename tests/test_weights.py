@@ -5,7 +5,7 @@ import random
 from pathlib import Path
 
 from app.demo import MODEL_PATH
-from app.weights import weights_identity
+from app.server.backend import weights_identity
 
 WEIGHTS = random.Random(1).randbytes(3_000_000)
 

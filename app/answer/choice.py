@@ -1,6 +1,6 @@
 """One choice while it comes: bytes and tokens of the engine -> pieces.
 
-Tokens are told apart by the piece in which their first byte lies::
+A token belongs to the piece in which its first byte lies::
 
     text       | reasoning | mark | content     | held back |
     tokens     |   |    |   |    |   |    |   |   |
@@ -104,7 +104,7 @@ class ChoiceReader:
         shows_reasoning: bool = True,
     ) -> None:
         """``reader`` None: nothing but content can come, and nothing is looked for. It has read
-        ``given``, which the client has begun the answer with and is not told of.
+        ``given``, the beginning that the client wrote itself and is not sent again.
 
         ``call_ids``: of calls, in OpenAI's form where not given. ``confidence``, ``spans``,
         ``fields`` and ``origins``: where asked for. ``custom``: the names of tools whose calls

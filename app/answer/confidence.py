@@ -1,6 +1,6 @@
 """How sure the model was of each value of an answer: from its text, tokens and scored choices.
 
-A scored choice is told as shares of all its ways; ``ConfidenceReader`` collects while an answer
+A scored choice is reported as shares of all its ways; ``ConfidenceReader`` collects while an answer
 comes. See ``docs/confidence.md`` for what the numbers mean.
 """
 
@@ -30,7 +30,7 @@ from app.core.json_scan import JsonWalk, Place
 
 MOST_ALTERNATIVES = 64
 MOST_ALTERNATIVE_BYTES = 512
-"""Of one value; the rest of them are told together."""
+"""Of one value; the rest of them are one entry."""
 
 Named = Callable[[Way], tuple[AlternativeKind, Any]]
 """What an alternative is called."""
@@ -39,7 +39,7 @@ Named = Callable[[Way], tuple[AlternativeKind, Any]]
 def write_score(entry: Confidence, choice: ScoredChoice, text: bytes, named: Named) -> Way | None:
     """Write into ``entry`` what ``choice`` says, where the answer went on with ``text``.
 
-    The way that it went; None, and nothing is written, where the text ends before that is told, or
+    The way that it went; None, and nothing is written, where the text ends before that is known, or
     where the model gives nothing to any way, or none was scored.
     """
     chosen = next(
@@ -150,7 +150,7 @@ def value_confidences(
 def translated_confidences(data: bytes, span: Span, tokens: Tokens) -> Scores:
     """Of the JSON value ``data``, which its answer has in another notation: by tokens alone.
 
-    ``span``: where in the answer it is said what stands from one byte of ``data`` to another.
+    ``span``: the bytes of the answer that spell ``data`` from one byte to another.
     """
     return Scores(_Walk(data, span, tokens, {}).entries(), [])
 
@@ -311,7 +311,7 @@ def _which(way: Way, container: _Container | None = None) -> Any:
 
 
 ContentKind = Literal["json", "text", "free"]
-"""A JSON value; a text that is a value as a whole; any text, of which nothing is told."""
+"""A JSON value; a text that is a value as a whole; any text, of which nothing is reported."""
 
 
 class ConfidenceReader:
@@ -379,7 +379,7 @@ class ConfidenceReader:
 
 
 class _Places:
-    """Where in an answer it is said what stands in the JSON of a call's arguments, in bytes."""
+    """The bytes of an answer that spell a part of the JSON of a call's arguments."""
 
     def __init__(self, answer: str, pieces: Sequence[CallArguments]) -> None:
         self._begins: list[int] = []

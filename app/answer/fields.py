@@ -1,4 +1,4 @@
-"""The values of a JSON answer, each told as soon as it is whole: items before their list.
+"""The values of a JSON answer, each reported as soon as it is complete: items before their list.
 
 A value's text is a piece of the answer's, as the model wrote it: nothing is parsed but keys.
 """
@@ -13,11 +13,11 @@ from app.answer.pieces import CallArguments, Content, Delta, End, Fields, FieldV
 from app.core.json_scan import JsonWalk, Place
 
 LARGEST = 1 << 14
-"""Bytes of a value that is told; so much of the text is kept."""
+"""Bytes of a value that is reported; so much of the text is kept."""
 MOST_LEVELS = 8
-"""Containers inside one another of a value that is told: each level tells its text again."""
+"""Containers inside one another of a value that is reported: each level repeats its text."""
 LONGEST_POINTER = 512
-"""Characters of the pointer to a value that is told."""
+"""Characters of the pointer to a value that is reported."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +65,12 @@ class _Container:
     """An object or array that is open."""
 
     pointer: str | None
-    """None: it is too long to be told."""
+    """None: it is too long to be reported."""
     start: int
     is_object: bool
     count: int = 0
     key: str | None = ""
-    """None: it is too long to be told."""
+    """None: it is too long to be reported."""
     levels: int = 1
     """Containers inside one another, itself included."""
 
@@ -122,7 +122,7 @@ class ValueScanner(JsonWalk):
 
     @property
     def pointer(self) -> str:
-        """Of the value that is being written, or of the innermost around it that can be told."""
+        """Of the value that is being written, or the innermost around it that can be reported."""
         inside = self._scan.place in (Place.NUMBER, Place.WORD) or self._scan.in_value
         pointers = [each.pointer for each in self._open] + [self._pointer] * inside
         return next((each for each in reversed(pointers) if each is not None), "")

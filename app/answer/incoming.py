@@ -91,7 +91,7 @@ class BufferedReader:
         self._position = 0
         """Where the buffer begins in the answer."""
         self._written = -1
-        """Up to where the text was told."""
+        """Up to where the text was given out."""
         self._parts: list[JsonPart] = []
         self._step = step
         self.rest: str | None = None

@@ -45,7 +45,7 @@ def answer(
     thoughts: ReasoningFormat | None = None,
 ) -> ConstraintSpec | None:
     """What follows the reasoning. ``content`` None is free text; None back is free as a whole.
-    ``thoughts``: there may be some between what is said and calls, where these are messages.
+    ``thoughts``: there may be some between text and calls, where these are messages.
 
     Raises ``InvalidRequest`` for parameters that no object can satisfy by their type alone.
     """
@@ -73,7 +73,7 @@ def answer(
     if format.trigger is not None:
         text = FreeText(without=(format.trigger, *around.without))
         return Composite(Series((text, Repeated(calls, at_most=1))))
-    # Text that begins like a call has to become one: it need not be told apart by the name.
+    # Text that begins like a call has to become one: the name need not decide.
     return Composite(Either((_not_starting(free, format.heads()), calls)))
 
 

@@ -1,4 +1,4 @@
-"""What an answer consists of, as HTTP is told: pieces, in the order of the text.
+"""What an answer consists of for HTTP: pieces, in the order of the text.
 
 They never overlap; ``start`` and ``end`` are in characters of the whole answer. Content and
 reasoning are slices of it; arguments are JSON of what the model may write in another notation.
@@ -110,7 +110,7 @@ class Confidence:
     """The value; the next key, index, or None for the end."""
     logprob: float = 0.0
     mass: float | None = None
-    """None: it was not scored, or other ways on cannot be told from what came before."""
+    """None: it was not scored, or the text before does not decide between the other ways."""
     alternatives: Sequence[Alternative] | None = None
     """The likeliest first; None: it was not scored."""
     tokens: int | None = None
@@ -173,7 +173,7 @@ class FieldValue:
     pointer: str
     """JSON Pointer (RFC 6901)."""
     text: bytes | None
-    """As it stands in the answer; None: it is too large, and its parts have been told."""
+    """As it stands in the answer; None: it is too large, and its parts were reported."""
     call: int | None = None
     """Of an argument, which call's."""
 

@@ -90,7 +90,7 @@ class AnswerPlan:
     """The constraint ends in free text: an answer that ``max_tokens`` ends there was cut."""
     reasoning: ReasoningUse
     shows_schema: bool | None = None
-    """Whether the prompt tells the content's schema; False: it was left out for its length."""
+    """Whether the prompt shows the content's schema; False: it was left out for its length."""
     images: PromptImages | None = None
     """What is seen in places of the prompt."""
     begun: Begun | None = None

@@ -60,7 +60,7 @@ class Conversation:
     """The texts of the messages, as the API calls them, for values that have to stand in them."""
     reasoning: ReasoningUse = AS_IT_IS
     schema_prompt: SchemaPrompt | None = None
-    """What the prompt tells of the answer's schema; None: nothing, nor should it."""
+    """The answer's schema as the prompt shows it; None: it shows none, nor should it."""
     images: Sequence[ImageSource] = ()
     """Those that marks in the messages stand for, in their order."""
     begun: Begun | None = None
@@ -92,7 +92,7 @@ class TemplateInput:
 
     messages: Sequence[Mapping[str, Any]]
     tools: Sequence[Mapping[str, Any]] | None
-    """In OpenAI's form; None where there are none or the messages tell of them."""
+    """In OpenAI's form; None where there are none or the messages list them."""
     options: Mapping[str, Any]
 
 
@@ -141,7 +141,7 @@ def passages(prompt: Prompt) -> Sequence[Passage]:
 def template_input(conversation: Conversation, format: ChatFormat) -> TemplateInput:
     """The messages and tools in the form that the chat template knows.
 
-    Ids become what it accepts. Where it tells of no functions, a system message does; where it
+    Ids become what it accepts. Where it lists no functions, a system message does; where it
     writes no calls, they are the assistant's text. Where nothing is known of calls, results are the
     user's text. Images of results are the user's.
     """
@@ -253,7 +253,7 @@ def _place_reasoning(message: dict[str, Any], format: ChatFormat) -> None:
         message["content"] = [{"type": "thinking", "thinking": text}, *said]
         return
     if format.content.preamble and "tool_calls" in message:
-        # What is said before a call and reasoning are one text in gpt-oss's template.
+        # The text before a call and reasoning are one text in gpt-oss's template.
         text, message["content"] = _paragraphs(text, message["content"]), ""
     message |= dict.fromkeys(format.reasoning_fields or ("reasoning_content",), text)
 

@@ -1,4 +1,4 @@
-"""A JSON Schema as the prompt tells it to the model.
+"""A JSON Schema as the prompt shows it to the model.
 
 What a value means and what is chosen by it stays: descriptions, types, lists of values, lengths and
 bounds (a text that the mask cuts at its length is a worse one than a text of that length). What the
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 MOST_CHARACTERS = 16_384
-"""Of a schema that is told without being asked for: some 4,000 tokens."""
+"""Of a schema that is shown unasked: some 4,000 tokens."""
 
 _ANSWER = "Answer with JSON that follows this JSON Schema, and with nothing else:\n"
 _ANSWER_OR_CALL = (
@@ -41,7 +41,7 @@ _DEEPEST = 64
 
 @dataclass(frozen=True, slots=True)
 class SchemaPrompt:
-    """What the prompt tells of the answer's schema."""
+    """The answer's schema as the prompt shows it."""
 
     schema: str
     """As JSON; "": it was left out, as it is too long."""

@@ -1,4 +1,4 @@
-"""What is told of answers that were not held to all of their schema."""
+"""Warnings about answers that were not held to all of their schema."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from app.answer.pieces import CallArguments, CallStart, Content, Delta
 from app.answer.tools import ToolUse, objects_of, subject_of
-from app.core.constraint import ConstraintSpec
-from app.core.relaxation import Relaxation, Written
+from app.core.constraint import ConstraintSpec, Relaxation, Written
 from app.core.specs import JsonSchema
 
 

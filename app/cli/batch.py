@@ -316,4 +316,6 @@ def _validator(schema: str) -> Any:
     from jsonschema.validators import validator_for
 
     parsed = json.loads(schema)
-    return validator_for(parsed, default=Draft202012Validator)(parsed)
+    kind = validator_for(parsed, default=Draft202012Validator)
+    # Formats are asserted, as the server does: else "oneOf" of formats fits no text.
+    return kind(parsed, format_checker=kind.FORMAT_CHECKER)

@@ -260,7 +260,7 @@ class AutomatonState:
         self._renew()
         distance = self._distances.of(self._state, limit)
         if limit is not None and distance > limit:
-            return max(distance, self._distances.told(self._state))
+            return max(distance, self._distances.needed(self._state))
         return distance
 
     def fits(self, budget: int) -> bool:

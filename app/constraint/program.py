@@ -5,11 +5,10 @@ Pure Python: neither numba nor torch is imported, so a small worker process can 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from app.constraint.composite import Leaf, lower_composite
-from app.constraint.formats.strict import known_formats
+from app.constraint.formats import known_formats
 from app.constraint.grammar import lowering as grammar
 from app.constraint.grammar.complexity import check_grammars
 from app.constraint.grammar.parsing import parse as parse_grammar
@@ -31,16 +30,15 @@ from app.constraint.language.pruning import pruned
 from app.constraint.language.rows import UNBOUNDED
 from app.constraint.language.spelling import spelled, unspelled
 from app.constraint.limits import Limits
-from app.constraint.regex.errors import PatternError, PatternNotSupported
 from app.constraint.regex.lowering import Lowering
 from app.constraint.regex.parser import parse
+from app.constraint.regex.syntax import PatternError, PatternNotSupported
 from app.constraint.relaxation import as_sent, explained, may_be_relaxed, relaxed
-from app.constraint.schema.lowering.arguments import ParametersBuilder
+from app.constraint.schema.lowering.arguments import LiteralsBuilder, ParametersBuilder
 from app.constraint.schema.lowering.builder import SchemaBuilder
-from app.constraint.schema.lowering.literals import LiteralsBuilder
 from app.core.arguments import Arguments
 from app.core.composite import Composite
-from app.core.constraint import ConstraintSpec
+from app.core.constraint import ConstraintSpec, Relaxation
 from app.core.errors import (
     ConstraintError,
     ConstraintTooComplex,
@@ -49,7 +47,6 @@ from app.core.errors import (
     UnsupportedSchema,
 )
 from app.core.literals import Literals
-from app.core.relaxation import Relaxation
 from app.core.specs import Choice, Grammar, JsonObject, JsonSchema, Regex
 
 _COMPILE_WORK = 1_000_000
@@ -217,11 +214,35 @@ def _lower(
         case Composite(root):
             return lower_composite(pool, root, limits, lambda leaf: _part(pool, leaf, limits))
         case Regex(pattern):
-            return _lower_regex(pool, pattern, limits)
+            try:
+                tree = parse(pattern, limits)
+            except PatternError as error:
+                raise InvalidSchema(str(error)).at(position=error.position) from error
+            except PatternNotSupported as error:
+                reason = str(error)
+                raise UnsupportedSchema("regex", "", reason).at(position=error.position) from error
+            return Lowering(pool, lambda members: utf8(pool, members)).whole(tree)
         case Choice(options):
-            return _lower_choice(pool, options, limits)
+            if not options:
+                raise InvalidSchema("a choice needs one option or more")
+            if len(options) > limits.choices:
+                raise ConstraintTooComplex(f"more than {limits.choices} options in a choice")
+            try:
+                texts = [option.encode() for option in options]
+            except UnicodeEncodeError as error:
+                raise InvalidSchema("an option holds half of a surrogate pair") from error
+            for number, option in enumerate(texts if limits.missing else ()):
+                if reason := unspelled(option, limits.missing):
+                    raise UnsupportedSchema("choice", f"/{number}", reason)
+            return pool.one_of(texts)
         case Arguments():
-            return _lower_arguments(pool, spec, limits)
+            notation = spec.notation
+            if isinstance(notation, Literals):
+                return LiteralsBuilder(spec, LiteralText(pool, limits, notation)).build()
+            text = JsonText(pool, limits, Whitespace.named(spec.schema.whitespace))
+            if notation.nested is not None:
+                text = LiteralText(pool, limits, notation.nested)
+            return ParametersBuilder(spec, notation, text).build()
         case Grammar(source, syntax):
             rules = parse_grammar(source, syntax, limits)
             inline = JsonText(pool, limits, apart=False)
@@ -252,39 +273,3 @@ def _part(pool: ExpressionPool, leaf: Leaf, limits: Limits) -> Expression:
         part = pool.text(part, Notation())
     pool.has_free_names |= before
     return part
-
-
-def _lower_arguments(pool: ExpressionPool, spec: Arguments, limits: Limits) -> Expression:
-    notation = spec.notation
-    if isinstance(notation, Literals):
-        return LiteralsBuilder(spec, LiteralText(pool, limits, notation)).build()
-    text = JsonText(pool, limits, Whitespace.named(spec.schema.whitespace))
-    if notation.nested is not None:
-        text = LiteralText(pool, limits, notation.nested)
-    return ParametersBuilder(spec, notation, text).build()
-
-
-def _lower_regex(pool: ExpressionPool, pattern: str, limits: Limits) -> Expression:
-    try:
-        tree = parse(pattern, limits)
-    except PatternError as error:
-        raise InvalidSchema(str(error)).at(position=error.position) from error
-    except PatternNotSupported as error:
-        reason = str(error)
-        raise UnsupportedSchema("regex", "", reason).at(position=error.position) from error
-    return Lowering(pool, lambda members: utf8(pool, members)).whole(tree)
-
-
-def _lower_choice(pool: ExpressionPool, options: Sequence[str], limits: Limits) -> Expression:
-    if not options:
-        raise InvalidSchema("a choice needs one option or more")
-    if len(options) > limits.choices:
-        raise ConstraintTooComplex(f"more than {limits.choices} options in a choice")
-    try:
-        texts = [option.encode() for option in options]
-    except UnicodeEncodeError as error:
-        raise InvalidSchema("an option holds half of a surrogate pair") from error
-    for number, text in enumerate(texts if limits.missing else ()):
-        if reason := unspelled(text, limits.missing):
-            raise UnsupportedSchema("choice", f"/{number}", reason)
-    return pool.one_of(texts)

@@ -14,7 +14,7 @@ from typing import Any
 
 from app.constraint.limits import Limits
 from app.constraint.schema.relaxing import edited, widening
-from app.core.relaxation import Written
+from app.core.constraint import Written
 
 SECONDS = 0.5
 """Processor time for the texts of one schema."""

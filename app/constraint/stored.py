@@ -16,8 +16,7 @@ from app.constraint.language.nodes import Notation
 from app.constraint.language.remainders import Remainder
 from app.constraint.limits import Limits
 from app.constraint.program import Program, compile_program
-from app.core.constraint import ConstraintSpec
-from app.core.relaxation import Relaxation
+from app.core.constraint import ConstraintSpec, Relaxation
 from app.core.verbatim import Hole, Source
 
 _CLASSES = {each.__name__: each for each in (Hole, Notation, Relaxation, Remainder, Source)}

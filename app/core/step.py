@@ -127,6 +127,10 @@ class StepResult:
         return self
 
 
+class StepInterrupted(Exception):
+    """A step was given up amid its pass. Nothing of it counts, and the next one may be launched."""
+
+
 class PendingDraws(Protocol):
     """What ``Runner.sample`` has begun."""
 
@@ -162,7 +166,8 @@ class Runner(Protocol):
         """Start the forward pass of a step. On an accelerator it returns before the pass has ended.
 
         Steps are computed in the order in which they are launched, each after the draws of the one
-        before: so a block may be given away while a step that writes it is still to run.
+        before: so a block may be given away while a step that writes it is still to run. Raises
+        ``StepInterrupted`` where the engine asked for that: see ``Engine``.
         """
 
     def sample(self, draws: Sequence[Draw | None]) -> PendingDraws:

@@ -17,8 +17,8 @@ from app.core.errors import (
     WorkPending,
 )
 from app.core.events import StepObserver, StepOutput, TokenChunk
-from app.core.request import EngineRequest
-from app.core.step import Draw, Runner, SampledToken
+from app.core.request import EngineRequest, ServiceTier
+from app.core.step import Draw, Runner, SampledToken, StepInterrupted
 from app.core.text import Tokenizer
 from app.engine.batch import Batch, Portion, Stopwatch
 from app.engine.budget import Thinking
@@ -38,6 +38,9 @@ _log = logging.getLogger(__name__)
 
 _MOST_UNOPENED = 64
 """Sequences whose openings are worked on between two steps, where they take much work."""
+
+_MOST_INTERRUPTED = 16
+"""Steps in a row that are given up; then flex and batch answers have one that is not."""
 
 _TOOK_LONG = (
     "request %s: a token mask took too much work; the answer goes on with the first token of its "
@@ -72,7 +75,15 @@ class Engine:
         observer: StepObserver | None = None,
         *,
         clock: Callable[[], float] = time.perf_counter,
+        interrupt_when: Callable[[Callable[[], bool] | None], None] | None = None,
     ) -> None:
+        """``interrupt_when`` has the runner give the next step up, by ``StepInterrupted``, once
+        what it is called with is true; None: it cannot. That is asked of steps of flex and batch
+        answers alone, with ``urgent``: whether a request of a higher class is about to be added."""
+        self.urgent: Callable[[], bool] = lambda: False
+        self._interrupt_when = interrupt_when
+        self._interrupted = 0
+        """Steps in a row that were given up."""
         self._config = config = config or EngineConfig()
         self._runner = runner
         self._observer = observer
@@ -85,7 +96,9 @@ class Engine:
             share_prefixes=config.share_prefixes,
             states=runner.states,
         )
-        self._scheduler = Scheduler(config, blocks)
+        self._scheduler = Scheduler(
+            config, blocks, interruptible=interrupt_when is not None and not config.overlap
+        )
         self._decoder = Decoder(
             vocabulary,
             tokenizer,
@@ -217,11 +230,10 @@ class Engine:
             yield StepOutput(openings, scheduled)
             scheduled = []
         batch.stats.plan_seconds = lap()
-        if spans:
-            self._launch(spans, batch, lap)
+        launched = bool(spans) and self._launch(spans, batch, lap)
         if self._flight is not None:
             self._land(batch, lap)
-        if spans:
+        if launched:
             self._draw(batch, lap)
         if self._flight is not None and not self._config.overlap:
             self._land(None, lap)
@@ -238,12 +250,26 @@ class Engine:
         if chunks or scheduled:
             yield StepOutput(chunks, scheduled)
 
-    def _launch(self, spans: Seq[Portion], batch: Batch, lap: Stopwatch) -> None:
+    def _launch(self, spans: Seq[Portion], batch: Batch, lap: Stopwatch) -> bool:
+        """Whether it was computed, and not given up for a request of a higher class."""
         if self._out_of_work_at is not None:
             batch.stats.idle_seconds = lap.now - self._out_of_work_at
             self._out_of_work_at = None
-        self._runner.launch(spans)
-        batch.stats.launch_seconds = lap()
+        tiers = [sequence.tier for sequence in batch.portions]
+        yields = max(tiers) < ServiceTier.DEFAULT and self._interrupted < _MOST_INTERRUPTED
+        if self._interrupt_when is not None and not self._config.overlap:
+            self._interrupt_when(self.urgent if yields else None)
+        try:
+            self._runner.launch(spans)
+        except StepInterrupted:
+            self._interrupted += 1
+            self._scheduler.take_back(batch)
+            return False
+        finally:
+            batch.stats.launch_seconds = lap()
+        if min(tiers) < ServiceTier.DEFAULT:
+            self._interrupted = 0
+        return True
 
     def _draw(self, batch: Batch, lap: Stopwatch) -> None:
         """Begin to draw from what was launched: from here on it is in flight."""

@@ -38,7 +38,10 @@ class Scheduler:
     the tokens that a step computes at hardly any cost; see decision 74.
     """
 
-    def __init__(self, config: EngineConfig, blocks: BlockManager) -> None:
+    def __init__(
+        self, config: EngineConfig, blocks: BlockManager, *, interruptible: bool = False
+    ) -> None:
+        """``interruptible``: steps of flex and batch answers alone are given up for others."""
         self.running: list[Sequence] = []
         self.waiting: FairQueue[Sequence] = FairQueue(
             lambda sequence: sequence.request.tenant, lambda sequence: sequence.tier
@@ -46,6 +49,7 @@ class Scheduler:
         self.blocks = blocks
         self._states = None if blocks.states is None else StateKeeper(blocks, blocks.states)
         self._config = config
+        self._interruptible = interruptible
         self._paused = 0
         """Steps in a row in which lower classes paused."""
         self._turn = 0
@@ -120,30 +124,49 @@ class Scheduler:
             if each.tier >= ServiceTier.DEFAULT
         )
 
-    def _has_lower(self) -> bool:
-        """Whether one of a lower class runs, or waits with none of a higher one."""
-        first, last = self.waiting.next(), self.running[-1:]
-        return any(each.tier < ServiceTier.DEFAULT for each in (first, *last) if each is not None)
+    def _short(self, batch: Batch) -> int:
+        """Tokens of prompts in a step of lower classes; 0: as many as in any other.
+
+        Beside answers of higher classes they are spare tokens, too. Alone they may fill a step that
+        can be given up: nobody waits for it.
+        """
+        if batch.urgent:
+            return 0
+        running, first = self.running, self.waiting.next()
+        higher = bool(running) and running[0].tier >= ServiceTier.DEFAULT
+        ends = [each for each in (first, *running[-1:]) if each is not None]
+        if not any(each.tier < ServiceTier.DEFAULT for each in ends):
+            return 0
+        most = max(1, self._config.max_prefill_tokens // _SHORT)
+        if higher:
+            small = [gap for gap in batch.gaps.values() if gap <= self._config.small_gap_tokens]
+            return max(1, min(most, self._config.spare_tokens - sum(small)))
+        return self._config.max_batch_tokens if self._interruptible else most
 
     def _in_turns(self) -> list[Sequence]:
-        """All that run; beside higher classes as many of the lower ones as a step has spare tokens
-        for."""
+        """All that run; beside higher classes as many of the lower ones, with their drafts, as a
+        step has spare tokens for."""
         running = self.running
         if not running or not running[-1].tier < ServiceTier.DEFAULT <= running[0].tier:
             return running
         higher = [each for each in running if each.tier >= ServiceTier.DEFAULT]
         lower = running[len(higher) :]
-        room = max(1, self._config.spare_tokens - len(higher))
-        if len(lower) <= room:
-            return running
+        room = self._config.spare_tokens - len(higher)
         first = self._turn % len(lower)
-        self._turn = first + room
-        return higher + (lower[first:] + lower[:first])[:room]
+        chosen: list[Sequence] = []
+        for sequence in lower[first:] + lower[:first]:
+            if sequence.gap <= self._config.small_gap_tokens:  # else a prompt: see ``_short``
+                room -= sequence.gap
+            if room < 0 and chosen:
+                break
+            chosen.append(sequence)
+        self._turn = first + len(chosen)
+        return higher + chosen
 
     def schedule(self, batch: Batch) -> None:
         """Grant tokens and blocks to those surveyed; with what is left, run those that wait."""
         self._paused = self._paused + 1 if batch.pauses else 0
-        prefill = _grant(batch, self._config, short=not batch.urgent and self._has_lower())
+        prefill = _grant(batch, self._config, self._short(batch))
         for each in [one for one in batch.grants if one.scoring is not None]:
             if not each.fits(batch.grants[each]):
                 del batch.grants[each]
@@ -217,6 +240,12 @@ class Scheduler:
             rows += len(portion.rows)
             sequence.launched = portion.end
         return [*portions.values()]
+
+    def take_back(self, batch: Batch) -> None:
+        """A step that was launched has been given up: nothing of it is computed."""
+        for sequence in batch.portions:
+            sequence.launched = sequence.computed
+        batch.portions.clear()
 
     def _find_blocks(self, batch: Batch) -> None:
         """Grow tables to cover the grants, oldest first, preempting the newest if need be.
@@ -431,17 +460,17 @@ class Scheduler:
         assert self._needed.keys() <= set(self.waiting), "what does not wait needs blocks"
 
 
-def _grant(batch: Batch, config: EngineConfig, short: bool) -> int:
+def _grant(batch: Batch, config: EngineConfig, short: int) -> int:
     """Tokens for each running sequence: small gaps first, the rest to long prompts.
 
     Every small gap gets one token at least, so that a step full of leaps delays nobody. Prompts
-    may take all of it where no answer waits for the step, and a quarter as much as beside answers
-    where it is to be ``short``. An image that has to be computed in one
-    step has its room before all others, and may be more than prompts have otherwise. Returns how
-    many tokens of prompts the step may compute beside these.
+    may take all of it where no answer waits for the step, and ``short`` tokens where that is not 0.
+    An image that has to be computed in one step has its room before all others, and may be more
+    than prompts have otherwise. Returns how many tokens of prompts the step may compute beside
+    these.
     """
     gaps = batch.gaps
-    beside = max(1, config.max_prefill_tokens // _SHORT) if short else config.max_prefill_tokens
+    beside = short or config.max_prefill_tokens
     if not gaps or (
         max(gaps.values()) <= config.small_gap_tokens
         and sum(gaps.values()) <= config.max_batch_tokens

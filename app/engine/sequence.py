@@ -23,8 +23,7 @@ from app.engine.leap import Change, Leap
 from app.engine.prediction import Prediction
 from app.engine.prompt_images import PromptImageMap
 from app.engine.prompt_scores import PromptScores
-from app.engine.stop_tokens import StopTokens
-from app.engine.stopping import StopFinder
+from app.engine.stop_tokens import StopFinder, StopTokens
 from app.engine.token_sources import DRAFTED, HELD, LEAPT, SAMPLED, TokenSources
 from app.kv.states import KeptStates
 from app.kv.table import BlockTable

@@ -29,7 +29,7 @@ class TokenSources:
     Where the client asks where tokens came from, it has these as well, as they stand.
     """
 
-    __slots__ = ("_changed", "_codes", "_reported", "_spelling", "_told", "counts")
+    __slots__ = ("_changed", "_codes", "_last_size", "_reported", "_spelling", "counts")
 
     def __init__(self, spelling: Sequence[bytes] | None = None) -> None:
         """``spelling``: the bytes of every token id; None: the client did not ask."""
@@ -41,7 +41,7 @@ class TokenSources:
         """Those that were drawn, with what was measured; of others the id."""
         self._changed = 0
         """The first that was not reported as it is now."""
-        self._told = 0
+        self._last_size = 0
         """Tokens of the last report."""
 
     def __len__(self) -> int:
@@ -85,10 +85,10 @@ class TokenSources:
     def take(self) -> Origins | None:
         """What has changed since the last call; None: nothing, or the client did not ask."""
         first, size = self._changed, len(self._reported)
-        if self._spelling is None or first == size == self._told:
+        if self._spelling is None or first == size == self._last_size:
             return None
         found = [self._token(index, self._spelling) for index in range(first, size)]
-        self._changed = self._told = size
+        self._changed = self._last_size = size
         return Origins(first, found)
 
     def _token(self, index: int, spelling: Sequence[bytes]) -> OriginToken:

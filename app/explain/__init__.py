@@ -6,7 +6,6 @@ measures  facts about expressions that the graph is cut by
 graph     the compressed automaton, bounded: branch points, choices, leaps
 keywords  what every keyword of a schema became
 report    all of it as JSON
-layout    where the parts of the picture stand
-svg       the picture's elements, for files and the page
-dot       the graph for Graphviz
+drawing   where the parts of the picture stand
+svg       the picture's elements, for files and the page, and the graph for Graphviz
 """

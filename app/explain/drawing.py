@@ -2,16 +2,22 @@
 
 Circles are states, boxes are the ways from one state to the next, with a line for each: what is
 decided, then the leap. Lengths are in pixels of a monospace font of 12 px.
+
+The layout is a layered one, top down (Sugiyama, Tagawa and Toda 1981), and deterministic. Edges
+that lead back up are turned round for the layering. An edge over several layers passes a bend in
+each, which keeps boxes out of its way; edges to one item share theirs, so that there are no more
+bends than items times layers however many edges there are. Horizontal places are weighted means of
+the neighbours', kept apart by isotonic regression (pool adjacent violators).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from graphlib import TopologicalSorter
+from itertools import accumulate, pairwise
 
 from app.explain.graph import Edge, Graph
-from app.explain.layout import Placed, lay_out
 from app.explain.spelling import spell_bytes
 
 ADVANCE = 7.3
@@ -181,3 +187,187 @@ def _trimmed(points: Sequence[Placed], first: float, last: float, *, back: bool)
         elif abs(x - after.x) > _STRAIGHT:
             kept.append(Placed(x, here.y))
     return [*kept, Placed(end.x, end.y - last)]
+
+
+_BEND_WIDTH = 12.0
+_GAP_ACROSS = 22.0
+_GAP_DOWN = 24.0
+_ROUNDS = 12
+_STILL = 0.5
+"""Movement from which on another round would show nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """Where an item of the drawing is: its centre."""
+
+    x: float
+    y: float
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    places: list[Placed]
+    """By item."""
+    routes: list[list[Placed]]
+    """By edge: the points it passes, its ends included, from its source to its target."""
+    width: float
+    height: float
+
+
+def lay_out(sizes: Sequence[tuple[float, float]], edges: Sequence[tuple[int, int]]) -> Layout:
+    """Place items of the given widths and heights.
+
+    Cost: about items and edges, and layers for each item that edges over several layers lead to.
+    """
+    items, back = len(sizes), _back_edges(len(sizes), edges)
+    downwards = [(b, a) if number in back else (a, b) for number, (a, b) in enumerate(edges)]
+    layer_of = _layers_of(items, downwards)
+    chains = []
+    bends: dict[tuple[int, int, bool], int] = {}
+    for number, (upper, lower) in enumerate(downwards):  # both ends and the bends between them
+        up, chain = number in back, [upper]
+        for layer in range(layer_of[upper] + 1, layer_of[lower]):
+            bend = bends.setdefault((upper if up else lower, layer, up), len(layer_of))
+            if bend == len(layer_of):
+                layer_of.append(layer)
+            chain.append(bend)
+        chains.append([*chain, lower])
+    sizes = [*sizes, *[(_BEND_WIDTH, 0.0)] * (len(layer_of) - items)]
+    widths = [width for width, _ in sizes]
+    above: list[list[int]] = [[] for _ in sizes]
+    below: list[list[int]] = [[] for _ in sizes]
+    for upper, lower in dict.fromkeys(pair for chain in chains for pair in pairwise(chain)):
+        below[upper].append(lower)
+        above[lower].append(upper)
+    layers: list[list[int]] = [[] for _ in range(max(layer_of) + 1)]
+    for item, layer in enumerate(layer_of):
+        layers[layer].append(item)
+    _order(layers, above, below)
+    x = _across(layers, above, below, widths)
+    top, y = 0.0, [0.0] * len(sizes)
+    for members in layers:
+        height = max(sizes[item][1] for item in members)
+        for item in members:
+            y[item] = top + height / 2
+        top += height + _GAP_DOWN
+    left = min(centre - width / 2 for centre, width in zip(x, widths, strict=True))
+    right = max(centre + width / 2 for centre, width in zip(x, widths, strict=True))
+    places = [Placed(round(a - left, 1), round(b, 1)) for a, b in zip(x, y, strict=True)]
+    routes = [
+        [places[item] for item in (reversed(chain) if edge in back else chain)]
+        for edge, chain in enumerate(chains)
+    ]
+    return Layout(places[:items], routes, right - left, top - _GAP_DOWN)
+
+
+def _layers_of(items: int, downwards: Iterable[tuple[int, int]]) -> list[int]:
+    """By item its layer, below those of all that lead to it."""
+    above: dict[int, list[int]] = {item: [] for item in range(items)}
+    for upper, lower in downwards:
+        if upper != lower:
+            above[lower].append(upper)
+    layers = [0] * items
+    for item in TopologicalSorter(above).static_order():
+        layers[item] = max((layers[upper] + 1 for upper in above[item]), default=0)
+    return layers
+
+
+def _order(layers: list[list[int]], above: list[list[int]], below: list[list[int]]) -> None:
+    """Sort every layer by the mean place of its neighbours, down and up in turn."""
+    place = [0.0] * len(above)
+    for layer in layers:
+        for index, item in enumerate(layer):
+            place[item] = float(index)
+    still = 0
+    for turn in range(_ROUNDS):
+        down = turn % 2 == 0
+        near = above if down else below
+        before = place.copy()
+        for layer in layers if down else reversed(layers):
+            if len(layer) == 1:
+                continue
+            key = {item: (_mean(place, near[item], item), place[item]) for item in layer}
+            layer.sort(key=key.__getitem__)
+            for index, item in enumerate(layer):
+                place[item] = float(index)
+        still = still + 1 if place == before else 0
+        if still == 2:  # neither down nor up
+            break
+
+
+def _across(
+    layers: list[list[int]],
+    above: list[list[int]],
+    below: list[list[int]],
+    widths: Sequence[float],
+) -> list[float]:
+    """By item its centre, near to those of its neighbours."""
+    x = [0.0] * len(widths)
+    for layer in layers:
+        _spread(layer, [0.0] * len(layer), widths, x)
+    around = [[*higher, *lower] for higher, lower in zip(above, below, strict=True)]
+    for turn in range(2 * _ROUNDS):
+        before = x.copy()
+        for layer in layers if turn % 2 == 0 else reversed(layers):
+            wanted = [_mean(x, around[item], item) for item in layer]
+            _spread(layer, wanted, widths, x)
+        if all(abs(now - then) < _STILL for now, then in zip(x, before, strict=True)):
+            break
+    return x
+
+
+def _mean(values: Sequence[float], near: Sequence[int], item: int) -> float:
+    """The mean value of the neighbours of ``item``, its own where it has none."""
+    if len(near) == 1:
+        return values[near[0]]
+    return sum([values[other] for other in near]) / len(near) if near else values[item]
+
+
+def _spread(
+    layer: Sequence[int], wanted: Sequence[float], widths: Sequence[float], x: list[float]
+) -> None:
+    """As near to ``wanted`` as the widths allow (least squares), the order kept."""
+    if len(layer) == 1:
+        x[layer[0]] = wanted[0]
+        return
+    gaps = ((widths[a] + widths[b]) / 2 + _GAP_ACROSS for a, b in pairwise(layer))
+    offsets = list(accumulate(gaps, initial=0.0))
+    blocks: list[tuple[float, int]] = []
+    for want, offset in zip(wanted, offsets, strict=True):
+        mean, count = want - offset, 1
+        while blocks and blocks[-1][0] > mean:
+            other, members = blocks.pop()
+            mean = (mean * count + other * members) / (count + members)
+            count += members
+        blocks.append((mean, count))
+    means = [mean for mean, count in blocks for _ in range(count)]
+    for item, mean, offset in zip(layer, means, offsets, strict=True):
+        x[item] = mean + offset
+
+
+def _back_edges(items: int, edges: Sequence[tuple[int, int]]) -> set[int]:
+    """Edges that a depth-first walk finds to lead to where it came from."""
+    leaving: list[list[int]] = [[] for _ in range(items)]
+    for number, (source, _) in enumerate(edges):
+        leaving[source].append(number)
+    entered, left, back = set[int](), set[int](), set[int]()
+    for root in range(items):
+        if root in entered:
+            continue
+        entered.add(root)
+        stack = [(root, iter(leaving[root]))]
+        while stack:
+            item, rest = stack[-1]
+            for number in rest:
+                target = edges[number][1]
+                if target not in entered:
+                    entered.add(target)
+                    stack.append((target, iter(leaving[target])))
+                    break
+                if target not in left:
+                    back.add(number)
+            else:
+                left.add(item)
+                stack.pop()
+    return back

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from app.constraint.formats.strict import known_formats
+from app.constraint.formats import known_formats
 from app.constraint.schema.document import escape_token, lonely_ref, subschemas
 from app.core.errors import UnsupportedSchema
 

@@ -14,10 +14,9 @@ from app.core.constraint import ConstraintSpec
 from app.core.errors import InvalidRequest
 from app.core.graphs import GraphSpec, WalkSpec
 from app.core.specs import JsonSchema
-from app.explain.dot import dot_text
 from app.explain.drawing import Drawing, drawing_of
 from app.explain.folding import folded_graph
-from app.explain.svg import boxes_of, routes_of, states_of
+from app.explain.svg import boxes_of, dot_text, routes_of, states_of
 from app.explain.walk import Resume, Walker
 
 _STATE = re.compile(r"[0-9]{1,7}\.[0-9]{1,7}\.[0-9]{1,7}")

@@ -127,14 +127,14 @@ class Walker:
             before = positions, arrivals
             positions, arrivals = self._push_character(positions, text[offset], offset)
             if not positions and not arrivals:
-                return replace(self._told(*before, settled, offset), complete=False)
+                return replace(self._walk_to(*before, settled, offset), complete=False)
             if text[offset].isascii() and before == (positions, arrivals):
                 idle.add(text[offset])
             common = _common_origin(positions, arrivals)
             if common is not None and common.whole:
                 settled = common
             offset += 1
-        return self._told(positions, arrivals, settled, len(text))
+        return self._walk_to(positions, arrivals, settled, len(text))
 
     def _idle_at(self, positions: list[_Position], arrivals: list[_Arrival]) -> set[str]:
         """Characters that are known to leave everything as it is: most of those of a long text."""
@@ -163,7 +163,10 @@ class Walker:
         for position in positions:
             leap = self._edges[position.way].leap
             if position.leapt == _DECIDING:
-                rest = self._derivative(position.rest, byte)
+                rest = self._known.get((position.rest, byte))
+                if rest is None:
+                    rest = self._derivatives.derivative(position.rest, byte)
+                    self._known[position.rest, byte] = rest
                 if rest == self._empty:
                     continue
                 moved = _Position(position.way, rest, _DECIDING, position.start, position.origin)
@@ -219,14 +222,7 @@ class Walker:
             position = _Position(way, self._edges[way].decides, _DECIDING, start, arrival)
             self._add(position, arrival.offset, arrival.whole, positions, arrivals, seen)
 
-    def _derivative(self, expression: Expression, byte: int) -> Expression:
-        known = self._known.get((expression, byte))
-        if known is None:
-            known = self._derivatives.derivative(expression, byte)
-            self._known[expression, byte] = known
-        return known
-
-    def _told(
+    def _walk_to(
         self,
         positions: list[_Position],
         arrivals: list[_Arrival],

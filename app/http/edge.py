@@ -139,10 +139,11 @@ class Edge:
     async def _guarded(self, scope: Scope, receive: Receive, send: Send) -> None:
         """What is refused is neither read nor routed: an overload has most of it.
 
-        Where not one more answer has room the answer is 429 or 503; whether a request that passes
-        has room for all of its answers is seen later. HEAD is answered as GET without the body (RFC
-        9110, section 9.3.2). An exception that nothing has answered is a 500 in the envelope:
-        Starlette's own comes without an id and CORS.
+        Where not one more answer has room the answer is 429 or 503 (where flex has room, after the
+        body is read, which may ask for it); whether a request that passes has room for all of its
+        answers is seen later. HEAD is answered as GET without the body (RFC 9110, section 9.3.2).
+        An exception that nothing has answered is a 500 in the envelope: Starlette's own comes
+        without an id and CORS.
         """
         started, is_head = False, scope["method"] == "HEAD"
         ticket: Ticket | None = None

@@ -102,6 +102,7 @@ def endpoint(
                     read, size = await read_body(
                         request,
                         keep=keep,
+                        admit=ticket.admit,
                         max_bytes=config.max_body_bytes,
                         max_nesting=config.max_nesting,
                     )

@@ -20,7 +20,7 @@ from app.http.models import ServedModel
 from app.http.openapi import Deleted, Shape, tells
 from app.http.requests.unserved import refused
 from app.http.requests.wire import Body, Ignored, Unserved
-from app.serving.adapters import NAME, Adapters
+from app.serving.adapters import NAME
 
 LOAD = "/v1/load_lora_adapter"
 UNLOAD = "/v1/unload_lora_adapter"
@@ -133,7 +133,7 @@ def models_router(api: Api) -> APIRouter:
         openapi_extra=tells("Unload an adapter", Deleted, errors=[400, 404]),
     )
     async def delete_model(model: str) -> dict[str, Any]:
-        return await _unload(adapters, models.find(model))
+        return await unload(models.find(model))
 
     async def load(call: LoadAdapter, *_: object) -> dict[str, Any]:
         return described(models.of(await adapters.load(call.lora_name, call.lora_path)))
@@ -142,20 +142,16 @@ def models_router(api: Api) -> APIRouter:
         return models.find(f"{models.base.id}:{UnloadAdapter.read(body, ignored).lora_name}")
 
     async def unload(model: ServedModel, *_: object) -> dict[str, Any]:
-        return await _unload(adapters, model)
+        """Returns when the last answer that uses it has ended."""
+        if model.adapter is None:
+            raise InvalidRequest(
+                f"{model.id!r} is the base model; adapters alone can be unloaded", param="model"
+            )
+        await adapters.unload(model.adapter)
+        return {"id": model.id, "object": "model", "deleted": True}
 
     operation = tells("Load an adapter", ModelObject, bodies=[LoadAdapter], errors=_ERRORS)
     post(router, api, LOAD, operation, LoadAdapter.read, load)
     operation = tells("Unload an adapter", Deleted, bodies=[UnloadAdapter], errors=_ERRORS)
     post(router, api, UNLOAD, operation, parse_unload, unload)
     return router
-
-
-async def _unload(adapters: Adapters, model: ServedModel) -> dict[str, Any]:
-    """Returns when the last answer that uses it has ended."""
-    if model.adapter is None:
-        raise InvalidRequest(
-            f"{model.id!r} is the base model; adapters alone can be unloaded", param="model"
-        )
-    await adapters.unload(model.adapter)
-    return {"id": model.id, "object": "model", "deleted": True}

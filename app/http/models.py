@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 
-from app.core.adapters import Adapter
 from app.core.errors import UnknownModel
+from app.core.request import Adapter
 from app.http.config import ApiConfig
 from app.serving.adapters import Adapters
 

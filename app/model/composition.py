@@ -19,7 +19,6 @@ from app.model.checkpoints.loading import read_config
 from app.model.checkpoints.stored_quantization import require_no_growth, weight_bytes
 from app.model.checkpoints.stored_weights import run_as_stored, stored_parameters
 from app.model.config import ModelConfig
-from app.model.cpu.cores import granted_cores, granted_memory
 from app.model.cpu.sampling import CpuSampler
 from app.model.cpu.weights import held_bytes
 from app.model.cuda.memory import CudaMemory, MemoryBudget
@@ -28,10 +27,12 @@ from app.model.device import (
     choose_dtype,
     describe,
     forbid_rounded_sums,
+    granted_cores,
+    granted_memory,
+    naming_failures,
     require_fp8,
     spare_tokens,
 )
-from app.model.failures import naming_failures
 from app.model.forward import RaggedForward
 from app.model.kv_storage import CacheUse, allocate, allocate_groups, groups_within
 from app.model.layers.architecture import position_limit

@@ -1,12 +1,18 @@
-"""Where a model runs and in which type of numbers, decided by what the hardware has."""
+"""Where a model runs and in which type of numbers, decided by what the hardware has; the cores and
+the memory that a container may use of it; and its failures, named for operators."""
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import math
+import os
+from collections.abc import Iterator
+from pathlib import Path
 
 import torch
 
-from app.core.errors import UnsupportedModel
+from app.core.errors import DeviceFailed, UnsupportedModel
 from app.model.config import DeviceName, DTypeName
 
 _BFLOAT16_CAPABILITY = (8, 0)
@@ -43,7 +49,12 @@ def choose_dtype(name: DTypeName, device: torch.device) -> torch.dtype:
     Raises ``UnsupportedModel`` for bfloat16 on a GPU that has none in hardware.
     """
     if name == "auto":
-        return _fastest(device)
+        if device.type != "cuda":
+            return torch.bfloat16 if cpu_multiplies_bfloat16() else torch.float32
+        capability = torch.cuda.get_device_capability(device)
+        if capability >= _BFLOAT16_CAPABILITY:
+            return torch.bfloat16
+        return torch.float16 if capability >= _FLOAT16_CAPABILITY else torch.float32
     if name == "bfloat16" and device.type == "cuda":
         capability = torch.cuda.get_device_capability(device)
         if capability < _BFLOAT16_CAPABILITY:
@@ -113,22 +124,84 @@ def warn_of_overflow(dtype: torch.dtype, made_in: object) -> None:
 
 def cpu_multiplies_bfloat16() -> bool:
     """Whether this CPU has bfloat16 dot products (AMX or AVX512-BF16)."""
-    return cpu_has_amx() or bool(getattr(torch.cpu, "_is_avx512_bf16_supported", bool)())
-
-
-def cpu_has_amx() -> bool:
-    """Whether this CPU multiplies tiles; torch's own name for the question is private."""
-    return bool(getattr(torch.cpu, "_is_amx_tile_supported", bool)())
-
-
-def _fastest(device: torch.device) -> torch.dtype:
-    if device.type != "cuda":
-        return torch.bfloat16 if cpu_multiplies_bfloat16() else torch.float32
-    capability = torch.cuda.get_device_capability(device)
-    if capability >= _BFLOAT16_CAPABILITY:
-        return torch.bfloat16
-    return torch.float16 if capability >= _FLOAT16_CAPABILITY else torch.float32
+    # torch's own names for both questions are private.
+    names = ("_is_amx_tile_supported", "_is_avx512_bf16_supported")
+    return any(getattr(torch.cpu, name, bool)() for name in names)
 
 
 def _spelled(capability: tuple[int, int]) -> str:
     return "{}.{}".format(*capability)
+
+
+_QUOTA = Path("/sys/fs/cgroup/cpu.max")
+_MEMORY = Path("/sys/fs/cgroup/memory.max")
+
+
+def granted_cores(quota: Path = _QUOTA) -> int:
+    """Cores this process may run on, by its affinity and the limit of its control group (v2).
+
+    A limit of 2.5 cores counts as 2: threads beyond it are stopped for the rest of each period, and
+    the others would wait for them. Source: Linux, Documentation/admin-guide/cgroup-v2.rst.
+    """
+    cores = os.cpu_count() or 1
+    if hasattr(os, "sched_getaffinity"):
+        cores = len(os.sched_getaffinity(0))
+    try:
+        limit, period = quota.read_text().split()
+        if limit != "max":
+            cores = min(cores, max(1, math.floor(int(limit) / int(period))))
+    except (OSError, ValueError, ZeroDivisionError):
+        pass  # no control group, or an older kind
+    return cores
+
+
+def granted_memory(limit: Path = _MEMORY) -> int:
+    """Bytes of memory this process may use: the machine's, or the limit of its control group (v2).
+
+    Source: Linux, Documentation/admin-guide/cgroup-v2.rst.
+    """
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    try:
+        return min(memory, int(limit.read_text()))
+    except (OSError, ValueError):  # no control group, an older kind, or "max"
+        return memory
+
+
+_LONGEST = 300
+"""Characters passed on of what torch or Triton say."""
+_HOST_MEMORY = "can't allocate memory"
+_DRIVER_ERRORS = ("CUDA error", "CUDA driver error", "Triton Error [CUDA]", "CUBLAS_STATUS_")
+"""How messages of a plain ``RuntimeError`` are recognised."""
+
+
+@contextlib.contextmanager
+def naming_failures() -> Iterator[None]:
+    """Raise ``DeviceFailed`` for what a failing device raises; other exceptions as they are.
+
+    A failed step has no result, and what follows an illegal access on a GPU has none either: the
+    engine ends with the first failure. The log shows no messages of exceptions, which may quote a
+    request; those of a driver never do, so here they are passed on.
+    """
+    try:
+        yield
+    except Exception as error:
+        reason = failure_of(error)
+        if reason is None:
+            raise
+        raise DeviceFailed(reason) from error
+
+
+def failure_of(error: Exception) -> str | None:
+    """What failed and, where it helps, what to change; None if the device is not at fault."""
+    said = " ".join(str(error).partition("\n")[0].split())[:_LONGEST]
+    if isinstance(error, torch.OutOfMemoryError) or _HOST_MEMORY in said:
+        return (
+            "out of memory in a step; lower max_batch_tokens, max_running, or what the cache "
+            f"takes (cuda_memory_share or kv_cache_bytes): {said}"
+        )
+    if type(error).__module__.split(".")[0] == "triton":
+        return f"a kernel could not be run ({type(error).__name__}): {said}"
+    known = isinstance(error, RuntimeError) and any(name in said for name in _DRIVER_ERRORS)
+    if known or isinstance(error, torch.AcceleratorError):
+        return f"the device failed: {said}"
+    return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 import torch
@@ -69,6 +70,10 @@ class RaggedForward:
             self._route.target = None
             if self._recurrent is not None:
                 self._recurrent.target = None
+
+    def interrupt_when(self, asked: Callable[[], bool] | None) -> None:
+        """See ``TorchRunner.interrupt_when``."""
+        self._route.interrupted = asked
 
     def told_positions(self, step: StepArrays) -> Tensor:
         """Where the model is told that tokens stand: [1, T], or by axis [axes, 1, T]."""

@@ -15,7 +15,7 @@ from app.core.cache import StateSlots
 from app.core.images import VisionEncoder, VisionSpec
 from app.core.step import Draw, PendingDraws, Span, StepResult
 from app.model.adapters.slots import AdapterSlots
-from app.model.failures import naming_failures
+from app.model.device import naming_failures
 from app.model.forward import RaggedForward
 from app.model.inputs import StepArrays, lay_out
 from app.model.kv_storage import KvStorage
@@ -163,6 +163,18 @@ class TorchRunner:
         with naming_failures():
             self._drawn = self._sampler.sample(logits, draws)
             return _Watched(self._drawn)
+
+    @property
+    def interruptible(self) -> bool:
+        """Whether a step can be given up amid its pass: no device has it in its queue, no other
+        process computes a part of it, and no recurrent state is half written."""
+        on_host = self._forward.device.type == "cpu" and self._leader is None
+        return on_host and self.states is None
+
+    def interrupt_when(self, asked: Callable[[], bool] | None) -> None:
+        """Have the next step raise ``StepInterrupted`` at the layer before which ``asked`` is true;
+        None: compute all of it."""
+        self._forward.interrupt_when(asked)
 
     def watch(self, on_loss: Callable[[str], None]) -> None:
         """Call ``on_loss`` once, from any thread, when no more steps can be run though none said

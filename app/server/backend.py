@@ -8,15 +8,18 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from hashlib import blake2b
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 from app.answer.formats import ChatFormat, detect
-from app.core.adapters import Adapter
 from app.core.constraint import Constraint, ConstraintSpec, Vocabulary
 from app.core.events import StepObserver
+from app.core.gguf_file import parts_of
 from app.core.images import VisionEncoder, VisionSpec
 from app.core.progress import SILENCE, Progress
+from app.core.request import Adapter
 from app.core.text import Tokenizer
 from app.core.verbatim import Document
 from app.demo import smollm2
@@ -24,7 +27,6 @@ from app.server.interpreter import OVERLAPPED_SECONDS, SERIAL_SECONDS
 from app.server.settings import Settings
 from app.serving.adapters import Slots
 from app.serving.worker import Engine
-from app.weights import weights_identity
 
 logger = logging.getLogger(__name__)
 
@@ -73,6 +75,8 @@ class Backend:
     """``module:function`` from an ``ImageJob`` to a ``PreparedImage``, run in the image workers."""
     image_model: str = ""
     """What it gets after each job: what the model is loaded from."""
+    yield_when: Callable[[Callable[[], bool]], None] = lambda urgent: None
+    """Has flex and batch answers give way amid a step while what it is given is true."""
     watch: Callable[[Callable[[str], None]], None] = lambda on_loss: None
     """Calls what it is given once, from any thread, with the reason, when the engine's steps cannot
     end any more although none may say so."""
@@ -130,7 +134,10 @@ def _load(settings: Settings, observer: StepObserver, progress: Progress) -> Bac
     engine_config = settings.engine_layer(spare_tokens(device), overlap=device.type == "cuda")
     runner = load_runner(settings.model_layer(vocabulary.size, engine_config), progress)
     slots = runner.adapters
-    engine = RealEngine(runner, vocabulary, tokenizer, engine_config, observer)
+    interrupt_when = runner.interrupt_when if runner.interruptible else None
+    engine = RealEngine(
+        runner, vocabulary, tokenizer, engine_config, observer, interrupt_when=interrupt_when
+    )
     description = runner.description
     logger.info("model loaded", extra={"model": settings.model, "runner": str(description)})
     weights = weights_identity(settings.model)
@@ -171,6 +178,7 @@ def _load(settings: Settings, observer: StepObserver, progress: Progress) -> Bac
         host_cache_bytes=description.cache_bytes if device.type == "cpu" else 0,
         compile_arguments=(compiler.limits,),
         program_identity=partial(identity_of_programs, compiler.limits),
+        yield_when=partial(setattr, engine, "urgent"),
         watch=runner.watch,
         close=runner.close,
         warm_up=everyday_schema(),
@@ -193,3 +201,32 @@ def warn_of_idle_settings(settings: Settings, device: str) -> None:
     if device == "cpu" and settings.set_for_cuda:
         names = ", ".join(settings.set_for_cuda)
         logger.warning("the model runs on the CPU, where this means nothing: %s", names)
+
+
+_PLACES = 64
+_SAMPLE = 1 << 12
+"""Bytes read at each of these places in a file: a quarter of a megabyte, however large it is."""
+
+
+def weights_identity(model: str) -> str:
+    """The same for the same weights, wherever and whenever they were stored.
+
+    Of a folder the names, sizes and samples of its safetensors: training changes those all over,
+    but an edit of a few numbers may go unnoticed. The same of a GGUF file, in all its parts. Of a
+    model of the Hub its commit.
+    """
+    place = Path(model)
+    if not place.exists():
+        from app.model.checkpoints.loading import read_config
+
+        return str(getattr(read_config(model), "_commit_hash", None))
+    digest = blake2b(digest_size=16)
+    parts = [Path(part) for part in parts_of(model)]
+    for path in sorted(place.glob("*.safetensors")) if place.is_dir() else parts:
+        size = path.stat().st_size
+        digest.update(f"{path.name} {size}\n".encode())
+        with path.open("rb") as file:
+            for number in range(_PLACES):
+                file.seek(size * number // _PLACES)
+                digest.update(file.read(_SAMPLE))
+    return digest.hexdigest()

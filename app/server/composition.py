@@ -17,7 +17,9 @@ from fastapi import FastAPI
 
 from app.core.constraint import Constraint, ConstraintSpec
 from app.core.errors import LeapjsonError
+from app.core.images import ImageJob
 from app.core.progress import SILENCE, Progress
+from app.core.request import ServiceTier
 from app.core.specs import JsonObject, JsonSchema
 from app.http.application import build_app
 from app.http.config import ApiConfig, StoreRules
@@ -42,7 +44,6 @@ from app.serving.compiling.validation import Validation
 from app.serving.images.encoding import ImageEncoder
 from app.serving.images.fetching import Fetcher, FetchLimits
 from app.serving.images.intake import READING, ImageIntake
-from app.serving.images.jobs import ImageJob
 from app.serving.kept_responses import MemoryResponses, StoredResponses
 from app.serving.service import GenerationService, ServiceConfig
 from app.serving.usage import UsageByKey
@@ -111,6 +112,7 @@ def assemble(
     clock = time.perf_counter
     api_config = _api_config(settings, backend)
     worker = EngineWorker(backend.engine, clock=clock, stall_seconds=settings.stall_seconds)
+    backend.yield_when(worker.has_urgent)
     admission = Admission(
         _places(settings),
         clock=clock,
@@ -127,6 +129,7 @@ def assemble(
         *backend.compile_arguments,
         workers=settings.compile_workers,
         limits=settings.compile_limits(),
+        tenant_share=settings.tenant_share,
         warm_up=backend.warm_up,
     )
 
@@ -138,7 +141,7 @@ def assemble(
     if settings.schema_store_bytes and (shared := own_store or store) is not None:
         owners = api_config.api_keys.owners
         schema_store = SchemaStore(shared, owners, settings.schema_store_bytes)
-    compile_program: Callable[[ConstraintSpec, str], Awaitable[Any]] = pool.work
+    compile_program: Callable[[ConstraintSpec, str, ServiceTier], Awaitable[Any]] = pool.work
     programs = None
     if schema_store is not None and backend.program_identity is not None:
         programs = StoredPrograms(
@@ -149,8 +152,8 @@ def assemble(
         )
         compile_program = programs.compile
 
-    async def compile(spec: ConstraintSpec, tenant: str) -> Constraint:
-        return backend.link(await compile_program(spec, tenant))
+    async def compile(spec: ConstraintSpec, tenant: str, tier: ServiceTier) -> Constraint:
+        return backend.link(await compile_program(spec, tenant, tier))
 
     explain_seconds = min(EXPLAIN_SECONDS, settings.compile_seconds)
     constraints = ConstraintCache(

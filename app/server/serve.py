@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import sys
 from collections.abc import Callable
+from concurrent.futures import Future
+from types import FrameType
+from typing import Any
 
 import uvicorn
 
@@ -17,7 +21,6 @@ from app.server.composition import Assembly, api_keys, assemble
 from app.server.interpreter import settle_collector
 from app.server.preload import load_types
 from app.server.settings import Settings
-from app.server.signals import DrainingServer
 from app.telemetry.logs import configure_logging
 from app.telemetry.metrics import Metrics
 from app.terminal.greeting import Served, greeting
@@ -60,10 +63,16 @@ def serve(
         ws="none",
         timeout_graceful_shutdown=FLUSH_SECONDS,
     )
+    has_keys = bool(settings.api_keys or settings.api_keys_file)
+
+    def announce(url: str) -> None:
+        served = Served(settings.served_model, url, page=settings.page, keys=has_keys)
+        print(greeting(served, sys.stdout), flush=True)
+
     server = DrainingServer(
         config,
         drain=lambda: _drain(assembly, settings.drain_seconds, screen),
-        announce=lambda url: print(greeting(_served(settings, url), sys.stdout), flush=True),
+        announce=announce,
         alive=lambda: assembly.worker.alive,
         hangs=lambda: assembly.worker.stalled,
     )
@@ -89,17 +98,89 @@ def _leave_at_once(status: int) -> None:
     os._exit(status)
 
 
-def _served(settings: Settings, url: str) -> Served:
-    return Served(
-        settings.served_model,
-        url,
-        page=settings.page,
-        keys=bool(settings.api_keys or settings.api_keys_file),
-    )
-
-
 async def _drain(assembly: Assembly, seconds: float, screen: Screen) -> None:
     if running := assembly.admission.live:
         answers = "1 answer runs" if running == 1 else f"{running} answers run"
         screen.say(f"Stopping: {answers}, for {seconds:g} s at most. Ctrl-C again stops at once.")
     await assembly.drain(seconds, screen.progress)
+
+
+FAREWELL_SECONDS = 1.0
+"""Between the engine's death and the process's end, for ``/ready`` to say so."""
+
+PATIENCE_SECONDS = 30.0
+"""How long an engine may count as hung before the process ends: as long as three failures of a
+liveness probe take, so that one whose machine was suspended may go on."""
+
+
+class DrainingServer(uvicorn.Server):
+    """uvicorn's server, except for signals: the first one drains, and the exit is a success.
+
+    While it drains it still answers: ``/ready`` says 503, and so do new requests. A second
+    signal ends it at once. Without its engine, dead or hung, it ends by itself, for whoever
+    started it to start another: ``failed`` then says that the exit is no success.
+    """
+
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        *,
+        drain: Callable[[], Any],
+        announce: Callable[[str], None],
+        alive: Callable[[], bool],
+        hangs: Callable[[], bool],
+        patience: float = PATIENCE_SECONDS,
+    ) -> None:
+        """``drain`` makes a coroutine; ``announce`` is told the server's URL once it listens.
+
+        ``alive`` says whether the engine runs, ``hangs`` whether it does and its steps do not end;
+        they are asked while the server listens.
+        """
+        super().__init__(config)
+        self.failed = False
+        self._drain = drain
+        self._announce = announce
+        self._alive = alive
+        self._hangs = hangs
+        self._patience = patience
+        self._hung_since: float | None = None
+        self._leaving: asyncio.Task[None] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._draining: Future[None] | None = None
+
+    async def startup(self, sockets: Any = None) -> None:
+        await super().startup(sockets)
+        self._loop = asyncio.get_running_loop()
+        host, port = self.servers[0].sockets[0].getsockname()[:2]
+        self._announce(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")
+
+    async def on_tick(self, counter: int) -> bool:
+        if not self.failed:
+            loop = asyncio.get_running_loop()
+            if not self._alive():
+                self.failed = True
+                loop.call_later(FAREWELL_SECONDS, self._exit)
+            elif not self._hangs():
+                self._hung_since = None
+            elif self._hung_since is None:
+                self._hung_since = loop.time()
+            elif loop.time() - self._hung_since > self._patience:
+                self.failed = True
+                self._leaving = loop.create_task(self._drain_and_exit())
+        return await super().on_tick(counter)
+
+    def _exit(self) -> None:
+        self.should_exit = True
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        if self._draining is not None or self._loop is None:
+            self.should_exit = self.force_exit = True
+        else:
+            draining = self._drain_and_exit()
+            self._draining = asyncio.run_coroutine_threadsafe(draining, self._loop)
+
+    async def _drain_and_exit(self) -> None:
+        try:
+            await self._drain()
+        finally:
+            self._exit()

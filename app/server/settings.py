@@ -13,6 +13,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from app.answer.tools import MOST_CALLS
 from app.constraint.limits import Limits
 from app.core.errors import LeapjsonError
+from app.core.images import ReadingLimits
 from app.core.model_name import gguf_stem, is_gguf
 from app.demo import MODELS
 from app.engine.config import EngineConfig
@@ -28,7 +29,6 @@ from app.model.config import (
 )
 from app.serving.adapters import NAME
 from app.serving.images.fetching import is_host_pattern
-from app.serving.images.jobs import ReadingLimits
 from app.serving.service import UNSAID_TOKENS
 from app.serving.worker import STALL_SECONDS
 from app.serving.workers.pool import WorkerLimits
@@ -184,8 +184,8 @@ class Settings(BaseSettings):
         ),
     ] = 1 << 22
     tenant_share: Annotated[float, Field(ge=0.01, le=1)] = 0.9
-    """Share of the queue that one API key (or one address, without keys) may fill; 1 leaves no room
-    for others."""
+    """Share of the queue that one API key (or one address, without keys) may fill, and of the
+    compile workers that it may have, rounded down but 1 at least; 1 leaves no room for others."""
     request_seconds: Seconds = 3600.0
     """Maximum time of a request from arrival to last token, in seconds; also the upper bound of its
     timeout field."""

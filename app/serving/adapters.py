@@ -16,8 +16,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from app.core.adapters import Adapter
 from app.core.errors import InvalidAdapter, InvalidRequest, UnknownModel
+from app.core.request import Adapter
 from app.serving.worker import EngineWorker
 
 NAME = r"^[A-Za-z0-9_.-]{1,64}$"

@@ -14,9 +14,8 @@ from app.answer.prompt import Conversation, Prompt, passages, text_length
 from app.answer.spans import Quotable
 from app.answer.tools import ToolUse
 from app.answer.warnings import RelaxedAnswers
-from app.core.adapters import Adapter
 from app.core.choices import ChoosingState
-from app.core.constraint import Constraint, ConstraintSpec, ConstraintState
+from app.core.constraint import Constraint, ConstraintSpec, ConstraintState, Relaxation
 from app.core.errors import (
     BudgetTooSmall,
     EngineDied,
@@ -26,8 +25,7 @@ from app.core.errors import (
     RejectedToken,
 )
 from app.core.events import RequestObserver
-from app.core.relaxation import Relaxation
-from app.core.request import ChoiceOptions, EngineRequest, GenerationOptions
+from app.core.request import Adapter, ChoiceOptions, EngineRequest, GenerationOptions
 from app.core.text import Tokenizer
 from app.core.verbatim import passages_of
 from app.serving.adapters import Adapters
@@ -207,7 +205,9 @@ class GenerationService:
                 constraint, quotable, start = None, Quotable((), {}), None
                 if plan.constraint is not None:
                     with timeline.compiling():
-                        constraint = await self._constraints.get(plan.constraint, ticket.tenant)
+                        constraint = await self._constraints.get(
+                            plan.constraint, ticket.tenant, ticket.tier
+                        )
                         relaxations |= dict.fromkeys(constraint.relaxed)
                         if constraint.holes:
                             constraint, quotable = await self._bind(constraint, prompt, scope)

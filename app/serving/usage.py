@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import threading
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -19,12 +19,11 @@ _FLUSH_SECONDS = 10.0
 
 
 class UsageByKey:
-    """``observe`` may be called on any thread, the rest on the event loop's."""
+    """Event loop's thread only."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._lock = threading.Lock()
-        self._counts: dict[tuple[str, str], dict[str, int]] = {}
+        self._counts: dict[tuple[str, str], Counter[str]] = {}
         """Since the last write, by owner and day of UTC."""
         self._writing = asyncio.Lock()
         self._loop: asyncio.Task[None] | None = None
@@ -49,17 +48,11 @@ class UsageByKey:
         """Count a request that got to the engine."""
         if not stats.usage.prompt_tokens:
             return
+        counts = Counter(requests=1)
+        for name in COUNTS[1:]:
+            counts[name] = getattr(stats.usage, name)
         key = stats.owner, f"{datetime.now(UTC):%Y-%m-%d}"
-        self._add(
-            {key: {"requests": 1, **{name: getattr(stats.usage, name) for name in COUNTS[1:]}}}
-        )
-
-    def _add(self, more: Mapping[tuple[str, str], Mapping[str, int]]) -> None:
-        with self._lock:
-            for key, each in more.items():
-                counts = self._counts.setdefault(key, dict.fromkeys(COUNTS, 0))
-                for name in COUNTS:
-                    counts[name] += each[name]
+        self._counts[key] = self._counts.get(key, Counter()) + counts
 
     async def find(self, owner: str, first: str, last: str) -> Sequence[Mapping[str, Any]]:
         """By day, those that ended until now. Raises ``StoreUnavailable``."""
@@ -68,13 +61,16 @@ class UsageByKey:
 
     async def _flush(self) -> None:
         async with self._writing:
-            with self._lock:
-                counts, self._counts = self._counts, {}
+            counts, self._counts = self._counts, {}
             if not counts:
                 return
-            rows = [{"owner": key[0], "day": key[1], **each} for key, each in counts.items()]
+            rows = [
+                {"owner": key[0], "day": key[1], **{name: each[name] for name in COUNTS}}
+                for key, each in counts.items()
+            ]
             try:
                 await self._store.run(self._store.state.add_usage, rows)
             except BaseException:
-                self._add(counts)
+                for key, each in counts.items():
+                    self._counts[key] = self._counts.get(key, Counter()) + each
                 raise

@@ -18,11 +18,11 @@ import logging
 import queue
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from app.core.errors import DeviceFailed, EngineDied, LeapjsonError, RequestError, ShutDown
 from app.core.events import StepOutput, TokenChunk
-from app.core.request import EngineRequest
+from app.core.request import EngineRequest, ServiceTier
 
 
 class Engine(Protocol):
@@ -109,6 +109,8 @@ class _EngineThread:
         self._deliver = deliver
         self._clock = clock
         self._added: list[tuple[asyncio.Future[None], LeapjsonError | None]] = []
+        self.urgent_added = 0
+        """Calls of ``add`` with requests above flex. Written by this thread alone."""
 
     def run(self) -> None:
         """Serve until told to stop; raises what the engine's step raises."""
@@ -126,6 +128,7 @@ class _EngineThread:
 
     def add(self, requests: Sequence[EngineRequest], added: asyncio.Future[None]) -> None:
         """Add all or none; ``added`` is told with the next hand-over, on the event loop."""
+        self.urgent_added += _is_urgent(requests)
         error: LeapjsonError | None = None
         try:
             for request in requests:
@@ -162,6 +165,10 @@ class _EngineThread:
         self._deliver(added, output, began)
 
 
+def _is_urgent(requests: Sequence[EngineRequest]) -> bool:
+    return any(request.tier >= ServiceTier.DEFAULT for request in requests)
+
+
 def _tell(waiting: asyncio.Future[None], error: Exception | None) -> None:
     if waiting.done():
         return
@@ -179,14 +186,14 @@ class EngineWorker:
     ) -> None:
         self._clock = clock
         self._stall_seconds = stall_seconds
-        self._engine_thread = _EngineThread(
-            engine, lambda *turn: self._on_loop(functools.partial(self._receive, *turn)), clock
-        )
+        deliver = functools.partial(self._on_loop, self._receive)
+        self._engine_thread = _EngineThread(engine, deliver, clock)
         self._commands = self._engine_thread.commands
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._inboxes: dict[str, Inbox] = {}
         self._submitting: set[asyncio.Future[None]] = set()
+        self._urgent_submitted = 0
         self._dead = False
         self._death_lock = threading.Lock()
         self._death_reported = False
@@ -207,6 +214,10 @@ class EngineWorker:
         """Whether there is work and no step has ended for ``stall_seconds``."""
         return self.step_age > self._stall_seconds
 
+    def has_urgent(self) -> bool:
+        """Whether a request above flex waits to be added to the engine. Any thread."""
+        return self._urgent_submitted > self._engine_thread.urgent_added
+
     def start(self) -> None:
         """Start the engine's thread; called on the running event loop."""
         self._loop = asyncio.get_running_loop()
@@ -216,7 +227,7 @@ class EngineWorker:
     async def stop(self) -> None:
         """Fail what is left and end the thread after the step it is in.
 
-        One that hangs is left behind once ``stall_seconds`` have passed since its last step; at
+        One that is stuck is abandoned once ``stall_seconds`` have passed since its last step; at
         once, if the engine was ``lost``.
         """
         self.cut_off()
@@ -225,7 +236,7 @@ class EngineWorker:
             left = 0.0 if self._dead else max(0.0, self._stall_seconds - self.step_age)
             await asyncio.to_thread(self._thread.join, left)
             if self._thread.is_alive() and not self._dead:
-                logger.critical("the engine hangs in a step, and is left behind")
+                logger.critical("the engine thread is stuck in a step; abandoning it")
 
     async def submit(self, requests: Sequence[EngineRequest], inbox: Inbox) -> None:
         """Add all of the requests or none; their chunks go to ``inbox``.
@@ -233,37 +244,35 @@ class EngineWorker:
         Raises what the engine raised when it refused one of them, ``EngineDied`` or ``ShutDown``.
         Cancelling the call aborts the requests.
         """
-        if not self.alive:
-            raise EngineDied(DEATH_NOTICE, retry_after=RETRY_SECONDS)
-        added: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._submitting.add(added)
         self._inboxes.update((request.request_id, inbox) for request in requests)
-        self._commands.put(functools.partial(self._engine_thread.add, requests, added))
+        self._urgent_submitted += _is_urgent(requests)
         try:
-            await added
+            await self._done(functools.partial(self._engine_thread.add, requests))
         except BaseException:
             self.abort([request.request_id for request in requests])
             raise
-        finally:
-            self._submitting.discard(added)
 
     async def between_steps(self, work: Callable[[], None]) -> None:
         """Have the engine's thread do something before its next step. Raises what ``work`` raises,
         ``EngineDied`` or ``ShutDown``. It is done even if nobody waits for it any more."""
-        if not self.alive:
-            raise EngineDied(DEATH_NOTICE, retry_after=RETRY_SECONDS)
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._submitting.add(done)
 
-        def command() -> None:
+        def command(done: asyncio.Future[None]) -> None:
             error: Exception | None = None
             try:
                 work()
             except Exception as caught:
                 error = caught
-            self._on_loop(functools.partial(_tell, done, error))
+            self._on_loop(_tell, done, error)
 
-        self._commands.put(command)
+        await self._done(command)
+
+    async def _done(self, command: Callable[[asyncio.Future[None]], None]) -> None:
+        """Have the engine's thread run ``command``, and wait until that has told the future."""
+        if not self.alive:
+            raise EngineDied(DEATH_NOTICE, retry_after=RETRY_SECONDS)
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._submitting.add(done)
+        self._commands.put(functools.partial(command, done))
         try:
             await done
         finally:
@@ -313,11 +322,11 @@ class EngineWorker:
             logger.critical("the engine died%s", why, exc_info=error)
             self._on_loop(self._die)
 
-    def _on_loop(self, call: Callable[[], None]) -> None:
+    def _on_loop(self, call: Callable[..., None], *arguments: Any) -> None:
         assert self._loop is not None
         # With the loop closed nobody listens any more, and nobody is left waiting either.
         if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(call)
+            self._loop.call_soon_threadsafe(call, *arguments)
 
     def _receive(self, added: _Added, output: StepOutput, began: float) -> None:
         for waiting, error in added:

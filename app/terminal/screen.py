@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TextIO, cast
 
-from app.core.progress import Progress
-from app.terminal.log_lines import LogLines
+from app.core.progress import SILENCE, Progress, Stage
+
+_log = logging.getLogger(__name__)
+
+
+class LogLines:
+    """Stages in the log; how far they are is not told."""
+
+    @contextlib.contextmanager
+    def stage(self, name: str, of: int | None = None, *, unit: str = "") -> Iterator[Stage]:
+        _log.info(name, extra={} if of is None else {"of": of})
+        with SILENCE.stage(name, of) as stage:
+            yield stage
 
 
 @dataclass(frozen=True, slots=True)

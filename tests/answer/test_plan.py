@@ -27,7 +27,7 @@ from tests.answer.walks import Walker, calls, content, cut, read
 THINK = ReasoningFormat("<think>", "</think>")
 MISTRAL_LIST = detect(templates.MISTRAL_LIST, ()).tools
 MISTRAL_ID = detect(templates.MISTRAL_CALL_ID, ()).tools
-FORMATS = {
+PLANNED = {
     "hermes": HERMES,
     "llama": LLAMA,
     "plain": PLAIN,
@@ -91,11 +91,11 @@ def check_calls(pieces: list[Piece], use: ToolUse) -> None:
     ("kind", "mode"),
     [("free", "required"), *((kind, "auto") for kind in CONTENTS if kind != "grammar")],
 )
-@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("name", PLANNED)
 def test_whatever_is_admitted_is_read_as_it_was_constrained(
     name: str, kind: str, mode: Any, opening: Opening
 ) -> None:
-    format, spec = ChatFormat(FORMATS[name], THINK), CONTENTS[kind]
+    format, spec = ChatFormat(PLANNED[name], THINK), CONTENTS[kind]
     use = ToolUse(TOOLS, mode, most_calls=1 if kind == "schema" else 16)
     language = with_reasoning(answer(spec, use, format.tools), THINK, opening)
     assert language is not None
@@ -226,9 +226,9 @@ def test_json_content_may_look_like_a_call_of_another_function() -> None:
     assert read(reader, [text]) == [Content(text)]
 
 
-@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("name", PLANNED)
 def test_the_marks_of_a_required_call_are_forced(name: str) -> None:
-    format = FORMATS[name]
+    format = PLANNED[name]
     one = answer(None, ToolUse(TOOLS[2:], "required"), format)
     several = answer(None, ToolUse(TOOLS, "required"), format)
     assert one is not None

@@ -32,7 +32,7 @@ LATE_NAME = SpelledCalls(
     separator="\n",
     trigger="<call>",
 )
-FORMATS = [HERMES, LLAMA, MISTRAL, PLAIN, LATE_NAME]
+SPELLED = [HERMES, LLAMA, MISTRAL, PLAIN, LATE_NAME]
 PARTS = [
     "<think>", "</think>", "<tool_call>", '<tool_call>\n{"name": "', "}\n</tool_call>", "\n", " ",
     '{"name": "', "f", '", "arguments": ', '", "parameters": ', "{}", '{"a": "}\\""}', "}", "text",
@@ -48,7 +48,7 @@ def reader(
 
 
 @given(
-    st.sampled_from(FORMATS),
+    st.sampled_from(SPELLED),
     st.sampled_from(["closed", "open", "possible"]),
     st.booleans(),
     st.lists(st.sampled_from(PARTS), max_size=12).map("".join),
@@ -63,7 +63,7 @@ def test_chunks_of_any_size_give_the_same_pieces(
 
 
 @given(
-    st.sampled_from(FORMATS),
+    st.sampled_from(SPELLED),
     st.sampled_from(["closed", "open", "possible"]),
     st.lists(st.sampled_from(PARTS), max_size=12).map("".join),
 )
@@ -164,7 +164,7 @@ CUT: dict[ToolFormat, str] = {
 }
 
 
-@pytest.mark.parametrize("tools", FORMATS)
+@pytest.mark.parametrize("tools", SPELLED)
 def test_an_answer_cut_off_anywhere_has_the_pieces_it_had_before(tools: ToolFormat) -> None:
     text = CUT[tools]
     whole = reader(tools).push(text)

@@ -33,7 +33,7 @@ OTHERS = {
     "deepseek r1": ("deepseek v3", DEEPSEEK_R1_CALLS),
     "no calls": ("plain", templates.CHATML),
 }
-FORMATS = {
+BY_TEMPLATE = {
     name: detect(template, ()).tools
     for name, template in (
         *((name, template.text) for name, template in TOOL_TEMPLATES.items()),
@@ -102,10 +102,10 @@ def test_what_a_history_has_that_answers_have_not_is_told() -> None:
         assert set(check(written).causes.values()) == {cause}
 
 
-@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("name", BY_TEMPLATE)
 def test_calls_follow_reasoning_and_stand_beside_a_schema(name: str) -> None:
     """``response_format`` with tools: the content is of the schema, or the answer is calls."""
-    format = FORMATS[name]
+    format = BY_TEMPLATE[name]
     assert isinstance(format, SpelledCalls)
     use, called = ToolUse(TOOLS), [ULM, FULL] if format.parallel else [FULL]
     language = with_reasoning(answer(SCHEMA, use, format), THINK, "possible")
@@ -124,9 +124,9 @@ def test_calls_follow_reasoning_and_stand_beside_a_schema(name: str) -> None:
             assert found == ([] if content_text else called)
 
 
-@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("name", BY_TEMPLATE)
 def test_a_format_takes_no_further_text_after_its_calls(name: str) -> None:
-    format = FORMATS[name]
+    format = BY_TEMPLATE[name]
     assert isinstance(format, SpelledCalls)
     language = answer(None, ToolUse(TOOLS, "required"), format)
     assert language is not None
@@ -185,7 +185,7 @@ def test_a_template_that_writes_calls_otherwise_is_given_them_as_text(
 
 
 def test_marks_of_strings_are_found_as_the_tokens_they_are() -> None:
-    assert set(FORMATS["gemma 4"].marks()) == {"<|tool_call>", "<tool_call|>", '<|"|>'}
+    assert set(BY_TEMPLATE["gemma 4"].marks()) == {"<|tool_call>", "<tool_call|>", '<|"|>'}
 
 
 def test_a_template_that_shows_no_tools_has_a_message_that_does_in_the_models_own_form() -> None:
@@ -223,9 +223,9 @@ def test_ids_of_kimi_are_the_function_and_the_number_of_the_call() -> None:
 
 
 def test_marks_of_every_family_are_found_as_the_tokens_they_are() -> None:
-    assert set(FORMATS["deepseek v3"].marks()) == {
+    assert set(BY_TEMPLATE["deepseek v3"].marks()) == {
         "<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>",
         "<｜tool▁call▁end｜>", "<｜tool▁calls▁end｜>",
     }  # fmt: skip
-    assert set(FORMATS["command r7b"].marks()) == {"<|START_ACTION|>", "<|END_ACTION|>"}
-    assert set(FORMATS["nemotron nano 2"].marks()) == {"<TOOLCALL>", "</TOOLCALL>"}
+    assert set(BY_TEMPLATE["command r7b"].marks()) == {"<|START_ACTION|>", "<|END_ACTION|>"}
+    assert set(BY_TEMPLATE["nemotron nano 2"].marks()) == {"<TOOLCALL>", "</TOOLCALL>"}

@@ -235,6 +235,19 @@ def test_an_answer_without_its_schema_is_kept_and_counted(
     assert "1 not valid" in capsys.readouterr().err
 
 
+def test_formats_of_an_answer_are_checked_as_the_server_enforces_them(
+    server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    formats = [{"format": "date"}, {"format": "ipv4"}]
+    schema = {"type": "array", "items": {"type": "string", "oneOf": formats}}
+    named = {"type": "json_schema", "json_schema": {"name": "a", "schema": schema}}
+    answers = {"number 0": ["2026-11-26", "127.0.0.1"], "number 1": ["neither"]}
+    server.answer_to = lambda text: json.dumps(answers[text])
+    source = write(tmp_path / "in.jsonl", [line(n, response_format=named) for n in (0, 1)])
+    assert batch(server, source, tmp_path / "out.jsonl") == 1
+    assert "1 valid, 1 not valid, 0 failed" in capsys.readouterr().err
+
+
 def test_rows_of_a_csv_file_become_rows_with_the_fields_of_the_schema(
     server: Server, tmp_path: Path
 ) -> None:

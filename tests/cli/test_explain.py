@@ -16,11 +16,10 @@ from app.__main__ import main
 from app.constraint.program import compile_program
 from app.core.errors import UnsupportedSchema
 from app.core.specs import Choice, JsonSchema, Regex
-from app.explain.drawing import HEAD, RADIUS, drawing_of
+from app.explain.drawing import HEAD, RADIUS, drawing_of, lay_out
 from app.explain.exploring import explore
 from app.explain.graph import Graph
 from app.explain.keywords import keyword_uses
-from app.explain.layout import lay_out
 from app.explain.measures import Measures
 from app.explain.picture import picture_of
 from app.explain.svg import draw

@@ -27,7 +27,7 @@ from typing import Any
 import jsonschema
 from jsonschema import FormatChecker
 
-from app.constraint.formats.strict import known_formats
+from app.constraint.formats import known_formats
 from app.core.errors import ConstraintError, UnsatisfiableSchema
 from app.core.specs import JsonSchema
 from tests.conformance.random_schemas import (

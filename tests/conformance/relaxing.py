@@ -18,13 +18,13 @@ from referencing import Registry, Resource
 from app.constraint.limits import Limits
 from app.constraint.program import compile_program
 from app.constraint.relaxation import relaxed
+from app.core.constraint import Relaxation
 from app.core.errors import (
     ConstraintError,
     ConstraintTooComplex,
     UnsatisfiableSchema,
     UnsupportedSchema,
 )
-from app.core.relaxation import Relaxation
 from app.core.specs import JsonSchema
 from tests.conformance.random_schemas import mutated, random_schema, random_value
 from tests.conformance.verdicts import Verdict, judge, plainly_spelled

@@ -24,6 +24,17 @@ its files, which tests one keyword, often together with others.
   ([decision 48](decisions/0048-unsupported-keywords-are-relaxed.md)), and every valid instance is
   in its language.
 - **exceptions**: deliberate; see below.
+
+## Keywords of our own
+
+| keyword | of | an answer |
+| --- | --- | --- |
+| `x-verbatim` | strings | is a piece of the prompt: [verbatim](verbatim.md) |
+| `x-grammar` | strings | is a text of a grammar: [schemas](schemas.md#grammars) |
+| `x-choice` | finite sets | is drawn as a whole, by probability: [confidence](confidence.md) |
+
+They are never relaxed: where one cannot be enforced, the schema is refused. `leapjson explain`
+says of each keyword of a schema whether it is enforced.
 """
 
 _OPTIONAL = """\

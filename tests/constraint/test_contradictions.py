@@ -9,9 +9,8 @@ import pytest
 
 from app.constraint.limits import Limits
 from app.constraint.program import compile_program
-from app.constraint.schema.contradiction import contradiction_in
+from app.constraint.schema.contradiction import Trials, contradiction_in
 from app.constraint.schema.document import escape_token
-from app.constraint.schema.trials import Trials
 from app.core.errors import UnsatisfiableSchema
 from app.core.specs import JsonSchema
 from tests.conformance.random_schemas import random_schema

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from app.constraint.formats.strict import known_formats
+from app.constraint.formats import known_formats
 from app.core.errors import UnsupportedSchema
 from app.core.specs import JsonSchema
 from tests.constraint.walks import Walker

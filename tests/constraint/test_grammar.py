@@ -301,7 +301,7 @@ def test_an_inline_schema_is_followed_between_the_rest() -> None:
 
 
 def test_common_terminals_are_texts_that_lark_reads_as_them() -> None:
-    from app.constraint.grammar.common import COMMON
+    from app.constraint.grammar.lark import COMMON
 
     for name in COMMON:
         text = f"start: {name}\n%import common.{name}"

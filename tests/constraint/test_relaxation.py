@@ -14,8 +14,8 @@ from app.constraint.satisfaction import satisfied
 from app.constraint.schema.relaxing import edited
 from app.core.arguments import Arguments, Parameters
 from app.core.composite import Composite, Either, Series
+from app.core.constraint import Relaxation, Written
 from app.core.errors import ConstraintError, InvalidSchema, UnsatisfiableSchema, UnsupportedSchema
-from app.core.relaxation import Relaxation, Written
 from app.core.specs import JsonSchema
 from tests.conformance.random_schemas import random_schema
 from tests.conformance.relaxing import left_out, spoiled, widened

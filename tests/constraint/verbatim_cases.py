@@ -23,8 +23,7 @@ import numpy as np
 from app.constraint.automaton.vocabulary_index import VocabularyIndex
 from app.constraint.constraint import AutomatonState, CompiledConstraint
 from app.constraint.program import compile_program
-from app.constraint.quotes.document import Document
-from app.constraint.quotes.words import COMBINING, UNSPACED
+from app.constraint.quotes.document import COMBINING, UNSPACED, Document
 from app.core.constraint import Mask
 from app.core.errors import UnsatisfiableSchema
 from app.core.specs import JsonSchema

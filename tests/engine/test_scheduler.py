@@ -13,6 +13,7 @@ from app.core.images import PromptImages
 from app.core.request import EngineRequest, ServiceTier
 from app.core.step import Span
 from app.engine.config import EngineConfig
+from app.engine.draft import Draft, Source
 from app.engine.fair_queue import MOST_BEFORE
 from app.engine.scheduler import Scheduler
 from app.engine.sequence import Sequence
@@ -452,3 +453,24 @@ def test_prompts_of_lower_classes_alone_are_computed_in_short_steps(
     for _ in range(2):
         bench.step()
         assert [len(span.tokens) for span in bench.spans] == [tokens]
+
+
+def test_beside_a_higher_answer_prompts_and_drafts_of_lower_ones_are_spare_tokens() -> None:
+    bench = Bench(max_running=8, blocks=600, prefill_tokens=128)
+    for number in range(4):
+        bench.add(f"low{number}", own(number), tier=BATCH, max_tokens=200)
+    for _ in range(4):
+        bench.step(grow=1)
+    bench.add("high", own(100), max_tokens=200)
+    bench.step(grow=1)
+    bench.add("prompt", own(200, 300), tier=BATCH)
+    started = set()
+    for _ in range(12):
+        for number in range(4):
+            draft = tuple(range(7))
+            bench.sequences[f"low{number}"].draft = Draft(draft, (Source.COUNTED,) * 7)
+        bench.step(grow=1)
+        assert sum(len(span.tokens) for span in bench.spans) <= 17
+        started |= {len(span.tokens) for span in bench.spans}
+    assert bench.sequences["prompt"].computed > 12
+    assert 8 in started, "drafts are computed, two answers at a time"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from app.engine.stopping import StopFinder
+from app.engine.stop_tokens import StopFinder
 
 
 def read(stops: tuple[bytes, ...], pieces: list[bytes]) -> tuple[int | None, list[int]]:

@@ -9,7 +9,7 @@ from typing import Any
 import openai
 import pytest
 
-from app.core.adapters import Adapter
+from app.core.request import Adapter
 from tests.http.harness import CHAT, CONFIG, chat, client_of, sdk_of
 from tests.serving.fakes import Bench, FakeSlots
 

@@ -9,7 +9,7 @@ import pytest
 
 from app.answer.fields import ClosedValue, ValueScanner
 from app.answer.plan import AnswerPlan
-from app.core.relaxation import Relaxation
+from app.core.constraint import Relaxation
 from tests.http.harness import CHAT, chat
 from tests.http.test_begun_answers import beginning, compile
 from tests.http.test_relaxed import WARNING, asked, events

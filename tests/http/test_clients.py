@@ -202,7 +202,7 @@ async def test_leaving_before_a_whole_answer_is_ready_aborts_it() -> None:
 
 
 async def test_leaving_while_the_schema_compiles_frees_the_place() -> None:
-    async def compile(spec: object, tenant: str) -> object:
+    async def compile(spec: object, *_: object) -> object:
         return await asyncio.Event().wait()
 
     bench = Bench(compile=compile)

@@ -17,6 +17,7 @@ from app.core.errors import (
     UnsatisfiableSchema,
     UnsupportedSchema,
 )
+from app.core.request import ServiceTier
 from app.http.keys import ApiKeys
 from tests.http.harness import CHAT, CONFIG, chat, client_of
 from tests.serving.fakes import Bench, ask, until
@@ -260,12 +261,31 @@ async def test_where_nothing_has_room_a_request_is_refused_unread(path: str) -> 
     async with client_of(bench) as client:
         bench.engine.gate.clear()
         held = await bench.open(ask())
+        flex = bench.admission.enter()
+        flex.take(1, ServiceTier.FLEX)
         for body in (b"{", b"x" * CONFIG.max_body_bytes * 2):
             refused(await client.post(path, content=body), 429)
         assert (await client.post("/tokenize", json={"model": "demo", "prompt": "hi"})).is_success
+        flex.leave()
+        refused(await client.post(path, content=b"{"), 429)
         held.close()
         assert (await client.post(path, content=b"{")).status_code == 400
-    assert bench.observer.rejections == ["queue_full"] * 2
+    assert bench.observer.rejections == ["queue_full"] * 3
+
+
+@pytest.mark.parametrize("path", [CHAT, "/v1/responses"])
+async def test_flex_has_room_where_the_default_tier_has_none(path: str) -> None:
+    bench = Bench(capacity=1)
+    bench.held(1, "127.0.0.1")
+    said: dict[str, Any] = {**chat(), "max_tokens": 4}
+    if path != CHAT:
+        said = {"model": "demo", "input": "hi", "max_output_tokens": 16, "store": False}
+    async with client_of(bench) as client:
+        for tier in ("default", "auto", None):
+            refused(await client.post(path, json=said | {"service_tier": tier}), 429)
+        answer = await client.post(path, json=said | {"service_tier": "flex"})
+        assert (answer.status_code, answer.json()["service_tier"]) == (200, "flex")
+    assert bench.observer.rejections == ["queue_full"] * 3
 
 
 async def test_who_may_not_ask_does_not_learn_that_there_is_no_room() -> None:

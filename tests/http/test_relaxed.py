@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from app.core.composite import Composite
-from app.core.relaxation import Relaxation, Written
+from app.core.constraint import Relaxation, Written
 from app.server.composition import assemble
 from app.server.settings import Settings
 from app.serving.compiling.validation import Validation

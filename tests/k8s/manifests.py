@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 K8S = Path(__file__).resolve().parents[2] / "k8s"
-OVERLAYS = ("cpu", "smollm2", "gpu", "gpus", "keda", "gateway")
+OVERLAYS = ("cpu", "smollm2", "store", "gpu", "gpus", "keda", "gateway")
 KUBERNETES = ("1.35", "1.37")
 """The oldest that has all fields, and the newest with schemas here."""
 NEEDS_KUSTOMIZE = pytest.mark.needs("kustomize", "kubectl")

@@ -34,6 +34,7 @@ from tests.serving.fakes import FakeEngine
 DOCKERFILE = (K8S.parent / "Dockerfile").read_text(encoding="utf-8")
 COMPONENTS = {
     "cpu": ("base", "components/cpu"),
+    "store": ("base", "components/cpu", "components/store"),
     "gpu": ("base", "components/gpu"),
     "gpus": ("base", "components/gpu", "components/gpus"),
 }
@@ -82,6 +83,28 @@ def test_the_server_takes_the_values_that_it_is_given(
     assert settings.metrics_public
     assert settings.port == PORT
     assert settings.served_model == literals("leapjson-weights", "components/weights")["REPOSITORY"]
+
+
+def test_the_store_s_secret_is_that_of_the_docs_and_batches_bring_no_pods_up(
+    every: list[Object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    patch = documents(K8S / "components" / "store" / "deployment.yaml")[0]
+    docs = (K8S.parent / "docs" / "kubernetes.md").read_text(encoding="utf-8")
+    for each in server([patch])["env"]:
+        reference = each["valueFrom"]["secretKeyRef"]
+        assert f"secret generic {reference['name']}" in docs
+        assert f"--from-literal={reference['key']}=" in docs
+    for name, value in literals("leapjson", *COMPONENTS["store"]).items():
+        monkeypatch.setenv(name, value)
+    settings = Settings()
+    assert settings.batch_running is not None
+    metrics = one("HorizontalPodAutoscaler", "leapjson", every)["spec"]["metrics"]
+    (running,) = (
+        int(each["pods"]["target"]["averageValue"])
+        for each in metrics
+        if each["pods"]["metric"]["name"] == "leapjson_num_requests_running"
+    )
+    assert settings.batch_running < running
 
 
 def test_probes_ask_what_they_are_for_at_paths_that_exist(

@@ -14,7 +14,7 @@ from app.core.errors import DeviceFailed, UnsupportedModel
 from app.core.request import SamplingParams
 from app.core.step import Draw, Span, StepResult
 from app.model import composition
-from app.model.failures import failure_of, naming_failures
+from app.model.device import failure_of, naming_failures
 from app.model.kv_storage import LayerShape, allocate
 from app.model.runner import TorchRunner
 from tests.model.tiny import tiny_runner

@@ -12,9 +12,8 @@ from typing import Any
 
 import pytest
 
-from app.explain.drawing import Box, Drawing, Route, State, Way
+from app.explain.drawing import Box, Drawing, Placed, Route, State, Way
 from app.explain.graph import ChoiceKind, Edge, Graph, GraphNode
-from app.explain.layout import Placed
 from app.explain.picture import picture_of, with_elements
 from tests.page.toolchain import need_packages, node
 

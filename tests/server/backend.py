@@ -11,8 +11,8 @@ from app.constraint import read_document
 from app.core.request import EngineRequest
 from app.server.backend import Backend
 from app.server.composition import assemble
+from app.server.serve import DrainingServer
 from app.server.settings import Settings
-from app.server.signals import DrainingServer
 from app.telemetry.metrics import Metrics
 from tests.fakes import ByteVocabulary
 from tests.serving.fakes import PLAIN, FakeConstraint, FakeEngine, FakeTokenizer

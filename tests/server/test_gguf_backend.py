@@ -13,10 +13,9 @@ from app.core.errors import UnsatisfiableSchema, UnsupportedModel
 from app.core.request import EngineRequest
 from app.core.specs import JsonObject, JsonSchema
 from app.model.checkpoints.gguf.hub import file_on_disk
-from app.server.backend import load_backend
+from app.server.backend import load_backend, weights_identity
 from app.server.settings import Settings
 from app.telemetry.metrics import Metrics
-from app.weights import weights_identity
 from tests.model.checkpoints.gguf.files import Kind, all_as, tiny_model, write_gguf
 
 

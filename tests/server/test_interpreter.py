@@ -15,8 +15,8 @@ from app.core.progress import Progress
 from app.server import serve as serving
 from app.server.backend import Backend
 from app.server.interpreter import OVERLAPPED_SECONDS
+from app.server.serve import DrainingServer
 from app.server.settings import Settings
-from app.server.signals import DrainingServer
 from tests.server.backend import backend
 from tests.serving.fakes import FakeEngine
 

@@ -16,8 +16,7 @@ from app.answer.formats import ChatFormat, detect
 from app.answer.pieces import Content, Delta
 from app.answer.prompt import Conversation
 from app.constraint.quotes.document import Document
-from app.core.adapters import Adapter
-from app.core.constraint import ConstraintSpec
+from app.core.constraint import ConstraintSpec, Relaxation, Written
 from app.core.errors import InvalidAdapter, RequestError
 from app.core.events import (
     AnswerToken,
@@ -29,8 +28,7 @@ from app.core.events import (
     TokenChunk,
 )
 from app.core.graphs import GraphSpec, WalkSpec
-from app.core.relaxation import Relaxation, Written
-from app.core.request import EngineRequest, GenerationOptions
+from app.core.request import Adapter, EngineRequest, GenerationOptions
 from app.core.specs import JsonSchema
 from app.core.step import TokenLogprob
 from app.core.text import RenderedPrompt
@@ -295,7 +293,7 @@ class Bench:
         *,
         capacity: int = 64,
         context: int = 1000,
-        compile: Callable[[ConstraintSpec, str], Any] | None = None,
+        compile: Callable[..., Any] | None = None,
         default_max_tokens: int | None = None,
         clip_max_tokens: bool = True,
         chat_format: ChatFormat = PLAIN,
@@ -394,7 +392,7 @@ class Bench:
         self.written.append(written)
         return [False] * len(written.relaxed)
 
-    async def _compile(self, spec: ConstraintSpec, tenant: str) -> FakeConstraint:
+    async def _compile(self, spec: ConstraintSpec, *_: object) -> FakeConstraint:
         self.compiled.append(spec)
         if self.compile_error is not None:
             raise self.compile_error

@@ -11,9 +11,8 @@ import numpy as np
 from PIL import Image
 
 from app.core.errors import InvalidRequest
-from app.core.images import PreparedImage, digest_of
-from app.serving.images.jobs import ImageJob, ReadingLimits
-from app.serving.images.reading import read_image
+from app.core.images import ImageJob, PreparedImage, ReadingLimits, digest_of
+from app.serving.images.preparing import read_image
 
 PATCH = 8
 """Pixels a side."""

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from app.core.adapters import Adapter
 from app.core.errors import InvalidAdapter, InvalidRequest, LeapjsonError, UnknownModel
+from app.core.request import Adapter
 from app.serving.adapters import Adapters
 from tests.serving.fakes import Bench, FakeEngine, FakeSlots, ask, until
 

@@ -69,6 +69,8 @@ def test_entering_takes_nothing() -> None:
     tickets[0].take(1)
     with pytest.raises(QueueFull):
         tickets[1].take(1)
+    flex = admission.enter()
+    flex.take(1, ServiceTier.FLEX)
     with pytest.raises(QueueFull):
         admission.enter()
     for ticket in tickets:
@@ -125,7 +127,7 @@ def test_every_refusal_is_told_once_with_its_code() -> None:
     with pytest.raises(QueueFull):
         other.claim(1, 10)
     with pytest.raises(QueueFull):
-        admission.enter()
+        admission.enter().admit(b"{}")
     admission.drain()
     with pytest.raises(Draining):
         admission.enter()

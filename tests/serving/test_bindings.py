@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from app.core.constraint import Relaxation
 from app.core.errors import InvalidRequest
-from app.core.relaxation import Relaxation
 from app.core.verbatim import Found, Hole, Passage, Source
 from app.serving.compiling.bindings import Bindings
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -30,7 +31,7 @@ class Workshop:
             failure_seconds=60,
         )
 
-    async def _compile(self, spec: ConstraintSpec, tenant: str) -> FakeConstraint:
+    async def _compile(self, spec: ConstraintSpec, *_: object) -> FakeConstraint:
         self.calls.append(spec)
         await self.gate.wait()
         if self.error is not None:
@@ -213,3 +214,26 @@ async def test_states_and_masks_are_counted_for_what_is_kept() -> None:
     await shop.get("b")
     constraint.num_states = 100
     assert (shop.cache.num_states, shop.cache.num_masks) == (103, 4)
+
+
+async def test_what_a_new_constraint_costs_does_not_grow_with_the_cache(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bench, measured = Workshop(max_bytes=1 << 20), 0
+    measure = bench.cache._measure
+
+    def counted(entry: Any) -> None:
+        nonlocal measured
+        measured += 1
+        measure(entry)
+
+    monkeypatch.setattr(bench.cache, "_measure", counted)
+    first = await bench.get("first")
+    for number in range(200):
+        before = measured
+        await bench.get(f"a{number}")
+        assert measured - before <= 17
+    first.nbytes = 5000
+    for number in range(200 // 16 + 2):
+        await bench.get(f"b{number}")
+    assert bench.cache.nbytes > 5000, "what it has grown by is seen in its turn"

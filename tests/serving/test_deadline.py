@@ -54,7 +54,7 @@ async def test_the_servers_own_limit_holds_without_a_timeout() -> None:
 
 
 async def test_compiling_counts() -> None:
-    async def never(spec: ConstraintSpec, tenant: str) -> Any:
+    async def never(spec: ConstraintSpec, *_: object) -> Any:
         await asyncio.Event().wait()
 
     async with Bench(compile=never).running() as bench:

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from app.core.errors import InvalidImage
-from app.serving.images.jobs import ReadingLimits
-from app.serving.images.reading import MOST_UNEQUAL, read_image
+from app.core.images import ReadingLimits
+from app.serving.images.preparing import MOST_UNEQUAL, read_image
 from tests.serving.broken_images import BOMBS, FORMATS, chunk, mutants, png
 from tests.serving.seeing import picture
 
@@ -166,8 +166,8 @@ def test_bombs_take_no_memory(tmp_path: Path) -> None:
     program = f"""
 import pathlib
 from app.core.errors import InvalidImage
-from app.serving.images.jobs import ReadingLimits
-from app.serving.images.reading import read_image
+from app.core.images import ReadingLimits
+from app.serving.images.preparing import read_image
 
 def peak():
     status = pathlib.Path("/proc/self/status").read_text()

@@ -122,7 +122,7 @@ async def test_registrations_take_places_in_the_queue() -> None:
 
 
 async def test_a_registration_has_the_deadline_of_a_request() -> None:
-    async def never(spec: Any, tenant: str) -> Any:
+    async def never(spec: Any, *_: object) -> Any:
         await asyncio.Event().wait()
 
     slow_to_compile = Bench(compile=never, request_seconds=0.01)

@@ -13,6 +13,7 @@ from app.constraint.program import Program
 from app.constraint.stored import identity
 from app.core.constraint import ConstraintSpec
 from app.core.errors import InvalidSchema, UnknownSchema
+from app.core.request import ServiceTier
 from app.core.specs import Choice, JsonSchema, Regex
 from app.serving.compiling.schema_registry import SchemaRegistry
 from app.serving.compiling.schema_store import SchemaStore, StoredPrograms
@@ -63,13 +64,13 @@ def kept(store: Store) -> int:
 
 async def test_a_program_is_compiled_by_one_replica_alone(store: Store, pool: WorkerPool) -> None:
     first, second = programs(store, pool), programs(store, pool)
-    compiled: Program = await first.compile(SPEC, "key 1")
+    compiled: Program = await first.compile(SPEC, "key 1", ServiceTier.DEFAULT)
     await until(lambda: kept(store) == 1)
-    loaded: Program = await second.compile(SPEC, "key 2")
+    loaded: Program = await second.compile(SPEC, "key 2", ServiceTier.DEFAULT)
     assert (first.loaded, second.loaded) == (0, 1)
     assert loaded.root == compiled.root
     assert loaded.derivatives.pool.operands == compiled.derivatives.pool.operands
-    await first.compile(SPEC, "key 1")
+    await first.compile(SPEC, "key 1", ServiceTier.DEFAULT)
     assert first.loaded == 1
     for each in (first, second):
         await each.close()
@@ -78,16 +79,16 @@ async def test_a_program_is_compiled_by_one_replica_alone(store: Store, pool: Wo
 async def test_programs_of_other_code_and_what_is_no_program_are_compiled_again(
     store: Store, pool: WorkerPool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    await programs(store, pool).compile(SPEC, "")
+    await programs(store, pool).compile(SPEC, "", ServiceTier.DEFAULT)
     await until(lambda: kept(store) == 1)
     other = programs(store, pool, "another version")
-    await other.compile(SPEC, "")
+    await other.compile(SPEC, "", ServiceTier.DEFAULT)
     assert other.loaded == 0
     await until(lambda: kept(store) == 2)
     with store.state._engine.begin() as connection:
         connection.exec_driver_sql("UPDATE leapjson_kept SET body = '{}'")
     again = programs(store, pool)
-    assert isinstance(await again.compile(SPEC, ""), Program)
+    assert isinstance(await again.compile(SPEC, "", ServiceTier.DEFAULT), Program)
     assert again.loaded == 0
     assert "cannot be used" in caplog.text
 
@@ -101,9 +102,9 @@ async def test_a_store_that_is_away_costs_no_request(
     monkeypatch.setattr(store.state, "find_kept", away)
     monkeypatch.setattr(store.state, "keep", away)
     without = programs(store, pool)
-    assert isinstance(await without.compile(SPEC, ""), Program)
+    assert isinstance(await without.compile(SPEC, "", ServiceTier.DEFAULT), Program)
     with pytest.raises(InvalidSchema):
-        await without.compile(JsonSchema({"type": 7}), "")
+        await without.compile(JsonSchema({"type": 7}), "", ServiceTier.DEFAULT)
     await without.close()
 
 

@@ -141,7 +141,7 @@ async def test_a_bad_schema_is_refused_and_its_room_given_back() -> None:
 async def test_a_request_that_waits_for_its_schema_holds_nobody_up() -> None:
     ready = asyncio.Event()
 
-    async def compile(spec: ConstraintSpec, tenant: str) -> FakeConstraint:
+    async def compile(spec: ConstraintSpec, *_: object) -> FakeConstraint:
         await ready.wait()
         return FakeConstraint()
 
@@ -155,7 +155,7 @@ async def test_a_request_that_waits_for_its_schema_holds_nobody_up() -> None:
 
 
 async def test_leaving_while_the_schema_compiles_leaves_nothing_behind() -> None:
-    async def compile(spec: ConstraintSpec, tenant: str) -> FakeConstraint:
+    async def compile(spec: ConstraintSpec, *_: object) -> FakeConstraint:
         await asyncio.sleep(3600)
         return FakeConstraint()
 

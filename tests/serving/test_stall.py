@@ -12,9 +12,9 @@ from dataclasses import replace
 import httpx
 import pytest
 
-from app.core.errors import DeviceFailed, EngineDied, LeapjsonError
+from app.core.errors import DeviceFailed, EngineDied, InvalidRequest, LeapjsonError
 from app.core.events import TokenChunk
-from app.core.request import EngineRequest, GenerationOptions, SamplingParams
+from app.core.request import EngineRequest, GenerationOptions, SamplingParams, ServiceTier
 from app.core.step import Span
 from app.engine import Engine
 from app.server.composition import assemble
@@ -125,7 +125,7 @@ async def test_an_engine_that_hangs_does_not_keep_the_server_from_stopping(
         await asyncio.wait_for(worker.stop(), 300)
         assert worker.alive
         assert not runner.gate.is_set()
-        assert "is left behind" in caplog.text
+        assert "stuck in a step; abandoning it" in caplog.text
 
 
 async def test_who_waits_for_an_engine_that_hangs_is_answered_as_soon_as_the_server_is_to_end() -> (
@@ -207,3 +207,21 @@ async def test_a_step_that_fails_for_the_same_reason_adds_no_line(
             await asyncio.wait_for(asked, 300)
     said = [each.getMessage() for each in caplog.records if each.levelname == "CRITICAL"]
     assert said == ["the engine died: rank 1 of 2: it was killed"]
+
+
+async def test_a_request_above_flex_is_urgent_until_it_is_added_or_refused() -> None:
+    async with hanging(Clock()) as (worker, runner, _, inbox):
+        assert not worker.has_urgent(), "it was added"
+        flex = EngineRequest("flex", prompt=[1], max_tokens=1, tier=ServiceTier.FLEX)
+        asked = [asyncio.ensure_future(worker.submit([flex], inbox))]
+        await asyncio.sleep(0)
+        assert not worker.has_urgent()
+        for prompt in ([1], []):  # the second one is refused
+            one = EngineRequest(f"r{len(prompt)}", prompt=prompt, max_tokens=1)
+            asked.append(asyncio.ensure_future(worker.submit([one], inbox)))
+        await asyncio.sleep(0)
+        assert worker.has_urgent()
+        runner.gate.set()
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+        assert [type(each) for each in answers] == [type(None), type(None), InvalidRequest]
+        assert not worker.has_urgent()

@@ -7,7 +7,7 @@ import pickle
 from itertools import count
 from typing import Any
 
-from app.serving.workers.unpickling import load_paced
+from app.serving.workers.pool import load_paced
 
 VALUE: Any = {
     "names": [f"name {i}" for i in range(30_000)],

@@ -6,7 +6,7 @@ import asyncio
 
 from app.answer.pieces import Content, Delta
 from app.answer.warnings import RelaxedAnswers
-from app.core.relaxation import Relaxation, Written
+from app.core.constraint import Relaxation, Written
 from app.core.specs import JsonSchema
 from app.serving.compiling.validation import Validation
 from tests.serving.fakes import until

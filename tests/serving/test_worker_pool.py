@@ -19,6 +19,7 @@ from app.core.errors import (
     LeapjsonError,
     UnsupportedSchema,
 )
+from app.core.request import ServiceTier
 from app.core.specs import Regex
 from app.serving.compiling.cache import ConstraintCache
 from app.serving.workers.pool import WorkerLimits, WorkerPool
@@ -32,8 +33,10 @@ IMPATIENT = WorkerLimits(seconds=1, memory_bytes=256 << 20)
 
 
 @asynccontextmanager
-async def started(limits: WorkerLimits, workers: int = 2) -> AsyncIterator[WorkerPool]:
-    pool = WorkerPool(TARGET, workers=workers, limits=limits)
+async def started(
+    limits: WorkerLimits, workers: int = 2, tenant_share: float = 1.0
+) -> AsyncIterator[WorkerPool]:
+    pool = WorkerPool(TARGET, workers=workers, limits=limits, tenant_share=tenant_share)
     await pool.start()
     try:
         yield pool
@@ -255,3 +258,30 @@ async def test_a_worker_that_cannot_start_fails_the_start(monkeypatch: pytest.Mo
     with pytest.raises(LeapjsonError, match="could not be started"):
         await pool.start()
     await pool.close()
+
+
+async def test_one_tenant_leaves_a_worker_to_the_others() -> None:
+    async with started(LIMITS, workers=2, tenant_share=0.9) as pool:
+        stuck = [asyncio.create_task(pool.work(Regex("stop"), "many")) for _ in range(3)]
+        await asyncio.sleep(0)
+        for _ in range(3):  # without waiting for what hangs
+            assert (await pool.work(Regex("a"), "one"))[0] == "compiled"
+        assert not any(task.done() for task in stuck)
+        for task in stuck:
+            task.cancel()
+        await asyncio.gather(*stuck, return_exceptions=True)
+        assert (await pool.work(Regex("a"), "many"))[0] == "compiled"
+
+
+async def test_schemas_of_a_higher_tier_are_compiled_first() -> None:
+    async with started(LIMITS, workers=1) as pool:
+        ended: list[ServiceTier] = []
+
+        async def compile(tier: ServiceTier, pattern: str) -> None:
+            await pool.work(Regex(pattern), "", tier)
+            ended.append(tier)
+
+        lines = [asyncio.create_task(compile(ServiceTier.BATCH, f"{n}")) for n in range(5)]
+        await asyncio.sleep(0)
+        await asyncio.gather(*lines, compile(ServiceTier.DEFAULT, "a"))
+        assert ended.index(ServiceTier.DEFAULT) <= 1

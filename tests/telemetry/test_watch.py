@@ -17,9 +17,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from app.server.composition import assemble
 from app.server.settings import Settings
-from app.telemetry.endpoints import KnownNames
 from app.telemetry.logs import JsonFormatter
 from app.telemetry.metrics import Metrics
+from app.telemetry.watch import KnownNames
 from tests.server.backend import backend
 from tests.serving.fakes import FakeEngine, until
 from tests.telemetry.conftest import Served

@@ -97,7 +97,7 @@ def test_where_nobody_watches_each_stage_is_a_line_of_the_log_and_the_greeting_a
     with httpx.Client(timeout=300) as client, long_answer(client, url_in(greeted)):
         server.terminate()
         lines_of_log = map(json.loads, server.stderr)
-        stages = (line for line in lines_of_log if line["logger"] == "app.terminal.log_lines")
+        stages = (line for line in lines_of_log if line["logger"] == "app.terminal.screen")
         log = list(islice(stages, 3))
     assert server.communicate(timeout=300)[0] == ""
     assert server.returncode == 0

@@ -16,7 +16,7 @@ import pytest
 import regex
 from tokenizers import Regex, pre_tokenizers
 
-from app.text.pre_tokenizers import PRE_TOKENIZERS, PreTokenizer
+from app.text.gguf_tokenizer import PRE_TOKENIZERS, PreTokenizer
 
 HERE = Path(__file__).parent
 PAGE = (

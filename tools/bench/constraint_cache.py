@@ -29,6 +29,7 @@ from app.constraint import Compiler
 from app.core.constraint import Constraint, ConstraintSpec, Vocabulary
 from app.core.errors import ConstraintError, DrawAgain
 from app.core.progress import telling
+from app.core.request import ServiceTier
 from app.core.specs import JsonSchema
 from app.demo import MODEL_PATH
 from app.serving.compiling.cache import ConstraintCache
@@ -78,8 +79,8 @@ async def fill(arguments: argparse.Namespace) -> None:
     pool = WorkerPool("app.constraint:compile_program", workers=2, limits=WorkerLimits())
     await pool.start()
 
-    async def compile(spec: ConstraintSpec, tenant: str) -> Constraint:
-        return compiler.link(await pool.work(spec, tenant))
+    async def compile(spec: ConstraintSpec, tenant: str, tier: ServiceTier) -> Constraint:
+        return compiler.link(await pool.work(spec, tenant, tier))
 
     cache = ConstraintCache(
         compile,

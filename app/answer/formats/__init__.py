@@ -4,7 +4,7 @@ chat       what is known of a chat template, and the table of the formats it is 
 calls      what a format of tool calls is: the texts of calls, their ids, and what reads them
 reasoning  the marks around reasoning
 spelled    calls that are a fixed text around a name and its arguments
-families   the formats of this kind, and what tells the templates of each
+families   the formats of this kind, and how the templates of each are recognised
 template   what a chat template does with what it is given, read from its Jinja text, or tried
 
 ``harmony``, ``parameters`` and ``literals`` hold one family each. A further format is

@@ -104,7 +104,7 @@ class ToolFormat(Protocol):
         """Ids that the chat template takes."""
 
     def leads(self, names: Iterable[str]) -> tuple[str, ...]:
-        """What tells that calls of these functions begin: one of these strings.
+        """The strings of which one begins the calls of these functions.
 
         Where text and calls share no mark that only calls have, the name and what follows it are
         part of the lead: ``{"name": "Ada"}`` is an answer like any other.

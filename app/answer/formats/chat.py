@@ -47,7 +47,7 @@ TOOL_FORMATS: tuple[Callable[[str], ToolFormat | None], ...] = (
     llama,
     marked,
 )
-"""Each tells its format from the text of a chat template; None where it is another's. The first
+"""Each finds its format in the text of a chat template; None where it is another's. The first
 that knows a template has it."""
 
 
@@ -61,7 +61,7 @@ class ChatFormat:
     variables: frozenset[str] = frozenset()
     """The variables that the template looks at."""
     shows_tools: bool = True
-    """Whether the template tells of functions; else a system message does."""
+    """Whether the template lists functions; else a system message does."""
     writes_calls: bool = True
     """Whether the template writes calls; else they are the text of their messages."""
     takes_results: bool = True
@@ -79,7 +79,7 @@ class ChatFormat:
     arguments_as_text: bool = False
     """Whether the template writes arguments as they are: it wants their JSON, not objects."""
     efforts: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """By the variables that tell how much to reason: the template's word for each effort."""
+    """By the variables that set how much to reason: the template's word for each effort."""
     reasoning_fields: frozenset[str] = frozenset()
     """Under which names it reads the reasoning of messages."""
     reasoning_blocks: bool = False
@@ -92,7 +92,7 @@ class ChatFormat:
 
 
 def detect(template: str | None, special_tokens: Collection[str]) -> ChatFormat:
-    """What ``template`` (Jinja) and the names of special tokens tell of a model's answers.
+    """The form of a model's answers, by ``template`` (Jinja) and the names of special tokens.
 
     Never raises: what it does not know has the plain form and no reasoning.
     """

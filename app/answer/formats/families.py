@@ -211,7 +211,7 @@ def hermes(template: str) -> SpelledCalls | None:
     has_marks = "<tool_call>" in template and _ARGUMENTS.search(template)
     if not has_marks or any(mark in template for mark in _NOT_HERMES):
         return None
-    # Newlines are told by what is written: what the model is told need not have the same.
+    # Newlines are read off what is written: the instructions need not have the same.
     written = render(template, _TWO_CALLS) or ""
     format = EXAONE if "<tool_call>{" in written else HERMES
     return replace(format, separator="") if "</tool_call><tool_call>" in written else format

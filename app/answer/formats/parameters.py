@@ -1,4 +1,4 @@
-"""Calls whose arguments are a text each, as many families write them, told by asking the template.
+"""Calls whose arguments are a text each, as many families write them; found by rendering.
 
 Qwen3-Coder, Qwen 3.5, Nemotron 3, Step 3.5, Seed-OSS, GLM 4.5 and later, Ling 3, Laguna, Hunyuan 3,
 MiniMax M2, DeepSeek V3.2 to V4.1 differ in marks and, which costs calls as well, in newlines.
@@ -121,7 +121,7 @@ def _read_off(text: str) -> tuple[SpelledCalls, dict[str, str]] | None:
     if types is None or stop is None or trigger is None or not closing:
         return None
     empty = without.removesuffix(closing + separator + opening)
-    if not empty:  # white space that follows a name in any case is told from the arguments
+    if not empty:  # white space that follows a name in any case is kept apart from the arguments
         common = _common(before, closing)
         space = common[: len(common) - len(common.lstrip())]
         middle, before = middle + space, before.removeprefix(space)
@@ -176,7 +176,7 @@ class _Types:
 
 
 def _types(written: list[str], behind: str) -> _Types | None:
-    """What ``written`` tells: of each argument its name, and all up to the next one's name."""
+    """By ``written``: of each argument its name, and all up to the next one's name."""
     between: dict[Kind, str] = {}
     found: dict[str, str] = {}
     words = False

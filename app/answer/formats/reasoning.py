@@ -50,7 +50,7 @@ class ContentFormat:
     end: str = ""
     preamble: str = ""
     preamble_end: str = ""
-    """Stand around what is said before calls; none: nothing is, or as content."""
+    """Stand around text before calls; none: there is no such text, or it is content."""
     without: tuple[str, ...] = ()
     """What content that is free text does not hold, besides ``end``."""
     other_begins: tuple[str, ...] = ()
@@ -82,7 +82,7 @@ HARMONY = ReasoningFormat(
 
 
 def reasoning_format(template: str, special_tokens: Collection[str]) -> ReasoningFormat | None:
-    """What a chat template and the names of special tokens tell; None: nothing."""
+    """The format by a chat template and the names of special tokens; None: they have none."""
     found = next(filter(None, (known(template) for known in _FAMILIES)), None)
     if found is not None:
         return found
@@ -95,7 +95,7 @@ def reasoning_format(template: str, special_tokens: Collection[str]) -> Reasonin
 
 
 def content_format(template: str) -> ContentFormat:
-    """What a chat template tells of the marks around content."""
+    """The marks around content, by a chat template."""
     return next((marks for sign, marks in _CONTENTS if sign in template), BARE)
 
 
@@ -214,7 +214,7 @@ def reasoning_fields(template: str) -> frozenset[str]:
 
 
 def effort_words(template: str, variables: Collection[str]) -> Mapping[str, Mapping[str, str]]:
-    """By the variables of ``template`` that tell how much to reason: its word for each effort."""
+    """By the variables of ``template`` that set how much to reason: its word for each effort."""
     known = [name for name in _EFFORT_VARIABLES if name in variables]
     found = {}
     for name in known:
@@ -251,10 +251,10 @@ INSTRUCTION = (
     "Think before you answer: write your thoughts between <think> and </think>. "
     "Behind </think> write the answer, and nothing but the answer."
 )
-"""What such a model is told. The same for all requests, so its tokens are computed once."""
+"""Instructions for such a model. The same for all requests: their tokens are computed once."""
 
 _SHARES = {"low": 0.2, "medium": 0.5}
-"""Of ``max_tokens``, for an effort that nobody can tell the model."""
+"""Of ``max_tokens``, for an effort that the template has no variable for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,13 +264,13 @@ class ReasoningUse:
     wanted: bool | None = None
     """True: the answer begins with reasoning. False: it has none. None: as the model has it."""
     max_tokens: int | None = None
-    """The most that the reasoning may have; None: nothing was said."""
+    """The most that the reasoning may have; None: no limit was sent."""
     share: float | None = None
     """The same as a share of the answer's ``max_tokens``."""
     shown: bool = True
 
     def limit(self, max_tokens: int) -> int | None:
-        """The most tokens for reasoning in an answer of ``max_tokens``; None: nothing was said."""
+        """The most tokens for reasoning in an answer of ``max_tokens``; None: no limit was sent."""
         if self.max_tokens is None and self.share is not None:
             return int(self.share * max_tokens)
         return self.max_tokens
@@ -285,5 +285,5 @@ AS_IT_IS = ReasoningUse()
 
 
 def share_of(effort: str) -> float | None:
-    """The share of an answer that reasoning may have; None: as if nothing was said."""
+    """The share of an answer that reasoning may have; None: as if no effort was sent."""
     return _SHARES.get(effort)

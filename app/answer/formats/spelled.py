@@ -30,7 +30,7 @@ _MARK_IN_TAGS = re.compile(r"｜[^｜<>\s]+｜(?!>)")
 
 @dataclass(frozen=True, slots=True)
 class SpelledCalls:
-    """A ``ToolFormat`` that is told by how a call is spelled::
+    """A ``ToolFormat`` that is defined by how a call is spelled::
 
     begin  CALL  separator  CALL ...  end
     """
@@ -225,7 +225,14 @@ class SpelledReader:
             return False
         self._incoming.take(len(text))
         if self._at == len(self._parts) - 1:
-            self._end_call()
+            end = CallEnd(self._index, self._arguments_end, self._incoming.position)
+            self._pieces.append(end)
+            self._at = -1
+            self._index += 1
+            self._before = self._separator
+            self._name = None
+            self._arguments = JsonReader()
+            self._parts = self._ways[0]
         elif self._parts[self._at + 1] == "arguments":
             self._arguments_start = self._incoming.position
             self._start_call()
@@ -266,13 +273,3 @@ class SpelledReader:
                 self._arguments = self._reader_of(self._name)
             self._pieces += [start, *self._waiting]
             self._waiting = []
-
-    def _end_call(self) -> None:
-        end = CallEnd(self._index, self._arguments_end, self._incoming.position)
-        self._pieces.append(end)
-        self._at = -1
-        self._index += 1
-        self._before = self._separator
-        self._name = None
-        self._arguments = JsonReader()
-        self._parts = self._ways[0]

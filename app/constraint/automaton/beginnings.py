@@ -58,7 +58,14 @@ class Beginnings:
         """
         known = self._literals.get((literal, text))
         if known is None:
-            known = self._literals[literal, text] = self._new_literal(literal, text)
+            trie, found, whole = self._index.trie, self._found, text + literal
+            raw = np.frombuffer(whole, np.uint8)
+            count, least, node = begun(trie.byte, trie.skip, trie.token, raw, len(text), found)
+            known = self._literals[literal, text] = (
+                found[:count].copy(),
+                len(whole) - least,
+                node >= 0,
+            )
         tokens, left, is_through = known
         far = 0
         if len(tokens):
@@ -69,14 +76,6 @@ class Beginnings:
             return far, []
         rest = self._automaton.skip_literal(here, len(literal))
         return far, [(rest, tail, text + literal)]
-
-    def _new_literal(self, literal: bytes, text: bytes) -> tuple[Int32s, int, bool]:
-        """The tokens, how much of ``literal`` is left at most after one, and whether some token
-        goes on behind it."""
-        trie, found, whole = self._index.trie, self._found, text + literal
-        raw = np.frombuffer(whole, np.uint8)
-        count, least, node = begun(trie.byte, trie.skip, trie.token, raw, len(text), found)
-        return found[:count].copy(), len(whole) - least, node >= 0
 
     def words(
         self, head: Expression, tail: Expression, text: bytes, mask: Mask

@@ -28,12 +28,12 @@ class BoundsRelaxation:
         self._plain: dict[Expression, bool] = {
             each: True for each in characters if each is not None
         }
-        self._loose: dict[Expression, tuple[Expression, int | None]] = {}
+        self._unbounded: dict[Expression, tuple[Expression, int | None]] = {}
         self._words: dict[Expression, frozenset[bytes] | None] = {}
 
     def __len__(self) -> int:
         """How much is remembered. Any thread may ask."""
-        return len(self._plain) + len(self._loose) + len(self._words)
+        return len(self._plain) + len(self._unbounded) + len(self._words)
 
     def split(self, expression: Expression) -> tuple[Expression, Expression] | None:
         """The plain beginning of ``expression`` and what is behind it; None where it has none."""
@@ -70,18 +70,18 @@ class BoundsRelaxation:
             self._plain[expression] = known
         return known
 
-    def loosened(self, expression: Expression, above: int) -> tuple[Expression, int | None]:
+    def unbounded(self, expression: Expression, above: int) -> tuple[Expression, int | None]:
         """``expression`` without those bounds of its repetitions that are above ``above``, and how
         many bytes surely fit into each of them; None where there is none.
 
         Bounds inside complements stay, as less is more there.
         """
-        known = self._loose.get(expression)
+        known = self._unbounded.get(expression)
         if known is None:
-            known = self._loose[expression] = self._loosened(expression, above)
+            known = self._unbounded[expression] = self._new_unbounded(expression, above)
         return known
 
-    def _loosened(self, expression: Expression, above: int) -> tuple[Expression, int | None]:
+    def _new_unbounded(self, expression: Expression, above: int) -> tuple[Expression, int | None]:
         pool = self._pool
         kind, operand = pool.kinds[expression], pool.operands[expression]
         if kind not in (Kind.CONCATENATION, Kind.UNION, Kind.INTERSECTION, Kind.REPETITION):
@@ -89,22 +89,22 @@ class BoundsRelaxation:
         pieces = pool.parts(expression)
         if kind == Kind.CONCATENATION:
             pieces = tuple(pool.pieces(expression))
-        parts = [self.loosened(piece, above) for piece in pieces]
+        parts = [self.unbounded(piece, above) for piece in pieces]
         bounds = [bound for _, bound in parts if bound is not None]
-        loose = [part for part, _ in parts]
+        unbounded = [part for part, _ in parts]
         if kind == Kind.REPETITION:
             _, low, high = operand
             least = self._length(operand[0])
             if high is not None and high > low and high * least > above:
                 bounds.append(high * least)
                 high = None
-            result = pool.repeat(loose[0], low, high) if bounds else expression
+            result = pool.repeat(unbounded[0], low, high) if bounds else expression
         elif not bounds:
             result = expression
         elif kind == Kind.CONCATENATION:
-            result = pool.concatenate(*loose)
+            result = pool.concatenate(*unbounded)
         else:
-            result = pool.union(loose) if kind == Kind.UNION else pool.intersect(loose)
+            result = pool.union(unbounded) if kind == Kind.UNION else pool.intersect(unbounded)
         return result, min(bounds, default=None)
 
     def words(self, expression: Expression) -> frozenset[bytes] | None:

@@ -98,7 +98,7 @@ class Distances:
         """Fewest tokens that spell a shortest completion, without following where they lead."""
         return self._spell(state).left
 
-    def told(self, state: State) -> int:
+    def needed(self, state: State) -> int:
         """``spelled`` for the message to a caller whose budget is too small. Beyond 64 KiB an upper
         bound."""
         length = self._automaton.length(state)

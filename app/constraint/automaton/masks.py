@@ -137,7 +137,7 @@ class Masks:
         """Whether ``state`` is inside a string that ends with the next quote, as far as its form
         shows it."""
         here = self.automaton.expression(state)
-        split = self._parts.plainness.split(self.automaton.derivatives.without_marks(here))
+        split = self._parts.bounds.split(self.automaton.derivatives.without_marks(here))
         return split is not None and self.automaton.leading_literal(split[1])[:1] == b'"'
 
     def in_string(self, state: State) -> InString | None:

@@ -34,7 +34,7 @@ _WORK_PER_PART = 10
 _MORE_CHARACTERS = 4
 """Bytes after which some text differs from each of the ``BoundsRelaxation.words`` of a language."""
 
-_LOOSE = 16
+_KEPT_BOUND = 16
 """Bounds of repetitions that are no more than this above a token's bytes are kept."""
 
 Whole = Callable[[State], tuple[Mask, int]]
@@ -48,7 +48,7 @@ class Parts:
         self._automaton = automaton
         self._index = index
         self._walks = walks
-        self.plainness = BoundsRelaxation(automaton.derivatives, automaton.characters)
+        self.bounds = BoundsRelaxation(automaton.derivatives, automaton.characters)
         self._numbering = Numbering(automaton.pool, index.heads)
         self._counted = Counted(automaton, index)
         self._heads: dict[tuple[Expression, bytes], Head] = {}
@@ -62,7 +62,7 @@ class Parts:
     @property
     def nbytes(self) -> int:
         """Memory for what is kept, in bytes. Any thread may read it."""
-        entries = len(self.plainness) + len(self._numbering) + 2 * len(self._heads)
+        entries = len(self.bounds) + len(self._numbering) + 2 * len(self._heads)
         entries += 3 * len(self._spelled)
         overlaps = len(self._overlaps) * (200 + 4 * self._index.words)
         return 120 * entries + self._beginnings.nbytes + overlaps
@@ -122,11 +122,11 @@ class Parts:
             return [(operand[0], tail)]  # marks allow no other tokens
         if kind == Kind.DISTINCT or kind == Kind.CASES:
             return [(pool.expand(head), tail)]
-        if tail != pool.epsilon and self.plainness.is_plain(head):
+        if tail != pool.epsilon and self.bounds.is_plain(head):
             return []
         if kind == Kind.UNION:
             return [(member, tail) for member in self._together(operand)]
-        if kind == Kind.REPETITION and not self.plainness.is_plain(operand[0]):
+        if kind == Kind.REPETITION and not self.bounds.is_plain(operand[0]):
             more = pool.concatenate(pool.repeat_after_one(*operand), tail)
             found = [(operand[0], more)]
             return [*found, (tail, pool.epsilon)] if pool.nullable[head] else found
@@ -143,7 +143,7 @@ class Parts:
         for member in members:
             if pool.kinds[member] == Kind.CONCATENATION:
                 head, end = pool.operands[member]
-                if pool.kinds[head] == Kind.INTERSECTION and self.plainness.is_plain(head):
+                if pool.kinds[head] == Kind.INTERSECTION and self.bounds.is_plain(head):
                     heads.setdefault(end, []).append(member)
         for end, several in heads.items():
             if len(several) > 1:
@@ -154,7 +154,7 @@ class Parts:
     def _split(self, here: Expression, text: bytes, mask: Mask, whole: Whole) -> int:
         """Tokens of an expression that is a head and something behind it; returns ``far``."""
         automaton, pool = self._automaton, self._automaton.pool
-        split = self.plainness.split(here)
+        split = self.bounds.split(here)
         if split is None and not pool.regular[here]:  # it refers to rules: nothing to share
             return self._walked(here, text, mask)
         head, tail = split or (here, pool.epsilon)
@@ -182,7 +182,7 @@ class Parts:
         star, words = None, frozenset[bytes]()
         for member in pool.operands[head]:
             if pool.kinds[member] == Kind.COMPLEMENT:
-                listed = self.plainness.words(pool.operands[member])
+                listed = self.bounds.words(pool.operands[member])
                 if listed is None:
                     return None
                 words |= listed
@@ -246,13 +246,13 @@ class Parts:
     ) -> int:
         """The same where what is behind the head may also be in it: they are walked together.
 
-        As in ``_loose_head``, bounds of the head that are far do not matter, so a text without
+        As in ``_unbounded_head``, bounds of the head that are far do not matter, so a text without
         quotes has one walk and not one for each number of characters that are left.
         """
-        loose, bound = self.plainness.loosened(head, self._index.longest + _LOOSE)
-        if bound is None or self._head_of(loose, text).far + self._index.longest > bound:
+        unbounded, bound = self.bounds.unbounded(head, self._index.longest + _KEPT_BOUND)
+        if bound is None or self._head_of(unbounded, text).far + self._index.longest > bound:
             return self._walked(here, text, mask)
-        whole = self._automaton.pool.concatenate(loose, tail)
+        whole = self._automaton.pool.concatenate(unbounded, tail)
         known = self._overlaps.get((whole, text))
         if known is None:
             allowed = self._index.new_mask()
@@ -273,7 +273,7 @@ class Parts:
             number = self._numbering.of(head)
             known = self._index.heads.find(number, text)
             if known is None:
-                known = self._loose_head(head, text) or self._counted.head(head, text)
+                known = self._unbounded_head(head, text) or self._counted.head(head, text)
                 known = known or self._new_head(head, text)
                 self._index.heads.keep(number, text, known)
                 self._heads[head, text] = known  # kept, should the work be too much
@@ -283,17 +283,17 @@ class Parts:
             self._heads[head, text] = known
         return known
 
-    def _loose_head(self, head: Expression, text: bytes) -> Head | None:
+    def _unbounded_head(self, head: Expression, text: bytes) -> Head | None:
         """What ``head`` allows where its bounds are so far that they do not matter.
 
         A token and the shortest way to the end are so many bytes at most, and so many rounds of a
         repetition. So they are within each bound that is no less.
         """
         longest = self._index.longest
-        loose, bound = self.plainness.loosened(head, longest + _LOOSE)
+        unbounded, bound = self.bounds.unbounded(head, longest + _KEPT_BOUND)
         if bound is None:
             return None
-        known = self._head_of(loose, text)
+        known = self._head_of(unbounded, text)
         return known if known.far + longest <= bound else None
 
     def _new_head(self, head: Expression, text: bytes) -> Head:

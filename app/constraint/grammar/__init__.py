@@ -3,12 +3,11 @@
 syntax            what both notations are read into, and complaints that point into the text
 groups            the right side of a rule while it is read
 gbnf              the notation of llama.cpp
-common, regexes   the terminals and regular expressions of Lark grammars
-lark              Lark's notation
+regexes           the regular expressions of Lark grammars
+lark              Lark's notation, and the terminals that it imports
 parsing           which notation a text is in, and how large it may be
 rules             what refers to what, and what is known of every rule
-operators         operator rules without ambiguity
-lowering          from rules to expressions, without left recursion
+lowering          from rules to expressions, without ambiguous operators and left recursion
 complexity        refuses what is nested too deeply to follow
 
 The language of a grammar is the set of texts that its rules derive, character by character. There

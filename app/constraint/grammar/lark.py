@@ -15,13 +15,50 @@ import re
 from ast import literal_eval
 from typing import ClassVar
 
-from app.constraint.grammar.common import COMMON
 from app.constraint.grammar.groups import Reader, count
 from app.constraint.grammar.regexes import both_cases, regex_node
 from app.constraint.grammar.syntax import Characters, Json, Name, Node, Series, Text, Token
-from app.constraint.regex.errors import PatternError, PatternNotSupported
-from app.constraint.regex.syntax import QUANTIFIERS
+from app.constraint.regex.syntax import QUANTIFIERS, PatternError, PatternNotSupported
 from app.core.errors import ConstraintTooComplex
+
+_DIGITS = "[0-9]+"
+_SIGN = r"[+\-]?"
+_DECIMAL = r"(?:[0-9]+\.[0-9]*|\.[0-9]+)"
+_EXPONENT = r"[eE][+\-]?[0-9]+"
+_FLOAT = f"(?:{_DIGITS}{_EXPONENT}|{_DECIMAL}(?:{_EXPONENT})?)"
+_NUMBER = f"(?:{_FLOAT}|{_DIGITS})"
+
+COMMON: dict[str, str] = {
+    "DIGIT": "[0-9]",
+    "HEXDIGIT": "[a-fA-F0-9]",
+    "INT": _DIGITS,
+    "SIGNED_INT": _SIGN + _DIGITS,
+    "DECIMAL": _DECIMAL,
+    "FLOAT": _FLOAT,
+    "SIGNED_FLOAT": _SIGN + _FLOAT,
+    "NUMBER": _NUMBER,
+    "SIGNED_NUMBER": _SIGN + _NUMBER,
+    "ESCAPED_STRING": r'"(?:[^"\\\n]|\\[^\n])*"',
+    "LCASE_LETTER": "[a-z]",
+    "UCASE_LETTER": "[A-Z]",
+    "LETTER": "[A-Za-z]",
+    "WORD": "[A-Za-z]+",
+    "CNAME": "[_A-Za-z][_A-Za-z0-9]*",
+    "WS_INLINE": r"[ \t]+",
+    "WS": r"[ \t\f\r\n]+",
+    "CR": r"\r",
+    "LF": r"\n",
+    "NEWLINE": r"(?:\r?\n)+",
+    "SH_COMMENT": r"#[^\n]*",
+    "CPP_COMMENT": r"\/\/[^\n]*",
+    "C_COMMENT": r"\/\*(?:[^*]|\*+[^*\/])*\*+\/",
+    "SQL_COMMENT": r"--[^\n]*",
+}
+"""The terminals that ``%import common.NAME`` brings in, as regular expressions of their texts.
+
+Names and meanings are those of Lark's documentation. Quoted strings and block comments end at their
+first end, as Lark's lexer reads them."""
+
 
 _ITEM = re.compile(
     r"""(?P<space>(?:\s|//[^\n]*+|\#[^\n]*+)++)
@@ -71,7 +108,19 @@ class LarkReader(Reader):
                 raise self._template(found.start("defined"))
             self._begin_rule(found["defined"], found.start("defined"), found["defined"])
         elif found["directive"] is not None:
-            return self._directive(found["directive"], at, found.end())
+            directive = found["directive"]
+            end = found.end()
+            if directive == "json":
+                return self._json(at, end)
+            self._end_rule()
+            if directive == "ignore":
+                self._begin_rule("", at, "")
+                return end
+            if directive == "import":
+                return self._import(at, end)
+            if directive in _REFUSED:
+                raise self._source.unsupported("%" + directive, _REFUSED[directive], at)
+            raise self._source.unsupported("%" + directive, "this directive is unknown", at)
         elif found["space"] is None:
             if self._name is None:
                 raise self._source.invalid("a rule, as in name: ..., is expected here", at)
@@ -90,7 +139,14 @@ class LarkReader(Reader):
 
     def _part(self, found: re.Match[str], at: int) -> Node:
         if found["name"] is not None:
-            return self._reference(found, at)
+            name = found["name"]
+            if found["arguments"] is not None:
+                raise self._template(at)
+            if not _is_terminal(name) and self._in_terminal:
+                raise self._source.invalid("a terminal cannot refer to a rule", at)
+            if _is_terminal(name) and not self._in_terminal:
+                return Token(Name(name, at))
+            return Name(name, at)
         if found["regex"] is not None:
             node = self._regex(found, at)
         elif found["first"] is not None:
@@ -99,31 +155,8 @@ class LarkReader(Reader):
             node = self._text(found, at)
         return node if self._in_terminal else Token(node)
 
-    def _reference(self, found: re.Match[str], at: int) -> Node:
-        name = found["name"]
-        if found["arguments"] is not None:
-            raise self._template(at)
-        if not _is_terminal(name) and self._in_terminal:
-            raise self._source.invalid("a terminal cannot refer to a rule", at)
-        if _is_terminal(name) and not self._in_terminal:
-            return Token(Name(name, at))
-        return Name(name, at)
-
     def _template(self, at: int) -> Exception:
         return self._source.unsupported("template", "templates are not followed", at)
-
-    def _directive(self, directive: str, at: int, end: int) -> int:
-        if directive == "json":
-            return self._json(at, end)
-        self._end_rule()
-        if directive == "ignore":
-            self._begin_rule("", at, "")
-            return end
-        if directive == "import":
-            return self._import(at, end)
-        if directive in _REFUSED:
-            raise self._source.unsupported("%" + directive, _REFUSED[directive], at)
-        raise self._source.unsupported("%" + directive, "this directive is unknown", at)
 
     def _import(self, at: int, end: int) -> int:
         found = _IMPORT.match(self._source.text, end)

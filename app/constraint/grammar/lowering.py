@@ -23,12 +23,11 @@ ways: as it is within a text, and ``leading``, where its first token is the firs
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from app.constraint.cached_method import cached_method
-from app.constraint.grammar.operators import without_operator_ambiguity
 from app.constraint.grammar.rules import Facts, components, references, strongly_connected
 from app.constraint.grammar.syntax import (
     Alternatives,
@@ -41,6 +40,8 @@ from app.constraint.grammar.syntax import (
     Series,
     Text,
     Token,
+    alternatives,
+    series,
 )
 from app.constraint.language.codepoints import Ranges, utf8
 from app.constraint.language.expressions import ALL_BYTES, Expression, ExpressionPool, Kind
@@ -128,7 +129,13 @@ class _Lowering:
             self.facts.learn(component)
         self._refuse_endless(order)
         for component in terminals:
-            self._lower_terminal(component)
+            name = component[0]
+            rule = self.grammar.rules[name]
+            if any(reference.name in component for reference in references(rule.body)):
+                raise self.grammar.source.invalid(
+                    f"the terminal {name} refers to itself", rule.position
+                )
+            self._rules[name, False] = self._nonempty(rule.body, leading=False)
         self._gap = self._between_tokens()
         for component in rest:
             self._lower_component(component)
@@ -145,15 +152,6 @@ class _Lowering:
                 if not self.facts.has_text(name):
                     position = self.grammar.rules[name].position
                     raise self.grammar.source.invalid(f"{name} has no finite text", position)
-
-    def _lower_terminal(self, component: Sequence[str]) -> None:
-        name = component[0]
-        rule = self.grammar.rules[name]
-        if any(reference.name in component for reference in references(rule.body)):
-            raise self.grammar.source.invalid(
-                f"the terminal {name} refers to itself", rule.position
-            )
-        self._rules[name, False] = self._nonempty(rule.body, leading=False)
 
     def _lower_component(self, component: Sequence[str]) -> None:
         bodies = {name: self.grammar.rules[name].body for name in component}
@@ -365,3 +363,69 @@ def _repeated_bytes(pool: ExpressionPool, expression: Expression) -> int | None:
     if kind == Kind.LITERAL and len(operand) == 1:
         return 1 << int(operand[0])
     return int(operand) if kind == Kind.BYTES else None
+
+
+Option = tuple[Node, ...]
+
+
+def without_operator_ambiguity(bodies: Mapping[str, Node]) -> dict[str, Node]:
+    """The bodies of mutually recursive rules, those of operators rewritten."""
+    return {name: _rewrite(name, body, bodies) for name, body in bodies.items()}
+
+
+def _rewrite(name: str, body: Node, bodies: Mapping[str, Node]) -> Node:
+    """``m* a (c | b m* a)*`` for ``E: E b E | E c | m E | a``."""
+    options = [expanded for option in _options(body) for expanded in _expand(name, option, bodies)]
+    if not any(_is_operator(option, name) for option in options):
+        return body
+    prefixes, infixes, postfixes, atoms = [], [], [], []
+    for option in options:
+        first, last = _is(option[:1], name), _is(option[-1:], name)
+        if len(option) == 1 and first:
+            continue
+        if first and last:
+            infixes.append(series(option[1:-1]))
+        elif first:
+            postfixes.append(series(option[1:]))
+        elif last:
+            prefixes.append(series(option[:-1]))
+        else:
+            atoms.append(series(option))
+    atom = alternatives(atoms)
+    if prefixes:
+        atom = Series((Repeated(alternatives(prefixes), 0, None), atom))
+    if infixes:
+        postfixes.append(Series((alternatives(infixes), atom)))
+    return Series((atom, Repeated(alternatives(postfixes), 0, None))) if postfixes else atom
+
+
+def _expand(name: str, option: Option, bodies: Mapping[str, Node]) -> Sequence[Option]:
+    """An option that is one rule alone, by that rule's options if it has operators of ``name``."""
+    if len(option) == 1 and isinstance(option[0], Name):
+        other = option[0].name
+        if other != name and other in bodies:
+            inside = _options(bodies[other])
+            if any(_is_operator(each, name) for each in inside):
+                return inside
+    return [option]
+
+
+def _options(node: Node) -> list[Option]:
+    """The alternatives of a body, each as its parts."""
+    options: list[Option] = []
+    pending = [node]
+    while pending:
+        here = pending.pop()
+        if isinstance(here, Alternatives):
+            pending.extend(reversed(here.options))
+        else:
+            options.append(here.parts if isinstance(here, Series) else (here,))
+    return options
+
+
+def _is_operator(option: Option, name: str) -> bool:
+    return _is(option[:1], name) and _is(option[-1:], name)
+
+
+def _is(parts: Sequence[Node], name: str) -> bool:
+    return len(parts) == 1 and isinstance(parts[0], Name) and parts[0].name == name

@@ -14,8 +14,8 @@ from app.constraint.grammar.syntax import NOTHING, Alternatives, Characters, Nod
 from app.constraint.language.codepoints import LAST, Ranges, ranges
 from app.constraint.limits import Limits
 from app.constraint.regex import syntax as regex_tree
-from app.constraint.regex.errors import PatternError, PatternNotSupported
 from app.constraint.regex.parser import parse
+from app.constraint.regex.syntax import PatternError, PatternNotSupported
 
 _PIECE = re.compile(
     r"""\((?P<group>\?(?:P?<[=!]?|[^:<P]|P=)?)

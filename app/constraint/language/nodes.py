@@ -9,8 +9,8 @@ from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
+from app.core.constraint import Relaxation
 from app.core.errors import ConstraintTooComplex
-from app.core.relaxation import Relaxation
 from app.core.verbatim import Hole
 
 Expression = int

@@ -218,12 +218,23 @@ class Rows:
         if kind == Kind.INTERSECTION:
             return self._row_of_intersection(operand)
         if kind == Kind.COMPLEMENT:
-            return self._row_of_complement(operand)
+            row, rest = [], ALL_BYTES
+            for bits, target in self.row(operand):
+                row.append((bits, self.pool.complement(target)))
+                rest &= ~bits
+            row.append((rest, self.pool.everything))
+            return self._by_target(row)
         if kind == Kind.REPETITION:
             rest = pool.repeat_after_one(*operand)
             return [(b, self.join(e, rest)) for b, e in self.row(operand[0])]
         if kind == Kind.RULE:
-            return self._row_of_rule(expression)
+            if expression in self._open:
+                raise ConstraintTooComplex("a rule that refers to itself before it consumes a byte")
+            self._open.add(expression)
+            try:
+                return self.row(self.pool.body(expression))
+            finally:
+                self._open.discard(expression)
         if kind == Kind.CASES:
             self.spend(_WORK_OF_PART * len(operand.parts))
         if kind == Kind.DISTINCT or kind == Kind.CASES:
@@ -303,23 +314,6 @@ class Rows:
                     bits ^= lowest
             self._dense[expression] = dense
         return dense
-
-    def _row_of_complement(self, inner: Expression) -> Row:
-        row, rest = [], ALL_BYTES
-        for bits, target in self.row(inner):
-            row.append((bits, self.pool.complement(target)))
-            rest &= ~bits
-        row.append((rest, self.pool.everything))
-        return self._by_target(row)
-
-    def _row_of_rule(self, rule: Expression) -> Row:
-        if rule in self._open:
-            raise ConstraintTooComplex("a rule that refers to itself before it consumes a byte")
-        self._open.add(rule)
-        try:
-            return self.row(self.pool.body(rule))
-        finally:
-            self._open.discard(rule)
 
     def _row_of_drawn(self, expression: Expression, texts: Iterable[bytes]) -> Row:
         rests: dict[int, list[bytes]] = {}

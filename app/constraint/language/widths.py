@@ -80,40 +80,38 @@ class Weights:
         if kind == Kind.BYTES:
             return _of_byte(operand, place)
         if kind == Kind.CONCATENATION:
-            return self._of_concatenation(expression, place)
+            pieces = self._pool.pieces(expression)
+            widths: Widths = {place: (0, 0)}
+            for piece in pieces:
+                widths = _either(
+                    [
+                        {end: _sum(before, after) for end, after in self.widths(piece, at).items()}
+                        for at, before in widths.items()
+                    ]
+                )
+            return widths
         if kind == Kind.UNION:
             return _either([self.widths(member, place) for member in operand])
         if kind == Kind.INTERSECTION:
-            return _both([self.widths(member, place) for member in operand])
+            several = [self.widths(member, place) for member in operand]
+            result = {}
+            for end in set.intersection(*(set(widths) for widths in several)):
+                least = max(widths[end][0] for widths in several)
+                most = min(widths[end][1] for widths in several)
+                if least <= most:
+                    result[end] = least, most
+            return result
         if kind == Kind.REPETITION:
             repeated, low, high = operand
-            return self._of_repetition(repeated, low, high, place)
+            once = self.widths(repeated, place)
+            if not once:
+                return {place: (0, 0)} if low == 0 else {}
+            if once.keys() != {place}:
+                return _ANYTHING
+            least, most = once[place]
+            rounds = INFINITE if high is None else high
+            return {place: (min(INFINITE, least * low), min(INFINITE, most * rounds))}
         return _ANYTHING
-
-    def _of_concatenation(self, expression: Expression, place: int) -> Widths:
-        """From the last part to the first, as they may be many."""
-        pieces = self._pool.pieces(expression)
-        widths: Widths = {place: (0, 0)}
-        for piece in pieces:
-            widths = _either(
-                [
-                    {end: _sum(before, after) for end, after in self.widths(piece, at).items()}
-                    for at, before in widths.items()
-                ]
-            )
-        return widths
-
-    def _of_repetition(
-        self, repeated: Expression, low: int, high: int | None, place: int
-    ) -> Widths:
-        once = self.widths(repeated, place)
-        if not once:
-            return {place: (0, 0)} if low == 0 else {}
-        if once.keys() != {place}:
-            return _ANYTHING
-        least, most = once[place]
-        rounds = INFINITE if high is None else high
-        return {place: (min(INFINITE, least * low), min(INFINITE, most * rounds))}
 
 
 def weighed(text: bytes, place: int) -> tuple[int, int]:
@@ -151,14 +149,4 @@ def _either(several: list[Widths]) -> Widths:
         for end, (least, most) in widths.items():
             known = result.get(end, (least, most))
             result[end] = min(least, known[0]), max(most, known[1])
-    return result
-
-
-def _both(several: list[Widths]) -> Widths:
-    result = {}
-    for end in set.intersection(*(set(widths) for widths in several)):
-        least = max(widths[end][0] for widths in several)
-        most = min(widths[end][1] for widths in several)
-        if least <= most:
-            result[end] = least, most
     return result

@@ -1,8 +1,7 @@
 """Regular expressions (ECMA-262) as byte expressions.
 
-errors         what is wrong with a pattern, and where
 classes        sets of characters that dialects read differently
-syntax         the tree
+syntax         the tree, and what is wrong with a pattern
 parser         from a pattern to its tree
 lookaround     what look-around and anchors need to know of a tree
 lowering       from the tree to an expression

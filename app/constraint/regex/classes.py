@@ -117,7 +117,12 @@ def unicode_property(name: str) -> CharacterClass | None:
     """
     key, _, value = name.rpartition("=")
     if key in ("Script", "sc", "Script_Extensions", "scx"):
-        return _script(value)
+        prefix = _SCRIPTS.get(value)
+        if prefix is None:
+            return None
+        scripts = _letters_by_script()
+        others = union(*(members for key, members in scripts.items() if key != prefix))
+        return CharacterClass(scripts[prefix], negate(others))
     if key not in ("", "General_Category", "gc"):
         return None
     if not key and value == "Any":
@@ -167,15 +172,6 @@ def _letters_by_script() -> dict[str, Ranges]:
                 prefix = next(prefix for prefix in prefixes if name.startswith(prefix))
                 found[prefix].append((code, code))
     return {prefix: ranges(parts) for prefix, parts in found.items()}
-
-
-def _script(name: str) -> CharacterClass | None:
-    prefix = _SCRIPTS.get(name)
-    if prefix is None:
-        return None
-    scripts = _letters_by_script()
-    others = union(*(members for key, members in scripts.items() if key != prefix))
-    return CharacterClass(scripts[prefix], negate(others))
 
 
 @lru_cache(maxsize=1024)

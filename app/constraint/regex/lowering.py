@@ -86,9 +86,6 @@ class Lowering:
         if isinstance(node, Repeated):
             return self._repeated_at(node, first=first, last=last)
         assert isinstance(node, Sequence)
-        return self._sequence_at(node, first=first, last=last)
-
-    def _sequence_at(self, node: Sequence, *, first: bool, last: bool) -> _Language:
         pool = self.pool
         nothing = _Language(pool.epsilon, pool.empty)
         rest, rest_after_text = nothing, nothing

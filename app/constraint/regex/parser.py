@@ -24,7 +24,6 @@ from app.constraint.regex.classes import (
     shorthand,
     unicode_property,
 )
-from app.constraint.regex.errors import PatternError, PatternNotSupported
 from app.constraint.regex.lookaround import (
     MOST_ROUNDS,
     MOST_SETS,
@@ -40,6 +39,8 @@ from app.constraint.regex.syntax import (
     Characters,
     Look,
     Node,
+    PatternError,
+    PatternNotSupported,
     Repeated,
     Sequence,
 )
@@ -113,7 +114,16 @@ class _Parser:
             raise self._error("a group is not closed", self.groups[-1].start)
         tree = self.groups[0].node()
         if tree.looks:
-            self._check_looks(tree)
+            if len(sets_behind(tree)) > MOST_SETS or len(atoms(tree)) > _MOST_ATOMS:
+                reason = f"look-behind at more than {MOST_SETS} different sets of characters"
+                raise self._refusal(reason, 0)
+            found = first_not_followed(tree)
+            if found is not None:
+                reason = (
+                    "look-around and anchors inside a repetition are followed up to "
+                    f"{MOST_ROUNDS} rounds only, or as in ((?!x).)*$"
+                )
+                raise self._refusal(reason, self.positions.get(found, 0))
         return tree
 
     def _error(self, message: str, position: int) -> PatternError:
@@ -121,18 +131,6 @@ class _Parser:
 
     def _refusal(self, reason: str, position: int) -> PatternNotSupported:
         return PatternNotSupported(reason, self.text, position)
-
-    def _check_looks(self, tree: Node) -> None:
-        if len(sets_behind(tree)) > MOST_SETS or len(atoms(tree)) > _MOST_ATOMS:
-            reason = f"look-behind at more than {MOST_SETS} different sets of characters"
-            raise self._refusal(reason, 0)
-        found = first_not_followed(tree)
-        if found is not None:
-            reason = (
-                "look-around and anchors inside a repetition are followed up to "
-                f"{MOST_ROUNDS} rounds only, or as in ((?!x).)*$"
-            )
-            raise self._refusal(reason, self.positions.get(found, 0))
 
     def _flags(self) -> None:
         """Flags of Python's ``re`` for the whole pattern."""

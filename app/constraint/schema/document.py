@@ -12,13 +12,13 @@ from urllib.parse import unquote, urljoin, urlsplit
 
 from app.constraint.cached_method import cached_method
 from app.constraint.limits import Limits
+from app.core.constraint import Relaxation
 from app.core.errors import (
     ConstraintError,
     ConstraintTooComplex,
     InvalidSchema,
     UnsupportedSchema,
 )
-from app.core.relaxation import Relaxation
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -9,9 +9,9 @@ from app.constraint.grammar.lowering import Spelling, lower
 from app.constraint.grammar.parsing import parse as parse_grammar
 from app.constraint.json.text import JsonText
 from app.constraint.language.expressions import Expression
-from app.constraint.regex.errors import PatternError, PatternNotSupported
 from app.constraint.regex.lowering import Lowering
 from app.constraint.regex.parser import parse as parse_regex
+from app.constraint.regex.syntax import PatternError, PatternNotSupported
 from app.constraint.schema.document import Node
 from app.constraint.schema.keywords import GRAMMAR
 from app.core.errors import ConstraintError, InvalidSchema, UnsupportedSchema

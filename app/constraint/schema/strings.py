@@ -8,17 +8,17 @@ from dataclasses import dataclass, field
 from functools import cache, cached_property
 
 from app.constraint.cached_method import cached_method
-from app.constraint.formats.strict import loose_format, strict_format
+from app.constraint.formats import loose_format, strict_format
 from app.constraint.grammar.lowering import as_it_stands
 from app.constraint.json.text import JsonText
 from app.constraint.language.codepoints import CHARACTERS, Ranges, utf8
 from app.constraint.language.derivatives import Derivatives
 from app.constraint.language.expressions import Expression, ExpressionPool, Kind
 from app.constraint.regex import syntax
-from app.constraint.regex.errors import PatternError, PatternNotSupported
 from app.constraint.regex.lookaround import repeats_anchors
 from app.constraint.regex.lowering import Lowering
 from app.constraint.regex.parser import parse
+from app.constraint.regex.syntax import PatternError, PatternNotSupported
 from app.constraint.schema.document import Goal, Node
 from app.constraint.schema.keywords import (
     BESIDE_NO_GRAMMAR,
@@ -361,7 +361,7 @@ class Strings:
             other = node.schema.get(NOT_FORMAT)
             formats = [n.schema["format"] for n in nodes if "format" in n.schema] if other else []
             known = [name for name in formats if strict_format(name)]
-            if known and not any(_is_told_from(name, other) for name in known):
+            if known and not any(_is_refused_as(name, other) for name in known):
                 reason = (
                     f"texts that the RFC does not count as {other!r} are admitted; some validators "
                     f"accept more texts as {other!r}"
@@ -383,7 +383,7 @@ class Strings:
 
 
 @cache
-def _is_told_from(name: str, other: str) -> bool:
+def _is_refused_as(name: str, other: str) -> bool:
     """Whether each text of the format ``name`` that our pattern of ``other`` does not match is
     refused as ``other`` by every validator. Costs some 10 ms once."""
     strict, loose, excluded = strict_format(name), loose_format(other), strict_format(other)

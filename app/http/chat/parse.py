@@ -12,7 +12,7 @@ from pydantic import Field
 
 from app.answer.images import ImageSource, without_images
 from app.answer.prompt import Conversation
-from app.answer.tools import FunctionTool, custom_arguments
+from app.answer.tools import FunctionTool, ToolUse, custom_arguments
 from app.core.errors import InvalidRequest
 from app.core.specs import Grammar, Regex
 from app.core.verbatim import Passage
@@ -51,7 +51,6 @@ from app.http.requests.tools import (
     CustomDefinition,
     FunctionDefinition,
     InputGrammar,
-    ToolChoice,
     function_tools,
     leave_out_others,
     tool_use,
@@ -288,9 +287,9 @@ def chat_call(body: Mapping[str, Any], ignored: Ignored, api: Api) -> AnswerCall
     if wire.top_logprobs and not wire.logprobs:
         raise InvalidRequest("top_logprobs needs logprobs to be true", param="top_logprobs")
     content = api.constraints.read(wire, wire.response_format, ignored)
-    choice = _tool_choice(wire)
     limit = token_limit(wire, "max_tokens", "max_completion_tokens")
-    conversation, tools = read_conversation(wire, ignored, config, show_tools=choice.mode != "none")
+    show_tools = wire.tool_choice != "none"
+    conversation, tools = read_conversation(wire, ignored, config, show_tools=show_tools)
     note = schema_prompt(wire.schema_in_prompt, content.spec, config, wire.response_format)
     return answer_call(
         wire,
@@ -308,7 +307,7 @@ def chat_call(body: Mapping[str, Any], ignored: Ignored, api: Api) -> AnswerCall
             if wire.reasoning is None and wire.include_reasoning is None
             else ("reasoning_content", "reasoning"),
         ),
-        tools=tool_use(tools, choice, wire.parallel_tool_calls, config),
+        tools=_tool_use(wire, tools, config),
         n=wire.n or 1,
         logprobs=(wire.top_logprobs or 0) if wire.logprobs else None,
     )
@@ -378,15 +377,18 @@ def _reasoning(wire: ConversationFields) -> ReasoningFields | None:
     return fields.model_copy(update={"exclude": excluded})
 
 
-def _tool_choice(wire: ChatCompletionRequest) -> ToolChoice:
+def _tool_use(
+    wire: ChatCompletionRequest, tools: list[FunctionTool], config: ApiConfig
+) -> ToolUse | None:
+    once = wire.parallel_tool_calls is False
     match wire.tool_choice:
-        case None:
-            return ToolChoice()
         case NamedFunction(name=name) | NamedCustomTool(name=name):
-            return ToolChoice("required", [name], once=True)
+            return tool_use(tools, config, "required", [name], once=True)
         case AllowedToolsChoice(allowed_tools=allowed):
-            return ToolChoice(allowed.mode, [each.name for each in allowed.tools])
-    return ToolChoice(wire.tool_choice)
+            names = [each.name for each in allowed.tools]
+            return tool_use(tools, config, allowed.mode, names, once=once)
+        case mode:
+            return tool_use(tools, config, mode or "auto", once=once)
 
 
 def _check(message: ChatMessage, param: str, called: set[str]) -> None:

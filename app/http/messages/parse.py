@@ -16,7 +16,7 @@ from pydantic import Field
 from app.answer.formats.reasoning import AS_IT_IS, ReasoningUse
 from app.answer.images import ImageSource, appended, without_images
 from app.answer.prompt import Conversation
-from app.answer.tools import FunctionTool
+from app.answer.tools import FunctionTool, ToolUse
 from app.core.errors import InvalidRequest
 from app.core.specs import JsonSchema
 from app.core.verbatim import Passage
@@ -31,6 +31,7 @@ from app.http.requests.messages import (
     ImagePart,
     ImageReader,
     ImageRules,
+    TemplateMessages,
     begun_answer,
     check_message_count,
     file_not_kept,
@@ -46,7 +47,6 @@ from app.http.requests.prompt import (
 )
 from app.http.requests.tools import (
     Definition,
-    ToolChoice,
     function_tools,
     leave_out_others,
     tool_use,
@@ -134,9 +134,8 @@ class ImageBlock(ImagePart):
         raise file_not_kept(field)
 
 
-ContentBlock = Annotated[
-    TextBlock | DocumentBlock | SearchResultBlock | ImageBlock | Other, ByType()
-]
+_Shown = TextBlock | DocumentBlock | SearchResultBlock | ImageBlock
+ContentBlock = Annotated[_Shown | Other, ByType()]
 
 
 class ToolResultBlock(Noted):
@@ -146,17 +145,7 @@ class ToolResultBlock(Noted):
     is_error: bool | None = None
 
 
-AnyBlock = Annotated[
-    TextBlock
-    | DocumentBlock
-    | SearchResultBlock
-    | ImageBlock
-    | ThinkingBlock
-    | ToolUseBlock
-    | ToolResultBlock
-    | Other,
-    ByType(),
-]
+AnyBlock = Annotated[_Shown | ThinkingBlock | ToolUseBlock | ToolResultBlock | Other, ByType()]
 
 
 class MessageParam(Wire):
@@ -340,7 +329,6 @@ def messages_call(body: Mapping[str, Any], ignored: Ignored, api: Api) -> Answer
     model = api.models.find(wire.model)
     content = _content(wire, api.config)
     conversation, tools = read_conversation(wire, ignored, api.config)
-    choice = _tool_choice(wire)
     return answer_call(
         wire,
         model,
@@ -353,7 +341,7 @@ def messages_call(body: Mapping[str, Any], ignored: Ignored, api: Api) -> Answer
             stream=bool(wire.stream),
             omits_thinking=getattr(wire.thinking, "display", None) == "omitted",
         ),
-        tools=tool_use(tools, choice, not choice.once, api.config),
+        tools=_tool_use(wire, tools, api.config),
     )
 
 
@@ -400,15 +388,19 @@ def _clear_thinking(
                 del message["reasoning_content"]
 
 
-def _tool_choice(wire: ConversationFields) -> ToolChoice:
+def _tool_use(
+    wire: ConversationFields, tools: list[FunctionTool], config: ApiConfig
+) -> ToolUse | None:
     match wire.tool_choice:
-        case NoTool():
-            return ToolChoice("none")
         case MessagesNamedTool(name=name, disable_parallel_tool_use=once):
-            return ToolChoice("required", [name], once=bool(once))
+            return tool_use(tools, config, "required", [name], once=bool(once))
         case FreeChoice(type=type, disable_parallel_tool_use=once):
-            return ToolChoice("auto" if type == "auto" else "required", once=bool(once))
-    return ToolChoice()
+            return tool_use(
+                tools, config, "auto" if type == "auto" else "required", once=bool(once)
+            )
+        case NoTool():
+            return None
+    return tool_use(tools, config)
 
 
 def _reasoning(wire: ConversationFields, config: ApiConfig) -> tuple[ReasoningUse, dict[str, Any]]:
@@ -468,7 +460,7 @@ def template_messages(
 
     Raises ``InvalidRequest`` that names the block.
     """
-    conversation, passages = _Conversation(images, ignored), []
+    conversation = _Blocks(images, ignored)
     if text := system if isinstance(system, str) else _BETWEEN.join([t.text for t in system or ()]):
         conversation.say("system", text)
     for number, message in enumerate(messages):
@@ -485,11 +477,11 @@ def template_messages(
                 for index, block in enumerate(content)
             ]
         text = _BETWEEN.join([each for each in map(without_images, said) if each])
-        passages.append(Passage(param, text, message.role == "user"))
-    return conversation.messages, passages
+        conversation.passages.append(Passage(param, text, message.role == "user"))
+    return conversation.messages, conversation.passages
 
 
-class _Conversation:
+class _Blocks(TemplateMessages):
     """Messages made of blocks -> messages as the chat template takes them.
 
     Adjacent messages of a role are one, as Anthropic has it. Results of tools, which there are the
@@ -497,12 +489,6 @@ class _Conversation:
 
         user: tool_result  tool_result  text   ->   tool  tool  user
     """
-
-    def __init__(self, images: ImageReader, ignored: Ignored) -> None:
-        self.messages: list[dict[str, Any]] = []
-        self._images = images
-        self._ignored = ignored
-        self._called: set[str] = set()
 
     def say(self, role: str, text: str) -> None:
         message = self._open(role)
@@ -520,14 +506,9 @@ class _Conversation:
                 self._images.mark(block, param)
                 raise refusal(param, "a block of the type 'image' is the user's")
             case ThinkingBlock(thinking=text):
-                message = self._open(role)
-                before = message.get("reasoning_content")
-                message["reasoning_content"] = f"{before}{_BETWEEN}{text}" if before else text
+                self._think(self._open(role), text)
             case ToolUseBlock(id=id, name=name, input=arguments):
-                self._called.add(id)
-                function = {"name": name, "arguments": arguments}
-                call = {"id": id, "type": "function", "function": function}
-                self._open(role).setdefault("tool_calls", []).append(call)
+                self._call(id, name, arguments)
             case ToolResultBlock():
                 self._add_result(block, param)
             case Other(type=type) if role == "assistant" and type in _OMITTED:
@@ -543,27 +524,17 @@ class _Conversation:
                 return text
         return ""
 
-    def _open(self, role: str) -> dict[str, Any]:
-        """The message of ``role`` that goes on, or a new one."""
-        if not self.messages or self.messages[-1]["role"] != role:
-            self.messages.append({"role": role, "content": None})
-        return self.messages[-1]
-
     def _add_result(self, block: ToolResultBlock, param: str) -> None:
-        if block.tool_use_id not in self._called:
-            raise InvalidRequest(
-                f"{param}: no tool_use before this block has the id {block.tool_use_id!r}",
-                param=f"{param}.tool_use_id",
-            )
-        content = block.content
+        id, content = block.tool_use_id, block.content
+        lacking = f"{param}: no tool_use before this block has the id"
+        self._check_called(id, lacking, f"{param}.tool_use_id")
         text = content if isinstance(content, str) else ""
         for number, each in enumerate(content if isinstance(content, list) else ()):
             added = self._text(each, f"{param}.content[{number}]")
             text = appended(text, added) if number else added
         if block.is_error:
             text = f"Error: {text}"
-        message = {"role": "tool", "content": text, "tool_call_id": block.tool_use_id}
-        self.messages.append(message)
+        self._result(id, text)
 
     def _text(self, block: AnyBlock | ContentBlock, param: str) -> str:
         match block:

@@ -32,13 +32,18 @@ _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
 
 
 async def read_body(
-    request: Request, *, keep: Callable[[int], None], max_bytes: int, max_nesting: int
+    request: Request,
+    *,
+    keep: Callable[[int], None],
+    admit: Callable[[bytearray], None],
+    max_bytes: int,
+    max_nesting: int,
 ) -> tuple[dict[str, Any], int]:
     """The body, a JSON object (RFC 8259: no NaN, no lone surrogates), and its size in bytes.
 
-    ``keep`` is called with the size of each chunk before it is kept; what it raises is raised.
-    Raises ``BodyTooLarge`` as soon as the limit is passed, ``InvalidRequest`` for what is no such
-    object.
+    ``keep`` is called with the size of each chunk before it is kept, ``admit`` with the body before
+    it is parsed; what they raise is raised. Raises ``BodyTooLarge`` as soon as the limit is passed,
+    ``InvalidRequest`` for what is no such object.
     """
     # Forms, which any web page may send without a preflight (Fetch standard, CORS), are refused:
     # otherwise a server on a user's machine would answer every page that they visit.
@@ -46,6 +51,7 @@ async def read_body(
     if "origin" in request.headers and media_type != "application/json":
         raise InvalidRequest("a page has to send its request with content-type: application/json")
     data = await _read(request, keep, max_bytes)
+    admit(data)
     size = len(data)
     return await in_thread_if_large(size, lambda: parse_json_object(data, max_nesting)), size
 

@@ -11,8 +11,9 @@ from typing import Any, Literal
 from app.answer.images import IMAGE_MARK, ImageSource, appended
 from app.answer.prompt import Begun
 from app.core.errors import InvalidRequest
+from app.core.verbatim import Passage
 from app.http.requests.body import parsed
-from app.http.requests.wire import Noted, Other, Wire, refusal
+from app.http.requests.wire import Ignored, Noted, Other, Wire, refusal
 from app.serving.images.fetching import allowed_url
 
 Detail = Literal["auto", "low", "high", "original"]
@@ -137,12 +138,13 @@ class RefusalPart(Wire):
     refusal: str
 
 
-def check_message_count(messages: Sequence[object], most: int) -> None:
+def check_message_count(
+    messages: Sequence[object], most: int, what: str = "messages", *, param: str = "messages"
+) -> None:
     """Raises ``InvalidRequest`` for more than ``most``."""
     if len(messages) > most:
-        raise InvalidRequest(
-            f"there are {len(messages)} messages and the limit is {most}", param="messages"
-        )
+        reason = f"there are {len(messages)} {what} and the limit is {most}"
+        raise InvalidRequest(reason, param=param)
 
 
 def begun_answer(messages: list[dict[str, Any]], param: str) -> Begun:
@@ -188,6 +190,44 @@ def _content_of(part: Part, param: str, images: ImageReader, role: str | None) -
                 raise refusal(param, reason)
             return mark
     raise images.refused(part.type, param)
+
+
+class TemplateMessages:
+    """Builds the messages that the chat template takes from parts that stand beside each other."""
+
+    def __init__(self, images: ImageReader, ignored: Ignored) -> None:
+        """``images`` collects those that marks in the texts stand for."""
+        self.messages: list[dict[str, Any]] = []
+        self.passages: list[Passage] = []
+        """The texts, as the API calls them."""
+        self._images = images
+        self._ignored = ignored
+        self._called: set[str] = set()
+
+    def _open(self, role: str) -> dict[str, Any]:
+        """The message of ``role`` that goes on, or a new one."""
+        if not self.messages or self.messages[-1]["role"] != role:
+            self.messages.append({"role": role, "content": None})
+        return self.messages[-1]
+
+    def _think(self, message: dict[str, Any], text: str) -> None:
+        """Add reasoning to one of the assistant's messages."""
+        before = message.get("reasoning_content")
+        message["reasoning_content"] = f"{before}\n{text}" if before else text
+
+    def _call(self, id: str, name: str, arguments: dict[str, Any] | str) -> None:
+        """Add a call to the assistant's message that goes on."""
+        self._called.add(id)
+        calls = self._open("assistant").setdefault("tool_calls", [])
+        calls.append(template_call(id, name, arguments))
+
+    def _check_called(self, id: str, lacking: str, field: str) -> None:
+        """Raises ``InvalidRequest`` for a result in ``field`` if no call came that it is of."""
+        if id not in self._called:
+            raise InvalidRequest(f"{lacking} {id!r}", param=field)
+
+    def _result(self, id: str, text: str) -> None:
+        self.messages.append({"role": "tool", "content": text, "tool_call_id": id})
 
 
 def template_role(role: str) -> str:

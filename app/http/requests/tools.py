@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from app.answer.tools import FunctionTool, ToolUse, custom_tool
@@ -64,36 +63,32 @@ class CustomDefinition(Definition):
         return custom_tool(self.name, self.description, self.input)
 
 
-@dataclass(frozen=True, slots=True)
-class ToolChoice:
-    """What ``tool_choice`` says."""
-
-    mode: Literal["none", "auto", "required"] = "auto"
-    names: Sequence[str] | None = None
-    """The functions that may be called; None: all."""
-    once: bool = False
-    """Whether there is at most one call, whatever ``parallel_tool_calls`` says."""
-
-
 def tool_use(
-    tools: Sequence[FunctionTool], choice: ToolChoice, parallel: bool | None, config: ApiConfig
+    tools: Sequence[FunctionTool],
+    config: ApiConfig,
+    mode: Literal["none", "auto", "required"] = "auto",
+    names: Sequence[str] | None = None,
+    *,
+    once: bool = False,
 ) -> ToolUse | None:
-    """None where no call can be made. Raises ``InvalidRequest``."""
+    """None where no call can be made. Raises ``InvalidRequest``.
+
+    ``names``: the functions that ``tool_choice`` names, None: all; ``once``: at most one call.
+    """
     if not tools:
-        if choice.mode == "required" or choice.names is not None:
+        if mode == "required" or names is not None:
             raise InvalidRequest("tool_choice needs tools", param="tool_choice")
         return None
-    if choice.mode == "none":
+    if mode == "none":
         return None
-    if choice.names is not None:
-        if missing := set(choice.names) - {tool.name for tool in tools}:
+    if names is not None:
+        if missing := set(names) - {tool.name for tool in tools}:
             raise InvalidRequest(
                 f"tool_choice names {sorted(missing)[0]!r}, which is not among the tools",
                 param="tool_choice",
             )
-        tools = [tool for tool in tools if tool.name in choice.names]
-    most = 1 if parallel is False or choice.once else config.max_tool_calls
-    return ToolUse(tuple(tools), choice.mode, most, config.whitespace)
+        tools = [tool for tool in tools if tool.name in names]
+    return ToolUse(tuple(tools), mode, 1 if once else config.max_tool_calls, config.whitespace)
 
 
 def leave_out_others(tools: Sequence[Wire] | None, ignored: Ignored, path: str = "tools") -> None:

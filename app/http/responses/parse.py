@@ -15,7 +15,7 @@ from pydantic_core import to_json
 
 from app.answer.images import ImageSource, without_images
 from app.answer.prompt import Conversation
-from app.answer.tools import FunctionTool, custom_arguments
+from app.answer.tools import FunctionTool, ToolUse, custom_arguments
 from app.core.constraint import ConstraintSpec
 from app.core.errors import InvalidRequest
 from app.core.specs import Grammar, Regex
@@ -35,12 +35,13 @@ from app.http.requests.messages import (
     ImageReader,
     ImageRules,
     RefusalPart,
+    TemplateMessages,
     TextPart,
     called_arguments,
+    check_message_count,
     file_not_kept,
     joined_text,
     source_of_url,
-    template_call,
     template_role,
 )
 from app.http.requests.prompt import (
@@ -58,7 +59,6 @@ from app.http.requests.tools import (
     Definition,
     FunctionDefinition,
     InputGrammar,
-    ToolChoice,
     function_tools,
     leave_out_others,
     tool_use,
@@ -382,7 +382,7 @@ def responses_call(body: Mapping[str, Any], ignored: Ignored, api: Api) -> Answe
             namespaces=namespaces,
         ),
         prompt="input",
-        tools=tool_use(tools, _tool_choice(wire, namespaces), wire.parallel_tool_calls, config),
+        tools=_tool_use(wire, tools, namespaces, config),
         logprobs=(wire.top_logprobs or 0) if logprobs else None,
         keep=keep,
     )
@@ -459,11 +459,8 @@ def read_conversation(
     if wire.previous_response_id is not None and not isinstance(body, Resumed):
         reason = "this server keeps no responses; send the conversation itself"
         raise refusal("previous_response_id", reason)
-    if len(wire.input) > config.max_messages and not isinstance(wire.input, str):
-        raise InvalidRequest(
-            f"there are {len(wire.input)} items and the limit is {config.max_messages}",
-            param="input",
-        )
+    if not isinstance(wire.input, str):
+        check_message_count(wire.input, config.max_messages, "items", param="input")
     definitions: list[tuple[str, Definition]] = []
     namespaces: Namespaces = {}
     leave_out_others(wire.tools, ignored)
@@ -512,7 +509,14 @@ def read_format(wire: ConversationFields) -> ResponseFormat | None:
     return format
 
 
-def _tool_choice(wire: ConversationFields, namespaces: Namespaces) -> ToolChoice:
+def _tool_use(
+    wire: ConversationFields,
+    tools: list[FunctionTool],
+    namespaces: Namespaces,
+    config: ApiConfig,
+) -> ToolUse | None:
+    once = wire.parallel_tool_calls is False
+
     def called(tool: ResponsesNamedTool) -> list[str]:
         """What the model calls it; where no namespace is given, the inner name may do."""
         if tool.type == "namespace":
@@ -524,19 +528,19 @@ def _tool_choice(wire: ConversationFields, namespaces: Namespaces) -> ToolChoice
         ]
 
     match wire.tool_choice:
-        case None:
-            return ToolChoice()
         case ResponsesNamedTool() as tool:
-            return ToolChoice("required", called(tool), once=True)
-        case ResponsesAllowedTools(mode=mode, tools=tools):
-            return ToolChoice(mode, [name for tool in tools for name in called(tool)])
+            return tool_use(tools, config, "required", called(tool), once=True)
+        case ResponsesAllowedTools(mode=mode, tools=named):
+            names = [name for tool in named for name in called(tool)]
+            return tool_use(tools, config, mode, names, once=once)
         case Other(type=type):
             raise InvalidRequest(
                 f"a tool_choice of the type {type!r} is not supported; this server takes none, "
                 "auto, required, function, custom and allowed_tools",
                 param="tool_choice.type",
             )
-    return ToolChoice(wire.tool_choice)
+        case mode:
+            return tool_use(tools, config, mode or "auto", once=once)
 
 
 def _template_messages(
@@ -569,20 +573,11 @@ def _template_messages(
     return [{"role": "system", "content": instructions}, *messages], passages
 
 
-class _ItemReader:
+class _ItemReader(TemplateMessages):
     """Adjacent items of the assistant become the one message that they once were::
 
     reasoning  message  function_call  function_call  |  function_call_output  |  message
     """
-
-    def __init__(self, images: ImageReader, ignored: Ignored) -> None:
-        self._images = images
-        self._ignored = ignored
-        self.messages: list[dict[str, Any]] = []
-        self.passages: list[Passage] = []
-        self._called: set[str] = set()
-        self._answer: dict[str, Any] | None = None
-        """The assistant's message that the next item may add to."""
 
     def add(self, item: Item, param: str) -> None:
         match item:
@@ -591,67 +586,49 @@ class _ItemReader:
             case MessageItem(role="assistant"):
                 text = self._text(item.content, f"{param}.content", role="assistant")
                 self.passages.append(Passage(param, text, by_user=False))
-                answer = self._answer
-                if answer is None or answer["content"] or "tool_calls" in answer:
-                    answer = self._open_answer()
-                answer["content"] = text
-            case FunctionCall(arguments=arguments):
-                self._add_call(item, called_arguments(arguments))
+                self._open_answer()["content"] = text
+            case FunctionCall(arguments=text):
+                name = _qualified(item.namespace, item.name)
+                self._call(item.call_id, name, called_arguments(text))
             case CustomCallItem(input=text):
-                self._add_call(item, custom_arguments(text))
+                name = _qualified(item.namespace, item.name)
+                self._call(item.call_id, name, custom_arguments(text))
             case MessageItem(role=role):
                 imageless = None if role == "user" else role
                 text = self._text(item.content, f"{param}.content", role=imageless)
                 said = without_images(text)
                 self.passages.append(Passage(param, said, by_user=role == "user"))
-                self._append(template_role(role), content=text)
-            case FunctionCallOutput():
-                self._add_output(item, param)
+                self.messages.append({"role": template_role(role), "content": text})
+            case FunctionCallOutput(call_id=id):
+                lacking = f"{param}: no call before this item has the call_id"
+                self._check_called(id, lacking, f"{param}.call_id")
+                text = self._text(item.output, f"{param}.output")
+                self.passages.append(Passage(param, without_images(text), by_user=False))
+                self._result(id, text)
             case Other(type=type):
                 self._leave_out(type, param)
 
     def _text(self, content: str | Sequence[Part], param: str, role: str | None = None) -> str:
         return joined_text(content, param, self._images, role=role)
 
-    def _append(self, role: str, **fields: Any) -> None:
-        self.messages.append({"role": role, **fields})
-        self._answer = None
-
     def _open_answer(self) -> dict[str, Any]:
-        self._answer = {"role": "assistant", "content": None}
-        self.messages.append(self._answer)
-        return self._answer
+        """The assistant's message that goes on and has reasoning alone, or a new one."""
+        answer = self._open("assistant")
+        if answer["content"] or "tool_calls" in answer:
+            self.messages.append({"role": "assistant", "content": None})
+        return self.messages[-1]
 
     def _add_reasoning(self, item: Reasoning, param: str) -> None:
         parts = item.content or item.summary or []
         text = "\n".join(part.text for part in parts)
         if text:
-            answer = self._answer
-            if answer is None or answer["content"] or "tool_calls" in answer:
-                answer = self._open_answer()
-                # An answer that was cut while it reasoned has nothing else.
-                answer["content"] = ""
-            before = answer.get("reasoning_content")
-            answer["reasoning_content"] = f"{before}\n{text}" if before else text
+            answer = self._open_answer()
+            # An answer that was cut while it reasoned has nothing else.
+            answer["content"] = answer["content"] or ""
+            self._think(answer, text)
         elif item.encrypted_content:
             field = f"{param}.encrypted_content"
             self._ignored.leave_out(field, f"{field} cannot be read here: another server wrote it")
-
-    def _add_call(self, item: FunctionCall | CustomCallItem, arguments: Any) -> None:
-        self._called.add(item.call_id)
-        call = template_call(item.call_id, _qualified(item.namespace, item.name), arguments)
-        answer = self._answer or self._open_answer()
-        answer.setdefault("tool_calls", []).append(call)
-
-    def _add_output(self, item: FunctionCallOutput, param: str) -> None:
-        if item.call_id not in self._called:
-            raise InvalidRequest(
-                f"{param}: no call before this item has the call_id {item.call_id!r}",
-                param=f"{param}.call_id",
-            )
-        text = self._text(item.output, f"{param}.output")
-        self.passages.append(Passage(param, without_images(text), by_user=False))
-        self._append("tool", content=text, tool_call_id=item.call_id)
 
     def _leave_out(self, type: str, param: str) -> None:
         """Raises ``InvalidRequest`` for an item that no server is known to write."""

@@ -26,9 +26,7 @@ from transformers.utils.quantization_config import QuantizationConfigMixin
 
 from app.core.errors import UnsupportedModel
 from app.model.cpu.kernels.quantized_panels import QuantizedWeight
-from app.model.layers.quantized import QuantizedLinear
-from app.model.layers.quantized_embedding import QuantizedEmbedding
-from app.model.layers.quantized_experts import QuantizedExperts
+from app.model.layers.quantized import QuantizedEmbedding, QuantizedExperts, QuantizedLinear
 
 _METHOD = "leapjson-stored"
 _LINEAR = (nn.Linear, FalconLinear)

@@ -152,7 +152,14 @@ def _weight(module: str, parts: Mapping[str, Tensor | None], layout: Layout) -> 
         raise UnsupportedModel(
             f"{module} has {groups} groups of {group} for {inputs} inputs, which do not fit"
         )
-    _check_order(module, parts["g_idx"], inputs, group)
+    order = parts["g_idx"]
+    if order is not None and not torch.equal(
+        order.long(), torch.arange(inputs).div(group, rounding_mode="floor")
+    ):
+        raise UnsupportedModel(
+            f"{module} has its inputs in groups by act-order (desc_act), which panels do not fit: "
+            "they take neighbours; use a checkpoint without it"
+        )
     middle = 1 << layout.bits - 1
     times = group // BLOCK
     spread = scales.half().t().repeat_interleave(times, dim=1)[:, : inputs // BLOCK].contiguous()
@@ -178,13 +185,3 @@ def _unpacked(words: Tensor, bits: int, *, along: int, awq: bool) -> Tensor:
     order = torch.tensor(_AWQ_ORDER if awq else range(count)).argsort()
     parts = [words >> bits * int(place) & (1 << bits) - 1 for place in order]
     return torch.stack(parts, dim=along + 1).to(torch.uint8).flatten(along, along + 1)
-
-
-def _check_order(module: str, order: Tensor | None, inputs: int, group: int) -> None:
-    if order is not None and not torch.equal(
-        order.long(), torch.arange(inputs).div(group, rounding_mode="floor")
-    ):
-        raise UnsupportedModel(
-            f"{module} has its inputs in groups by act-order (desc_act), which panels do not fit: "
-            "they take neighbours; use a checkpoint without it"
-        )

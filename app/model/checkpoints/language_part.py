@@ -138,7 +138,9 @@ def _language_model_within(model: PreTrainedModel) -> PreTrainedModel | None:
     for name, part in model.named_modules():
         if part is model or not isinstance(part, PreTrainedModel) or not part.can_generate():
             continue
-        if part.get_output_embeddings() is None or _looks_elsewhere(part):
+        if part.get_output_embeddings() is None or any(
+            "cross" in name for name, _ in part.named_modules()
+        ):
             continue
         check_config(part.config)
         _try(part)
@@ -146,10 +148,6 @@ def _language_model_within(model: PreTrainedModel) -> PreTrainedModel | None:
         _log.info("served as text: %s alone; %d weights are left out", name, others)
         return part
     return None
-
-
-def _looks_elsewhere(part: PreTrainedModel) -> bool:
-    return any("cross" in name for name, _ in part.named_modules())
 
 
 def _try(model: PreTrainedModel) -> None:

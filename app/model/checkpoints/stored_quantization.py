@@ -94,7 +94,12 @@ def loading_options(
             f"{', '.join(_KINDS)}"
         )
     if dequantize:
-        return _dequantizing(method, kind)
+        if kind.config is None:
+            raise UnsupportedModel(
+                f"dequantize is set, but weights quantised by {method} cannot be dequantised at "
+                "load"
+            )
+        return {"quantization_config": getattr(transformers, kind.config)(dequantize=True)}
     way_out = _way_out(kind)
     if device.type == "cpu" and not kind.on_cpu:
         raise UnsupportedModel(
@@ -179,14 +184,6 @@ def _parts(tensor: Any) -> Iterator[Tensor]:
     names, _ = tensor.__tensor_flatten__()
     for name in names:
         yield from _parts(getattr(tensor, name))
-
-
-def _dequantizing(method: str, kind: _Kind) -> dict[str, Any]:
-    if kind.config is None:
-        raise UnsupportedModel(
-            f"dequantize is set, but weights quantised by {method} cannot be dequantised at load"
-        )
-    return {"quantization_config": getattr(transformers, kind.config)(dequantize=True)}
 
 
 def _way_out(kind: _Kind) -> str:

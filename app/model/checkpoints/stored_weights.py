@@ -14,8 +14,7 @@ from app.model.checkpoints.stored_quantization import stored_quantization
 from app.model.config import ModelConfig
 from app.model.cpu.kernels import quantized_products
 from app.model.cpu.kernels.quantized_panels import QuantizedWeight
-from app.model.layers.quantized import QuantizedLinear
-from app.model.layers.quantized_embedding import QuantizedEmbedding
+from app.model.layers.quantized import QuantizedEmbedding, QuantizedLinear
 
 
 def run_as_stored(config: ModelConfig, device: torch.device) -> bool:

@@ -142,7 +142,13 @@ class CpuSampler:
 
     def _draw_one(self, logits: Floats, draw: Draw, mask: Mask) -> SampledToken:
         params, key = draw.params, np.uint64(draw.key)
-        _adjust(logits, draw)
+        repeated = repeated_tokens(draw)
+        if len(repeated):
+            value = logits[repeated]
+            penalty = np.float32(draw.params.repetition_penalty)
+            logits[repeated] = np.where(value > 0, value / penalty, value * penalty)
+        for tokens, amounts in offsets(draw):
+            logits[tokens] += amounts.astype(np.float32)
         if is_filtered(params) and params.temperature > 0.0:
             token = self._draw_among_likeliest(logits, mask, params, key)
         else:
@@ -152,7 +158,16 @@ class CpuSampler:
             raise ValueError("a mask allows no token")
         if params.logprobs is None:
             return SampledToken(token_id=token)
-        return self._with_logprobs(token, logits, mask, params.logprobs)
+        ids = self._allowed(mask)
+        values = logits[ids] + np.float32(0.0)
+        top = self._ranking.greatest(values, params.logprobs)
+        logprobs = values.astype(np.float64) - float(values.max())
+        logprobs -= math.log(np.exp(logprobs).sum())
+        return SampledToken(
+            token_id=token,
+            logprob=float(logprobs[np.searchsorted(ids, token)]),
+            top=tuple(TokenLogprob(int(ids[i]), float(logprobs[i])) for i in top),
+        )
 
     def _draw_among_likeliest(
         self, logits: Floats, mask: Mask, params: SamplingParams, key: np.uint64
@@ -171,20 +186,6 @@ class CpuSampler:
         kept = self._ranking.keep(values, weights, total, params)
         return kernels.race_among(ids[kept], weights[kept], key)
 
-    def _with_logprobs(
-        self, token: int, logits: Floats, mask: Mask, alternatives: int
-    ) -> SampledToken:
-        ids = self._allowed(mask)
-        values = logits[ids] + np.float32(0.0)
-        top = self._ranking.greatest(values, alternatives)
-        logprobs = values.astype(np.float64) - float(values.max())
-        logprobs -= math.log(np.exp(logprobs).sum())
-        return SampledToken(
-            token_id=token,
-            logprob=float(logprobs[np.searchsorted(ids, token)]),
-            top=tuple(TokenLogprob(int(ids[i]), float(logprobs[i])) for i in top),
-        )
-
     def _allowed(self, mask: Mask) -> Ints:
         return self._ids[: kernels.allowed_ids(mask, self._size, self._ids)]
 
@@ -192,17 +193,6 @@ class CpuSampler:
 def _is_plain(params: SamplingParams) -> bool:
     """Whether a row's logits and mask are all that its draw looks at."""
     return not (is_filtered(params) or params.logprobs is not None or is_changed(params))
-
-
-def _adjust(logits: Floats, draw: Draw) -> None:
-    """Apply penalties and logit bias to one row, in place."""
-    repeated = repeated_tokens(draw)
-    if len(repeated):
-        value = logits[repeated]
-        penalty = np.float32(draw.params.repetition_penalty)
-        logits[repeated] = np.where(value > 0, value / penalty, value * penalty)
-    for tokens, amounts in offsets(draw):
-        logits[tokens] += amounts.astype(np.float32)
 
 
 class _Ranking:

@@ -24,8 +24,7 @@ from app.model.cpu.kernels.quantized_panels import PanelKind
 from app.model.cpu.kernels.rounded_rows import ROUNDED_BYTES
 from app.model.cpu.packed_linear import PackedLinear
 from app.model.layers.architecture import is_plain_linear
-from app.model.layers.quantized import QuantizedLinear
-from app.model.layers.quantized_embedding import QuantizedEmbedding
+from app.model.layers.quantized import QuantizedEmbedding, QuantizedLinear
 
 Linear = nn.Linear | QuantizedLinear
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import uuid
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -23,6 +23,7 @@ from torch import Tensor
 from transformers import AttentionInterface, PreTrainedModel
 
 from app.core.errors import UnsupportedModel
+from app.core.step import StepInterrupted
 from app.model.kv_storage import LayerShape
 from app.model.layers.architecture import check_layers, chunk_sizes
 from app.model.layers.model_call import logits_of, text_alone
@@ -76,6 +77,8 @@ class AttentionRoute:
         self._probing = False
         self.near = False
         """Whether what layers add to scores is given by distance; see ``nearness``."""
+        self.interrupted: Callable[[], bool] | None = None
+        """Whether to give the pass up, asked before each layer; None: it goes to its end."""
         self.options: dict[int, AttentionOptions] = {}
         """By layer, what its last forward pass asked for."""
         self.latents: dict[int, LatentLayer] = {}
@@ -159,6 +162,7 @@ class AttentionRoute:
     ) -> Tensor:
         """Query [Hq, T, D], key [Hk, T, D], value [Hk, T, Dv] -> [1, T, Hq, Dv], by the target."""
         assert self.target is not None, "no step has begun"
+        self.check()
         layer = self._place(layer)
         latent = self.latents.get(layer)
         if latent is not None:
@@ -167,6 +171,11 @@ class AttentionRoute:
             value = key[..., : latent.heads.rank]
         self.options[layer] = replace(options, near=None)  # that of a step, which is large
         return self.target.attend(layer, query, key, value, options).unsqueeze(0)
+
+    def check(self) -> None:
+        """Raises ``StepInterrupted`` where the pass is to be given up."""
+        if self.interrupted is not None and self.interrupted():
+            raise StepInterrupted
 
     def _place(self, layer: int) -> int:
         """Where keys and values of this call are kept: a place of its own for each in a pass.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import re
 from collections import Counter
-from typing import TypeGuard
+from typing import Any, TypeGuard
 
 import torch
 import torch.nn.functional as F  # noqa: N812
@@ -20,6 +20,7 @@ from app.core.errors import UnsupportedModel
 from app.model.checkpoints.stored_quantization import stored_quantization
 from app.model.config import ModelConfig, QuantizeName
 from app.model.cpu.kernels import quantized_products
+from app.model.cpu.kernels.compiled import as_numpy
 from app.model.cpu.kernels.quantized_panels import (
     INT4,
     INT8,
@@ -29,6 +30,7 @@ from app.model.cpu.kernels.quantized_panels import (
     fits,
     quantize,
 )
+from app.model.cpu.kernels.quantized_rows import widen_rows
 from app.model.cpu.packed_linear import replace_modules
 from app.model.layers.architecture import is_plain_linear
 from app.model.self_check import CheckCase, whole_logits, worst_error
@@ -174,3 +176,77 @@ def _can_be(module: nn.Module) -> TypeGuard[nn.Linear]:
         and fits(module.in_features)
         and module.out_features >= _LEAST_OUTPUTS
     )
+
+
+class QuantizedEmbedding(nn.Module):
+    """An embedding whose rows are widened as they are looked up."""
+
+    def __init__(self, stored: QuantizedWeight, dtype: torch.dtype, scale: float | None) -> None:
+        """``scale`` multiplies every row once it is rounded to ``dtype``; None: nothing does."""
+        super().__init__()
+        self.num_embeddings = stored.outputs
+        self.embedding_dim = stored.inputs
+        self.stored = stored
+        minima = stored.scales[:, :0] if stored.minima is None else stored.minima
+        floats = [as_numpy(part.contiguous()) for part in (stored.scales, minima)]
+        self._arrays = (stored.codes.contiguous().numpy(), *floats)
+        self._dtype = dtype
+        cpu = torch.device("cpu")  # modules are exchanged where all others are on none
+        self._scale = None if scale is None else torch.tensor(scale, device=cpu).to(dtype)
+
+    @classmethod
+    def in_place_of(
+        cls, module: nn.Embedding, stored: QuantizedWeight
+    ) -> QuantizedEmbedding | None:
+        """None where the module is no plain embedding, nor one with a scale as Gemma's."""
+        scale = getattr(module, "scalar_embed_scale", None)
+        if type(module) is not nn.Embedding and scale is None:
+            return None
+        return cls(stored, module.weight.dtype, scale)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """[...] -> [..., embedding_dim]."""
+        rows = torch.empty(*ids.shape, self.embedding_dim, dtype=self._dtype)
+        kind, (codes, scales, minima) = self.stored.kind, self._arrays
+        flat, out = ids.flatten().numpy(), as_numpy(rows.view(-1, self.embedding_dim))
+        widen_rows(codes, scales, minima, flat, kind.bits, kind.group, out)
+        return rows if self._scale is None else rows * self._scale
+
+
+class QuantizedExperts(nn.Module):
+    """In the place of transformers' modules of all experts of a layer.
+
+    Their linear layers are put into panels as all others are (``cpu.layers.fuse``). A token's
+    experts are added in the order of their numbers, whatever its company.
+    """
+
+    def __init__(self, experts: Any, gate_up: QuantizedWeight, down: QuantizedWeight) -> None:
+        """``gate_up`` and ``down`` have the rows of all experts, one after the other."""
+        super().__init__()
+        self.num_experts = experts.num_experts
+        self._apply_gate = experts._apply_gate
+        self.gate_up = nn.ModuleList(_each(gate_up, self.num_experts))
+        self.down = nn.ModuleList(_each(down, self.num_experts))
+        self.gate_up_proj_bias = getattr(experts, "gate_up_proj_bias", None)
+        self.down_proj_bias = getattr(experts, "down_proj_bias", None)
+
+    def forward(self, hidden: Tensor, experts: Tensor, weights: Tensor) -> Tensor:
+        """[T, H], the numbers of each token's experts [T, K] and their weights -> [T, H]."""
+        out = torch.zeros_like(hidden)
+        for number in torch.unique(experts).tolist():
+            tokens, places = (experts == number).nonzero(as_tuple=True)
+            mixed = self.gate_up[number](hidden[tokens])
+            if self.gate_up_proj_bias is not None:
+                mixed = mixed + self.gate_up_proj_bias[number]
+            mixed = self.down[number](self._apply_gate(mixed))
+            if self.down_proj_bias is not None:
+                mixed = mixed + self.down_proj_bias[number]
+            mixed = mixed * weights[tokens, places, None]
+            out.index_add_(0, tokens, mixed.to(out.dtype))
+        return out
+
+
+def _each(weight: QuantizedWeight, count: int) -> list[QuantizedLinear]:
+    own = weight.outputs // count
+    firsts = range(0, weight.outputs, own)
+    return [QuantizedLinear(weight.reordered(slice(at, at + own)), None) for at in firsts]

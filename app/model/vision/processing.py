@@ -104,14 +104,10 @@ def _class_for(kind: str) -> type[ProcessorMixin]:
         module.get("num2words", str) is None
     ):  # SmolVLM's wants the package to number a video's frames
         module["num2words"] = str
-    return _of_images_alone(found)
-
-
-def _of_images_alone(kind: type[ProcessorMixin]) -> type[ProcessorMixin]:
-    """``kind`` without what it has for video and sound: that wants libraries that are not here."""
+    # Without what it has for video and sound: that wants libraries that are not here.
     return type(
-        kind.__name__,
-        (kind, _WithoutOthers),
+        found.__name__,
+        (found, _WithoutOthers),
         {"get_attributes": classmethod(lambda _: ["image_processor", "tokenizer"])},
     )
 

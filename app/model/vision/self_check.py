@@ -25,8 +25,7 @@ from app.core.step import Span, SpanImages
 from app.model.forward import RaggedForward
 from app.model.inputs import lay_out
 from app.model.self_check import worst_error
-from app.model.vision.embeddings import ImageEmbeddings
-from app.model.vision.encoder import TowerThread
+from app.model.vision.embeddings import ImageEmbeddings, TowerThread
 from app.model.vision.processing import HfImageProcessor, load_image_processor
 from app.model.vision.spec import ModelVisionSpec, two_way_of
 from app.model.vision.tower import Tower, language_name

@@ -98,6 +98,8 @@ class Ticket:
         self.body_bytes = 0
         self.image_bytes = 0
         self.left = False
+        self.flex_alone = False
+        """Whether no answer of the default tier had room when it arrived, and one of flex had."""
         self._admission = admission
 
     @property
@@ -147,6 +149,11 @@ class Ticket:
     def _forget_body(self) -> None:
         self._admission.bodies.give(self.tenant, self.body_bytes)
         self.body_bytes = 0
+
+    def admit(self, body: bytes | bytearray) -> None:
+        """Raises ``QueueFull`` where flex alone has room, and ``body`` does not ask for it."""
+        if self.flex_alone and b"flex" not in body:
+            self._admission.check(self, 1)
 
     def hold_images(self, size: int) -> None:
         """Hold so many bytes of images more, until it leaves.
@@ -342,12 +349,18 @@ class Admission:
 
         Raises ``QueueFull`` or ``Draining`` where not even one answer more has room: of an
         overload's many, reading those that are refused would take the time from those that are
-        answered. A request that never ``queues`` is not refused.
+        answered. A request that never ``queues`` is not refused. One that could be of flex, which
+        its body says, is refused where that has no room either.
         """
         tier = ServiceTier.BATCH if batch else ServiceTier.DEFAULT
         ticket = Ticket(self, tenant, self.clock(), tier, highest)
         if queues:
-            self._check(ticket, 1)
+            full, flex_full = (
+                each.places.missing(tenant, 1) > 0 for each in (self._queue, self._background)
+            )
+            ticket.flex_alone = not batch and full and not flex_full
+            if self.draining or not ticket.flex_alone:
+                self.check(ticket, 1)
         return ticket
 
     def drain(self) -> None:
@@ -361,7 +374,8 @@ class Admission:
     def queue_of(self, ticket: Ticket) -> _Queue:
         return self._queue if ticket.tier >= ServiceTier.DEFAULT else self._background
 
-    def _check(self, ticket: Ticket, size: int) -> None:
+    def check(self, ticket: Ticket, size: int) -> None:
+        """Raises ``QueueFull`` or ``Draining`` where so many answers more have no room."""
         if self.draining:
             error = Draining("the server is shutting down and takes no new requests", retry_after=5)
             self._on_rejection(error.code)
@@ -379,7 +393,7 @@ class Admission:
 
     def take(self, ticket: Ticket, answers: int) -> None:
         """See ``Ticket.take``."""
-        self._check(ticket, answers)
+        self.check(ticket, answers)
         queue = self.queue_of(ticket)
         ticket.answers = answers
         queue.places.take(ticket.tenant, answers)

@@ -110,7 +110,7 @@ class SchemaRegistry:
             )
         ticket.take(1)
         async with ticket.deadline().holds("the schema was not compiled and explained"):
-            await self._constraints.get(spec, ticket.tenant)
+            await self._constraints.get(spec, ticket.tenant, ticket.tier)
             await self._explaining.acquire()
             # Shielded: a cancelled job costs a worker that all share, and its restart costs more
             # than the job. There is no more than one, so that nobody gains by leaving.

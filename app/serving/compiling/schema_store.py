@@ -10,6 +10,7 @@ from typing import Any
 
 from app.core.constraint import ConstraintSpec
 from app.core.errors import LeapjsonError
+from app.core.request import ServiceTier
 from app.serving.tasks import Tasks
 from app.serving.workers.pool import WorkerPool
 from app.store.store import Store
@@ -69,19 +70,19 @@ class StoredPrograms:
         self.loaded = 0
         """Programs that were read from the store."""
 
-    async def compile(self, spec: ConstraintSpec, tenant: str) -> Any:
+    async def compile(self, spec: ConstraintSpec, tenant: str, tier: ServiceTier) -> Any:
         """The program. Raises ``ConstraintError``."""
         run, seconds = self._pool.run, self._seconds
         text = f"{self._identity}:{spec.cache_key()}"
         program_id = "program_" + hashlib.blake2b(text.encode(), digest_size=24).hexdigest()
         if (found := await self._store.find(program_id)) is not None:
             try:
-                program = await run(LOAD_TARGET, found, tenant, seconds=seconds)
+                program = await run(LOAD_TARGET, found, tenant, tier, seconds=seconds)
                 self.loaded += 1
                 return program
             except LeapjsonError as error:
                 logger.warning("%s in the store cannot be used: %s", program_id, error)
-        program, data = await run(COMPILE_TARGET, spec, tenant, seconds=seconds)
+        program, data = await run(COMPILE_TARGET, spec, tenant, tier, seconds=seconds)
         self._tasks.start(self._store.keep(PROGRAM, tenant, program_id, data))
         return program
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from app.answer.warnings import RelaxedAnswers, Warned
-from app.core.relaxation import Written
+from app.core.constraint import Written
 from app.serving.tasks import Tasks
 
 SECONDS = 1.0

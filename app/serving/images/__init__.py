@@ -1,5 +1,4 @@
 """Images of requests: fetched where that is allowed, and read in processes of their own.
 
-Read in this order: ``fetching``; ``reading``, ``preparing`` (both in the workers); ``encoding``,
-``intake``.
+Read in this order: ``fetching``; ``preparing`` (in the workers); ``encoding``, ``intake``.
 """

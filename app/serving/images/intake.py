@@ -11,12 +11,11 @@ from typing import Protocol, cast
 
 from app.answer.images import ImageSource
 from app.core.errors import InvalidImage, ReaderStuck, RequestError, Unavailable
-from app.core.images import ImageDetail, PreparedImage, VisionSpec
+from app.core.images import ImageDetail, ImageJob, PreparedImage, VisionSpec
 from app.core.lru import Lru
 from app.serving.admission import Ticket
 from app.serving.images.encoding import ImageEncoder
 from app.serving.images.fetching import Fetcher
-from app.serving.images.jobs import ImageJob
 from app.serving.workers.pool import Trouble, WorkerPool
 
 _TOKEN_BYTES = 40
@@ -166,7 +165,7 @@ class ImageIntake:
         is_kept = prepared is not None
         if prepared is None:
             job = ImageJob(data, detail, self._max_tokens)
-            prepared = cast(PreparedImage, await self._pool.work(job, ticket.tenant))
+            prepared = cast(PreparedImage, await self._pool.work(job, ticket.tenant, ticket.tier))
             self._kept.keep(name, prepared)
         ticket.hold_images(prepared.nbytes)
         return prepared, is_kept

@@ -9,14 +9,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
+import io
 import logging
 import pickle
 import signal
 import sys
+import time
 from collections.abc import Callable, Sized
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakValueDictionary
 
 from app.core.child_environment import child_environment
 from app.core.errors import (
@@ -26,10 +30,71 @@ from app.core.errors import (
     RequestError,
     Unavailable,
 )
+from app.core.request import ServiceTier
 from app.serving.tasks import Tasks
 from app.serving.workers.fair_pool import FairPool
-from app.serving.workers.unpickling import load_paced
 from app.serving.workers.worker_process import LENGTH, OUT_OF_MEMORY, OUT_OF_TIME, PATIENCE, Job
+
+_SLICE = 0.001
+"""Seconds of work after which a pause is due."""
+_PAUSE_RATIO = 4.0
+"""Length of a pause by that of the work before it."""
+_LONGEST_PAUSE = 0.02
+
+
+class _PacedFile(io.BytesIO):
+    """Pauses before it hands out what is to be worked on next."""
+
+    def __init__(
+        self, data: bytes, clock: Callable[[], float], sleep: Callable[[float], None]
+    ) -> None:
+        super().__init__(data)
+        self._clock = clock
+        self._sleep = sleep
+        self._resumed = clock()
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        self._pause()
+        return super().read(size)
+
+    def readinto(self, buffer: Any, /) -> int:
+        self._pause()
+        return super().readinto(buffer)
+
+    def _pause(self) -> None:
+        worked = self._clock() - self._resumed
+        if worked >= _SLICE:
+            self._sleep(min(worked * _PAUSE_RATIO, _LONGEST_PAUSE))
+            self._resumed = self._clock()
+
+
+def load_paced(
+    data: bytes,
+    clock: Callable[[], float] = time.perf_counter,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Any:
+    """``pickle.loads(data)`` in slices, which takes about five times as long. Trusted data only.
+
+    To read a pickle of a megabyte takes the interpreter's lock for tens of milliseconds, and while
+    any thread computes in Python, the engine's thread waits for the lock after every operation of
+    torch (up to ``sys.getswitchinterval()`` each time). So it is read frame by frame (64 KiB; PEP
+    3154), with pauses in which the engine has the interpreter to itself.
+
+    What was read is hidden from the garbage collector (``gc.freeze``): a collection would visit
+    all of it with the lock held, which takes a second for a full cache. Constraints hold no cycles,
+    so counting references frees them all the same. Not for two threads at a time.
+    """
+    collects = gc.isenabled()
+    gc.collect(1)  # young garbage; what is frozen is not looked at again
+    gc.disable()
+    try:
+        value = pickle.Unpickler(_PacedFile(data, clock, sleep)).load()
+        gc.freeze()
+    finally:
+        if collects:
+            gc.enable()
+    return value
+
 
 logger = logging.getLogger(__name__)
 
@@ -187,13 +252,16 @@ class WorkerPool:
         limits: WorkerLimits,
         trouble: Trouble = COMPILING,
         warm_up: Any = None,
+        tenant_share: float = 1.0,
         kills_for_nobody: bool = True,
         read: Callable[[bytes], Any] = load_paced,
     ) -> None:
         """``arguments``: what ``target`` gets after the argument of a job; they are pickled.
 
-        Each new worker does ``warm_up`` before it takes its first job. ``kills_for_nobody``: a job
-        whose call was cancelled ends its worker; else it is ended, where a new worker costs more.
+        ``tenant_share``: the share of the workers, rounded down but one at least, that the jobs of
+        one tenant and tier may have at a time. Each new worker does ``warm_up`` before it takes its
+        first job. ``kills_for_nobody``: a job whose call was cancelled ends its worker; else it is
+        ended, where a new worker costs more.
         ``read``: what reads a large answer, on a thread.
         """
         self._target = target
@@ -208,6 +276,9 @@ class WorkerPool:
         if warm_up is not None:
             # The first job imports what the target has put off.
             self._warm_up = pickle.dumps(self._job(target, warm_up, limits.start_seconds))
+        self._most = max(1, int(workers * tenant_share))
+        self._shares = WeakValueDictionary[tuple[str, ServiceTier], asyncio.Semaphore]()
+        """Of the tenants whose jobs run or wait, by tier."""
         self._idle: FairPool[_Worker | None] = FairPool()
         """None stands for a worker that could not be started: whoever acquires it tries again."""
         self._workers: set[_Worker] = set()
@@ -234,19 +305,42 @@ class WorkerPool:
         await asyncio.gather(*(worker.kill() for worker in workers))
         self._reader.shutdown(wait=False, cancel_futures=True)
 
-    async def work(self, argument: Any, tenant: str = "") -> Any:
-        """``target(argument, *arguments)``. Tenants take turns, by how long theirs took.
+    async def work(
+        self, argument: Any, tenant: str = "", tier: ServiceTier = ServiceTier.DEFAULT
+    ) -> Any:
+        """``target(argument, *arguments)``. Higher tiers go first, and in a tier tenants take
+        turns, by how long theirs took.
 
         Raises the ``RequestError`` it raised, or an error of ``trouble``.
         """
-        return await self.run(self._target, argument, tenant, seconds=self._limits.seconds)
+        return await self.run(self._target, argument, tenant, tier, seconds=self._limits.seconds)
 
-    async def run(self, target: str, argument: Any, tenant: str = "", *, seconds: float) -> Any:
+    async def run(
+        self,
+        target: str,
+        argument: Any,
+        tenant: str = "",
+        tier: ServiceTier = ServiceTier.DEFAULT,
+        *,
+        seconds: float,
+    ) -> Any:
         """Like ``work``, with another function, argument and processor time."""
         job = self._job(target, argument, seconds)
         for dead in range(self._size + 1):
             try:
-                return self._result(await self._read(await self._ask(job, tenant)))
+                answer = await self._read(await self._ask(job, tenant, tier))
+                kind, value = answer
+                if kind == "refused":
+                    assert isinstance(value, RequestError)
+                    raise value
+                if kind == "exceeded":
+                    raise self._trouble.exceeded(value)
+                if kind == "failed":
+                    # The message may quote the request: only its class is for every log.
+                    kind, _, _ = value.partition(":")
+                    logger.error("a worker failed: %s", kind, extra={"content": value})
+                    raise LeapjsonError(f"{self._trouble.undone}; this is a fault of the server")
+                return value
             except _WorkerEnded as ended:
                 # Every worker may have been killed while it waited; the job has done that to none.
                 if ended.status == KILLED and dead < self._size:
@@ -264,13 +358,18 @@ class WorkerPool:
     def _job(self, target: str, argument: Any, seconds: float) -> Job:
         return Job(target, (argument, *self._arguments), seconds)
 
-    async def _ask(self, job: Job, tenant: str) -> bytes:
-        worker = await self._acquire(tenant)
-        if self._kills_for_nobody:
-            return await self._ask_worker(worker, job, tenant)
-        return await asyncio.shield(self._asking.start(self._ask_worker(worker, job, tenant)))
+    async def _ask(self, job: Job, tenant: str, tier: ServiceTier) -> bytes:
+        share = self._shares.setdefault((tenant, tier), asyncio.Semaphore(self._most))
+        await share.acquire()
+        try:
+            worker = await self._acquire(tenant, tier)
+        except BaseException:
+            share.release()
+            raise
+        asked = self._asking.start(self._ask_worker(worker, job, tenant, tier), share.release)
+        return await (asked if self._kills_for_nobody else asyncio.shield(asked))
 
-    async def _ask_worker(self, worker: _Worker, job: Job, tenant: str) -> bytes:
+    async def _ask_worker(self, worker: _Worker, job: Job, tenant: str, tier: ServiceTier) -> bytes:
         clock = asyncio.get_running_loop().time
         started, healthy = clock(), False
         try:
@@ -281,7 +380,7 @@ class WorkerPool:
         except TimeoutError:
             raise self._stuck("no processor time was left for it") from None
         finally:
-            self._idle.charge(tenant, clock() - started)
+            self._idle.charge(tenant, clock() - started, tier)
             if healthy:
                 self._idle.release(worker)
             else:
@@ -292,8 +391,8 @@ class WorkerPool:
             return pickle.loads(answer)
         return await asyncio.get_running_loop().run_in_executor(self._reader, self._load, answer)
 
-    async def _acquire(self, tenant: str) -> _Worker:
-        worker = await self._idle.acquire(tenant)
+    async def _acquire(self, tenant: str, tier: ServiceTier) -> _Worker:
+        worker = await self._idle.acquire(tenant, tier)
         if worker is not None:
             return worker
         try:
@@ -309,20 +408,6 @@ class WorkerPool:
     def _stuck(self, why: str) -> Unavailable:
         message = f"{self._trouble.undone}: {why}; retry later"
         return self._trouble.stuck(message, retry_after=STUCK_RETRY)
-
-    def _result(self, answer: Any) -> Any:
-        kind, value = answer
-        if kind == "refused":
-            assert isinstance(value, RequestError)
-            raise value
-        if kind == "exceeded":
-            raise self._trouble.exceeded(value)
-        if kind == "failed":
-            # The message may quote the request: only its class is for every log.
-            kind, _, _ = value.partition(":")
-            logger.error("a worker failed: %s", kind, extra={"content": value})
-            raise LeapjsonError(f"{self._trouble.undone}; this is a fault of the server")
-        return value
 
     async def _new_worker(self) -> _Worker:
         worker = await _Worker.start(self._target, self._limits, self._trouble, self._warm_up)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from app.model.cpu.cores import granted_cores, granted_memory
+from app.model.device import granted_cores, granted_memory
 
 ALL = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 

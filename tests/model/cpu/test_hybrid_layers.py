@@ -16,10 +16,9 @@ from app.core.cache import StateSlots
 from app.core.step import Span
 from app.model.config import QuantizeName
 from app.model.cpu.attention import CpuAttention
-from app.model.cpu.layers import FusedLayer, fuse
-from app.model.cpu.norms import read_norm
+from app.model.cpu.layers import FusedLayer, WholePass, fuse
+from app.model.cpu.mixers import read_norm
 from app.model.cpu.scan import CpuScan
-from app.model.cpu.whole_pass import WholePass
 from app.model.forward import RaggedForward
 from app.model.inputs import lay_out
 from app.model.kv_storage import allocate

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
+from app.core.step import StepInterrupted
 from app.model.cpu.attention import CpuAttention
-from app.model.cpu.layers import fuse
-from app.model.cpu.whole_pass import WholePass
+from app.model.cpu.layers import WholePass, fuse
 from app.model.forward import RaggedForward
+from app.model.inputs import StepArrays
 from app.model.kv_storage import allocate
 from app.model.layers.attention import AttentionRoute, probe_layers
 from tests.model.cpu.test_layers import FITS, saved
@@ -70,3 +73,51 @@ def test_rotations_of_all_positions_are_the_models_own_bits(tmp_path: Path) -> N
 def test_a_model_of_another_kind_keeps_its_own_pass(tmp_path: Path) -> None:
     model, _, _ = fused_model(tmp_path, "gemma2")
     assert not isinstance(model.forward, WholePass)
+
+
+class GivenUp:
+    """Gives each step up before a layer drawn at random, before it is computed."""
+
+    def __init__(self, forward: RaggedForward, layers: int, dice: random.Random) -> None:
+        self._forward, self._layers, self._dice = forward, layers, dice
+        self.times = 0
+
+    def run(self, step: StepArrays) -> Tensor:
+        left = self._dice.randint(0, self._layers)
+
+        def asked() -> bool:
+            nonlocal left
+            left -= 1
+            return left < 0
+
+        self._forward.interrupt_when(asked)
+        with contextlib.suppress(StepInterrupted):
+            logits = self._forward.run(step)
+            assert left == 0, "asked before each layer"
+            return logits
+        self.times += 1
+        self._forward.interrupt_when(None)
+        return self._forward.run(step)
+
+
+@FITS
+@pytest.mark.parametrize("kind", ["llama", "qwen2 with a window in some layers", "gemma2"])
+@torch.inference_mode()
+def test_a_step_that_was_given_up_is_computed_again_to_the_same_bits(
+    kind: str, tmp_path: Path
+) -> None:
+    """In one pass, in fused layers (a cache of two groups) and in transformers' own."""
+    texts = [[random.Random(n).randrange(VOCAB) for _ in range(n)] for n in (41, 3, 60, 1)]
+    found = []
+    for given_up in (True, False):
+        model, forward, groups = fused_model(tmp_path, kind)
+        layers, dice = len(model.model.layers), random.Random(kind)
+        runs: Any = GivenUp(forward, layers, dice) if given_up else forward
+        found.append(
+            run_in_random_batches(
+                runs, groups, texts, random.Random(kind), blocks=100, lengths=(1, 2, 5, 40)
+            )
+        )
+        assert not given_up or runs.times > 3
+    for again, at_once in zip(*found, strict=True):
+        assert torch.equal(again, at_once)

@@ -16,7 +16,7 @@ from transformers.models.deepseek_v3.modeling_deepseek_v3 import DeepseekV3Atten
 from app.core.step import Span
 from app.model.adapters.targets import find_targets
 from app.model.composition import load_runner
-from app.model.cpu import latent as cpu_latent
+from app.model.cpu import attention as cpu_attention
 from app.model.cpu.attention import CpuAttention
 from app.model.forward import RaggedForward
 from app.model.inputs import StepArrays, lay_out
@@ -153,7 +153,7 @@ def test_long_spans_are_the_same_absorbed_and_expanded(
     expanded: bool, dtype: torch.dtype, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("app.model.cpu.attention.is_better_expanded", lambda *_: expanded)
-    monkeypatch.setattr(cpu_latent, "_EXPANDED_BYTES", 2000)  # a few heads at a time
+    monkeypatch.setattr(cpu_attention, "_EXPANDED_BYTES", 2000)  # a few heads at a time
     folder = save(tmp_path, "DeepSeek V3")
     model: Any = eager_model(folder)
     forward, _ = forward_of(model.to(dtype))
@@ -180,7 +180,7 @@ def test_windows_softcap_and_sinks_hold_for_latents_too(
     options: AttentionOptions, expanded: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("app.model.cpu.attention.is_better_expanded", lambda *_: expanded)
-    monkeypatch.setattr(cpu_latent, "_EXPANDED_BYTES", 4000)
+    monkeypatch.setattr(cpu_attention, "_EXPANDED_BYTES", 4000)
     heads, query, entries = new_heads(3, 36)
     own = LayerShape(1, 12, 8, 3, torch.float32, latent=True)
     usual = LayerShape(3, 9, 6, 1, torch.float32)
@@ -297,4 +297,4 @@ def test_an_adapter_cannot_be_added_to_what_computes_nothing(tmp_path: Path) -> 
 )
 def test_the_way_with_fewer_products_is_taken(tokens: int, positions: int, expanded: bool) -> None:
     heads = LatentHeads(keys=torch.empty(16, 128, 512), values=torch.empty(16, 512, 128))
-    assert cpu_latent.is_better_expanded(tokens, positions, heads, 576) is expanded
+    assert cpu_attention.is_better_expanded(tokens, positions, heads, 576) is expanded

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from app.model.cpu.kernels.quantized_panels import KINDS, PanelKind, dequantize
-from app.model.layers.quantized_embedding import QuantizedEmbedding
+from app.model.layers.quantized import QuantizedEmbedding
 from tests.model.cpu.test_quantized_panels import random_weight
 
 IDS = torch.tensor([[3, 0, 69, 3]])

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import transformers
 
-from app.text.pre_tokenizers import PRE_TOKENIZERS
+from app.text.gguf_tokenizer import PRE_TOKENIZERS
 from tests.model.reach.kinds import NOT_OF_TEXT
 from tests.model.reach.trial import Outcome
 

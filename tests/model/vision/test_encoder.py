@@ -13,7 +13,7 @@ from torch import Tensor
 
 from app.core.images import PreparedImage
 from app.model.composition import load_runner
-from app.model.vision.encoder import TowerThread
+from app.model.vision.embeddings import TowerThread
 from app.model.vision.tower import NotWanted
 from tests.model.tiny import runner_config
 from tests.model.vision.seeing import picture, seeing

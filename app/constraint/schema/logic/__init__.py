@@ -20,7 +20,7 @@ exactly_one     a number satisfies all three, so each stands beside  O = {"type"
 partial_branch  R, N  and the disjunction still open; then  R, N, O, T  or  R, N, O, M
 emptiness       R, N, O, B  is not followed: nothing satisfies what R and B ask of ``kind``
 evaluation      ... as ``"beer"`` is not in the ``enum`` of R
-unevaluated     beside T:  U = {"properties": {"kind": true, "lemon": true},
+applicators     beside T:  U = {"properties": {"kind": true, "lemon": true},
                                 "additionalProperties": false};  beside M:  V, without ``lemon``
 branches        does all this in turn, and gives  R, N, O, T, U  and  R, N, O, M, V
 """

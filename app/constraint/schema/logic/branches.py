@@ -22,8 +22,12 @@ from app.constraint.schema.keywords import (
     counts,
     kinds_of,
 )
-from app.constraint.schema.logic import unevaluated
-from app.constraint.schema.logic.applicators import children_that_hold, disjunctions
+from app.constraint.schema.logic.applicators import (
+    children_that_hold,
+    disjunctions,
+    unevaluated_rest,
+    watches_unevaluated,
+)
 from app.constraint.schema.logic.disjointness import Summaries
 from app.constraint.schema.logic.exactly_one import OWN, ExactlyOne
 from app.constraint.schema.logic.negation import NOT, Alternative, alternatives, negated
@@ -377,7 +381,7 @@ class Branches:
         """The shapes of keywords, where they are as the schema has them."""
         if node.aspect in ("", NOT):
             check_shapes(node)
-        if unevaluated.watches(node):
+        if watches_unevaluated(node):
             self._watching.add(node)
 
     def _finish(self, branch: PartialBranch) -> Branch:
@@ -390,7 +394,7 @@ class Branches:
                     if other is owner or (owner.node in other.above and other.annotates)
                 ]
                 contains_counts = self._document.dialect(owner.node).contains_evaluates
-                made += unevaluated.rest(owner.node, scope, contains_counts=contains_counts)
+                made += unevaluated_rest(owner.node, scope, contains_counts=contains_counts)
         return (*branch.branch, *made)
 
 

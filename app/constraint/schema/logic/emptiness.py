@@ -67,45 +67,38 @@ class Emptiness:
             return True
         listed = [node for node in branch if "const" in node.schema or "enum" in node.schema]
         if listed:
-            return self._no_value(branch, listed)
+            schema = min((node.schema for node in listed), key=lambda s: len(s.get("enum", ())))
+            values = [schema["const"]] if "const" in schema else schema["enum"]
+            if len(values) > _MOST_VALUES:
+                return False
+            return not any(self._evaluation.branch_admits(branch, value) for value in values)
         return all(self._kind_is_void(branch, kind) for kind in kinds)
-
-    def _no_value(self, branch: Branch, listed: list[Node]) -> bool:
-        schema = min((node.schema for node in listed), key=lambda s: len(s.get("enum", ())))
-        values = [schema["const"]] if "const" in schema else schema["enum"]
-        if len(values) > _MOST_VALUES:
-            return False
-        return not any(self._evaluation.branch_admits(branch, value) for value in values)
 
     def _kind_is_void(self, branch: Branch, kind: str) -> bool:
         if kind == "number":
-            return self._no_number(branch)
+            if any(map(integers_only, branch)) and any(
+                NOT_INTEGER in node.schema for node in branch
+            ):
+                return True
+            between = interval(branch)
+            lower, upper = between.lower, between.upper
+            if lower is None or upper is None:
+                return False
+            if lower.value == upper.value:
+                return lower.exclusive or upper.exclusive
+            return lower.value > upper.value
         if kind == "string":
             low, high = counts(branch, "minLength", "maxLength")
             return high is not None and low > high
         if kind == "array":
-            return self._no_array(branch)
+            shape = array_shape(branch)
+            if shape.high is not None and shape.low > shape.high:
+                return True
+            if shape.unique is not None and any(NOT_UNIQUE in node.schema for node in branch):
+                return True
+            first = min(shape.low, len(shape.prefix) + 1)
+            return any(self._goal_is_void(item_goal(branch, index)) for index in range(first))
         return kind == "object" and self._no_object(branch)
-
-    def _no_number(self, branch: Branch) -> bool:
-        if any(map(integers_only, branch)) and any(NOT_INTEGER in node.schema for node in branch):
-            return True
-        between = interval(branch)
-        lower, upper = between.lower, between.upper
-        if lower is None or upper is None:
-            return False
-        if lower.value == upper.value:
-            return lower.exclusive or upper.exclusive
-        return lower.value > upper.value
-
-    def _no_array(self, branch: Branch) -> bool:
-        shape = array_shape(branch)
-        if shape.high is not None and shape.low > shape.high:
-            return True
-        if shape.unique is not None and any(NOT_UNIQUE in node.schema for node in branch):
-            return True
-        first = min(shape.low, len(shape.prefix) + 1)
-        return any(self._goal_is_void(item_goal(branch, index)) for index in range(first))
 
     def _no_object(self, branch: Branch) -> bool:
         required = {name for node in branch for name in node.schema.get("required", ())}

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
 
-from app.constraint.formats.strict import known_formats
+from app.constraint.formats import known_formats
 from app.constraint.schema.arrays import item_keywords
 from app.constraint.schema.document import Document, Node
 from app.constraint.schema.keywords import (

@@ -1,27 +1,32 @@
-"""Arguments of functions, a text for each: strings as they are, other values as JSON.
+"""Arguments of functions that are no JSON object: its members, without brackets around them.
 
-See ``app.core.arguments``, whose rules say how such texts are read. What a rule would read as
-another value is not admitted.
+Either a text for each: strings as they are, other values as JSON (``ParametersBuilder``; see
+``app.core.arguments``, whose rules say how such texts are read: what a rule would read as another
+value is not admitted). Or literals of another notation (``LiteralsBuilder``; see
+``app.core.literals``).
 """
 
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Any
 
 from app.constraint.cached_method import cached_method
+from app.constraint.json.literals import LiteralText
 from app.constraint.json.text import JsonText, json_text
 from app.constraint.language.codepoints import negate, ranges, utf8
 from app.constraint.language.expressions import Expression
 from app.constraint.regex.lowering import Lowering
 from app.constraint.regex.parser import parse
 from app.constraint.schema.document import Goal
-from app.constraint.schema.keywords import VERBATIM, kinds_of, restricts
+from app.constraint.schema.keywords import EXACT_CHOICE, VERBATIM, kinds_of, restricts
 from app.constraint.schema.logic.partial_branch import Branch
 from app.constraint.schema.lowering.builder import SchemaBuilder, words_of
 from app.constraint.schema.lowering.form import Form
-from app.constraint.schema.lowering.unbracketed import ArgumentsBuilder, Unbracketed
+from app.constraint.schema.lowering.object_text import ObjectWriter
+from app.constraint.schema.objects import object_shape
 from app.core.arguments import (
     KINDS,
     NUMBER,
@@ -33,6 +38,75 @@ from app.core.arguments import (
     kind_of,
 )
 from app.core.errors import UnsupportedSchema
+
+
+class Unbracketed(JsonText):
+    """The members of an object, and nothing around them."""
+
+    @property
+    def empty(self) -> Expression:
+        """No members."""
+        return self.pool.epsilon
+
+    def end(self, bracket: bytes, depth: int) -> Expression:
+        return self.pool.epsilon
+
+    def begun(
+        self,
+        bracket: bytes,
+        items: Expression,
+        *,
+        may_be_empty: bool,
+        depth: int,
+        level: bool = True,
+    ) -> Expression:
+        return self.pool.union((items, self.empty)) if may_be_empty else items
+
+
+class ArgumentsBuilder(SchemaBuilder, ABC):
+    """Builds the arguments of one function."""
+
+    def __init__(self, spec: Arguments, schema: Any, text: JsonText) -> None:
+        super().__init__(schema, text, close=spec.schema.close_objects)
+        self._spec = spec
+
+    @property
+    @abstractmethod
+    def _members(self) -> JsonText:
+        """Writes the outermost object."""
+
+    @abstractmethod
+    def _object(self, value: dict[str, Any]) -> Expression:
+        """One object of an ``enum``."""
+
+    @abstractmethod
+    def _bare(self, goal: Goal, name: str | None) -> Expression:
+        """The values of an argument."""
+
+    def _root(self) -> Expression:
+        self._refuse(EXACT_CHOICE, "not in arguments that are not written as JSON")
+        branches = self._branches.of((self._document.root,))
+        return self._pool.union([self._objects(branch) for branch in branches])
+
+    def _refuse(self, keyword: str, reason: str) -> None:
+        for node in self._document.nodes_with(keyword):
+            raise UnsupportedSchema(keyword, node.pointer_to(keyword), reason)
+
+    def _objects(self, branch: Branch) -> Expression:
+        """The objects that a branch of the whole schema admits."""
+        values = self._listed(branch)
+        if values is not None:
+            objects = [value for value in values if isinstance(value, dict)]
+            return self._pool.union([self._object(value) for value in objects])
+        if "object" not in kinds_of(branch):
+            return self._pool.empty
+        nodes = tuple(node for node in branch if restricts(node, "object"))
+        shape = object_shape(nodes, self._strings.key_matches, close=self._close)
+        writer = ObjectWriter(
+            self._members, self._strings, self._free_names, self._bare, self._plenty, 0
+        )
+        return writer.write(nodes, shape)
+
 
 _NOT_IN_NAMES = b'"&<>\\'
 """Characters that names without a name of their own have not: marks and escapes begin with them."""
@@ -194,3 +268,73 @@ class ParametersBuilder(ArgumentsBuilder):
             tree = parse(NUMBER.pattern, self._limits)
             found.append(Lowering(pool, lambda members: utf8(pool, members)).whole(tree))
         return found
+
+
+class ArgumentList(Unbracketed, LiteralText):
+    """The arguments of a call, and nothing around them."""
+
+    def member(self, name: str, value: Expression) -> Expression:
+        return self.named(name, self.notation.equals, value)
+
+    def free_name(self, content: Expression | None) -> Expression:
+        return self.bare_name(content)
+
+    @property
+    def _after_free_name(self) -> Expression:
+        return self.pool.literal(self.notation.equals.encode())
+
+
+class LiteralsBuilder(ArgumentsBuilder):
+    """Builds the arguments of one function as literals."""
+
+    def __init__(self, spec: Arguments, text: LiteralText) -> None:
+        schema = spec.schema.schema
+        super().__init__(spec, _sorted(schema) if text.notation.sorted_names else schema, text)
+        self._literals = text.with_levels() if self._text.levels else text
+
+    def _root(self) -> Expression:
+        self._refuse(VERBATIM, "not in arguments that are not written as JSON")
+        return super()._root()
+
+    def _with_levels(self) -> SchemaBuilder:
+        return LiteralsBuilder(self._spec, self._literals.with_levels())
+
+    @property
+    def _members(self) -> ArgumentList:
+        text = self._literals
+        return ArgumentList(text.pool, text.limits, text.notation, levels=text.levels, apart=False)
+
+    def _object(self, value: dict[str, Any]) -> Expression:
+        notation = self._literals.notation
+        if not all(map(notation.can_name, value)) or not notation.can_write(value):
+            return self._pool.empty
+        return self._pool.literal(notation.arguments(value).encode())
+
+    def _bare(self, goal: Goal, name: str | None) -> Expression:
+        return self._pool.text(self._value(goal, 0), self._literals.notation_of_names)
+
+    def _kind(self, branch: Branch, kind: str, depth: int, form: Form) -> Expression:
+        if kind == "string" and not self._literals.notation.escaped:
+            nodes = tuple(node for node in branch if restricts(node, kind))
+            return self._literals.quoted(self._strings.bare(nodes, ()))
+        return super()._kind(branch, kind, depth, form)
+
+    def _written(self, branch: Branch, values: list[Any], depth: int, form: Form) -> Expression:
+        sayable = [value for value in values if self._literals.notation.can_write(value)]
+        if values and not sayable:
+            reason = f"the model has no way to write {values[0]!r}"
+            raise UnsupportedSchema("enum", "", reason)
+        return super()._written(branch, sayable, depth, form)
+
+
+def _sorted(schema: Any) -> Any:
+    """``schema`` with all ``properties`` in the order of the alphabet."""
+    if isinstance(schema, list):
+        return [_sorted(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    found = {name: _sorted(each) for name, each in schema.items()}
+    properties = found.get("properties")
+    if isinstance(properties, dict):
+        found["properties"] = dict(sorted(properties.items(), key=lambda item: item[0].lower()))
+    return found

@@ -82,7 +82,19 @@ class ArrayWriter:
         if shape.high is not None and shape.high < shape.low:
             return self._pool.empty
         if shape.unique is not None and (shape.high is None or shape.high > 1):
-            return self._different(shape)
+            # Items from a finite set, each used once; others by what was said.
+            values = None if shape.prefix else self._values(shape.rest, form=self._form)
+            many = values is not None and len(values) > _FEW
+            if values is None or (many and self._text.apart and self._form == Form.ANY):
+                return self._by_memory(shape)
+            high = len(values) if shape.high is None else min(shape.high, len(values))
+            if shape.wanted:
+                return self._by_memory(replace(shape, high=high))
+            if high < shape.low:
+                return self._pool.empty
+            items = self._pool.distinct(tuple(values), self._between, max(shape.low, 1), high)
+            items = self._pool.concatenate(items, self._end)
+            return self._begun(items, may_be_empty=shape.low == 0)
         return self._items(shape)
 
     def _items(self, shape: ArrayShape) -> Expression:
@@ -204,21 +216,6 @@ class ArrayWriter:
             loop = pool.repeat(pool.union(stays)) if stays else pool.epsilon
             tails[so_far] = pool.concatenate(loop, pool.union([*moves, ends[so_far]]))
         return tails
-
-    def _different(self, shape: ArrayShape) -> Expression:
-        """``uniqueItems``: items from a finite set, each used once; others by what was said."""
-        values = None if shape.prefix else self._values(shape.rest, form=self._form)
-        many = values is not None and len(values) > _FEW
-        if values is None or (many and self._text.apart and self._form == Form.ANY):
-            return self._by_memory(shape)
-        high = len(values) if shape.high is None else min(shape.high, len(values))
-        if shape.wanted:
-            return self._by_memory(replace(shape, high=high))
-        if high < shape.low:
-            return self._pool.empty
-        items = self._pool.distinct(tuple(values), self._between, max(shape.low, 1), high)
-        items = self._pool.concatenate(items, self._end)
-        return self._begun(items, may_be_empty=shape.low == 0)
 
     def _by_memory(self, shape: ArrayShape) -> Expression:
         """Items that are marked, in one spelling each: a state then carries what was said.

@@ -158,7 +158,10 @@ class SchemaBuilder:
             reason = f"more than {MOST_WAYS} values, or {MOST_BYTES} bytes, are not drawn as wholes"
             raise UnsupportedSchema(EXACT_CHOICE, pointer, reason)
         yield texts
-        yield frozenset(json_text(_in_one_form(value)) for value in values)
+        yield frozenset(
+            json_text(int(value) if isinstance(value, float) and value.is_integer() else value)
+            for value in values
+        )
 
     def _value(self, goal: Goal, depth: int, form: Form = _ANY) -> Expression:
         """The values that satisfy ``goal``, written at ``depth``, in ``form``."""
@@ -392,10 +395,6 @@ def _check_items(branch: Branch) -> None:
         if VERBATIM in node.schema:
             reason = "not inside items that have to differ (uniqueItems)"
             raise UnsupportedSchema(VERBATIM, node.pointer_to(VERBATIM), reason)
-
-
-def _in_one_form(value: Any) -> Any:
-    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def words_of(kind: str, nodes: Goal) -> list[Any]:

@@ -261,9 +261,9 @@ def second_half(board: team.Board, jobs: Records, number: int) -> None:
 
 
 @compiled()
-def layers(board: team.Board, jobs: Records, count: int) -> None:
-    """All layers of a step without long spans, whose cache is one group."""
-    for number in range(count):
+def layers(board: team.Board, jobs: Records, first: int, end: int) -> None:
+    """Some layers of a step without long spans, whose cache is one group."""
+    for number in range(first, end):
         first_half(board, jobs, number)
         second_half(board, jobs, number)
 

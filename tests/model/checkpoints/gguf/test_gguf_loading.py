@@ -16,9 +16,7 @@ from torch import Tensor, nn
 from app.core.errors import UnsupportedModel
 from app.model.checkpoints.gguf.configuration import ARCHITECTURES
 from app.model.checkpoints.loading import eos_token_ids, read_config
-from app.model.layers.quantized import QuantizedLinear
-from app.model.layers.quantized_embedding import QuantizedEmbedding
-from app.model.layers.quantized_experts import QuantizedExperts
+from app.model.layers.quantized import QuantizedEmbedding, QuantizedExperts, QuantizedLinear
 from tests.model.checkpoints.gguf.files import (
     MODELS,
     Kind,

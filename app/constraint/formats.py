@@ -2,18 +2,105 @@
 
 Each matches a part of its format that every validator accepts, and nearly all that anyone writes:
 letters such as the T and Z of times are upper case, leap seconds and quoted local parts are left
-out, fractions of seconds have at most nine digits. ``loose`` has the opposite.
+out, fractions of seconds have at most nine digits. ``LOOSE`` has the opposite, for negations.
 """
 
 from __future__ import annotations
 
 from functools import cache
 
-from app.constraint.formats.loose import LOOSE
-from app.constraint.formats.regexes import regex_tree
 from app.constraint.limits import Limits
 from app.constraint.regex.parser import parse
-from app.constraint.regex.syntax import Node
+from app.constraint.regex.syntax import Alternatives, Node, Repeated, Sequence
+
+_ANYTHING = r"[\s\S]*"
+_LOOSE_HOST = r"[^\x00-,/:-@\[-^`{-\x7f]*"
+"""Letters, digits, full stop, hyphen, underscore, and all that is not ASCII."""
+_LOOSE_URI = rf"[A-Za-z][A-Za-z0-9+.\-]*:{_ANYTHING}"
+_LOOSE_REFERENCE = r"[^\x00-\x20<>\\^`{|}]*"
+
+_WITHOUT_LINE_FEED: dict[str, str] = {
+    "date": r"\d{4}-?(?:\d\d-?\d\d|[Ww]\d\d(?:-?\d)?|\d{3})",
+    "time": rf"[Tt]?\d{_ANYTHING}",
+    "date-time": rf"[+-]?\d{{4}}{_ANYTHING}",
+    "duration": rf"[+-]?[Pp]{_ANYTHING}",
+    "email": rf"{_ANYTHING}@{_ANYTHING}",
+    "idn-email": rf"{_ANYTHING}@{_ANYTHING}",
+    "hostname": _LOOSE_HOST,
+    "idn-hostname": _LOOSE_HOST,
+    "ipv4": r"[0-9A-Fa-fxX.]+",
+    "ipv6": rf"[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*(?:[%/]{_ANYTHING})?",
+    "uuid": rf"(?:[Uu][Rr][Nn]:)?(?:[Uu][Uu][Ii][Dd]:)?\{{*[\w\-]{{32,}}\}}*|.{{8}}-{_ANYTHING}",
+    "uri": _LOOSE_URI,
+    "iri": _LOOSE_URI,
+    "uri-reference": _LOOSE_REFERENCE,
+    "iri-reference": _LOOSE_REFERENCE,
+    "uri-template": r"(?:[^{}]|\{[^{}]*\})*",
+    "json-pointer": rf"(?:[/#]{_ANYTHING})?",
+    "relative-json-pointer": rf"[+-]?\d{_ANYTHING}",
+}
+LOOSE = {name: rf"(?:{pattern})\n?" for name, pattern in _WITHOUT_LINE_FEED.items()}
+"""Patterns of more than any validator takes for a format, which the whole string matches: what lies
+outside has not the format. Some follow an RFC to the letter, some ask the standard library of a
+language, some only look for an ``@``; each pattern holds what all of them take together, even the
+line feed that ``$`` of Python's ``re`` lets through. A regular expression has no sure form."""
+
+
+_DEEPEST = 4
+
+_SYNTAX = r"\^$\\.*+?()\[\]{}|/"
+"""The characters that Unicode mode lets one escape, inside a character class."""
+_HEX = "[0-9A-Fa-f]"
+_ESCAPE = rf"(?:[dDwWsStnrfv{_SYNTAX}]|x{_HEX}{{2}}|u{_HEX}{{4}})"
+_CHARACTER = r"[^\x00-\x1f\ud800-\udfff\^$\\.*+?()\[\]{}|]"
+_CLASS_CHARACTER = r"[^\x00-\x1f\ud800-\udfff\\\[\]\^\-]"
+
+
+_RANGE = (
+    r"(?:0-[1-9]|[1-4]-[5-8]|[1-8]-9|a-[b-z]|[b-m]-[n-y]|[b-y]-z|A-[B-Z]|[B-M]-[N-Y]|[B-Y]-Z|[ !]-~"
+    rf"|\\x[0-6]{_HEX}-\\x[7-9A-Fa-f]{_HEX}|\\u[0-7]{_HEX}{{3}}-\\u[89A-Fa-f]{_HEX}{{3}})"
+)
+"""Ranges in order whatever their digits and letters: not all, but those that one writes."""
+_IN_CLASS = rf"(?:{_CLASS_CHARACTER}|\\(?:-|b|{_ESCAPE})|{_RANGE})"
+_CLASS = rf"\[\^?(?:-{_IN_CLASS}*|{_IN_CLASS}+-?)\]"
+
+_COUNTS = (
+    r"\{(?:(?:0|[1-9]\d{0,2}),?|0,\d|1,[1-9]|2,[2-9]|3,[3-9]|[45],[5-9]|[6-8],[89]"
+    r"|\d,[1-9]\d{1,2}|[1-4]\d,[5-9]\d|[1-9]\d,[1-9]\d\d|[1-4]\d\d,[5-9]\d\d)\}"
+)
+_QUANTIFIER = rf"(?:(?:[*+?]|{_COUNTS})\??)?"
+
+_SIMPLE = rf"{_CHARACTER}|\.|\\{_ESCAPE}|{_CLASS}"
+_ASSERTION = rf"[\^$|]|\\[bB]|\(\?<[=!](?:{_CHARACTER}|\.|\\[dDwWsS{_SYNTAX}])\)"
+
+
+@cache
+def regex_tree() -> Node:
+    """Matches, from end to end, the regular expressions of the format ``regex``.
+
+    They are valid in ECMA-262 and in Python's ``re``. As groups nest they are not regular: these
+    nest at most ``_DEEPEST`` groups, and keep to the syntax that the Unicode mode of ECMA-262, its
+    older mode and ``re`` share: no references to groups, no named groups, escapes only where all
+    have them, look-behind at one character.
+    """
+    limits = Limits()
+
+    def read(pattern: str) -> Node:
+        return parse(pattern, limits)
+
+    simple, quantifier, assertion = read(_SIMPLE), read(_QUANTIFIER), read(_ASSERTION)
+    begin, look, end = read(r"\((?:\?:)?"), read(r"\(\?[=!]"), read(r"\)")
+    expression = _repeated(Sequence((simple, quantifier)), assertion)
+    for _ in range(_DEEPEST):
+        group = Sequence((begin, expression, end))
+        repeated = Sequence((Alternatives((simple, group)), quantifier))
+        expression = _repeated(repeated, assertion, Sequence((look, expression, end)))
+    return expression
+
+
+def _repeated(*options: Node) -> Node:
+    return Repeated(Alternatives(options), 0, None)
+
 
 # RFC 3339 section 5.6 and appendix A; years start at 1
 _YEAR = r"(?:000[1-9]|00[1-9]\d|0[1-9]\d\d|[1-9]\d{3})"
