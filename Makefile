@@ -16,11 +16,11 @@ help:
 run: $(RUN)  ## serve the embedded demo model on http://127.0.0.1:8000
 	@$(BIN)/python -m app serve
 
-# Tests of one file run in one process, short files last.
-WORKERS ?= 2
-SPREAD := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+# One more than cores: some tests wait.
+WORKERS ?= 3
+SPREAD := --forks $(WORKERS)
 TESTED := $(BIN)/python tools/stages.py
-test: $(TEST)  ## lint, import rules, types and tests; WORKERS=2 processes run the tests
+test: $(TEST)  ## lint, import rules, types and tests; WORKERS=3 processes run the tests
 	@$(TESTED) test $(SPREAD)
 
 test-all: $(TEST)  ## the same with the wide tests, which tests/wide.py lists

@@ -7,7 +7,7 @@ proves an instrument and not the server: see ``tests/wide.py``.
 
 from __future__ import annotations
 
-import json
+import gc
 import os
 import shutil
 import sys
@@ -19,7 +19,7 @@ from typing import Any
 import hypothesis
 import pytest
 
-from tests import wide
+from tests import forks, wide
 
 _NO_CLOCK: dict[str, Any] = {
     "deadline": None,
@@ -30,9 +30,6 @@ hypothesis.settings.register_profile("fuzz", print_blob=True, **_NO_CLOCK)
 hypothesis.settings.load_profile("same")
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-if "PYTEST_XDIST_WORKER" in os.environ:
-    # Workers and the servers that they start share the cores: one thread each.
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
 if not Path("/dev/nvidia0").exists():
     # Before anything imports triton: its own library functions are compiled or interpreted then.
     os.environ.setdefault("TRITON_INTERPRET", "1")
@@ -63,11 +60,25 @@ collect_ignore = [
 ]
 LEFT_OUT = pytest.StashKey[Counter[str]]()
 WIDE = "wide: make test-all"
-TOGETHER = ("tests/e2e/test_s", "tests/telemetry/")
-"""Beginnings of files that share the server of a session."""
+TOGETHER = ("tests/browser/", "tests/e2e/test_s", "tests/telemetry/")
+"""Beginnings of files that share a server."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--forks", type=int, default=0, help="processes that run the tests; see tests/forks.py"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if Path("/dev/nvidia0").exists():
+        # Tests ask for a GPU when they are collected, and a process that has used one cannot be
+        # forked.
+        config.option.forks = 0
+    if config.option.forks > 1:
+        # Forks and the servers that they start share the cores: one thread each.
+        os.environ.setdefault("OMP_NUM_THREADS", "1")
+    gc.disable()  # what imports and collecting make stays: a sixth of the time
     if "wide" in config.option.markexpr:
         os.environ["LEAPJSON_TEST_ALL"] = "1"  # before the tests are imported: see ``wide.many``
 
@@ -102,35 +113,22 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=list(left_out))
 
 
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Tests of one file run in one process, and so do files that share a server."""
-    if config.getoption("dist") != "loadfile":
+def pytest_collection_finish() -> None:
+    gc.enable()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop(session: pytest.Session) -> bool | None:
+    config = session.config
+    count: int = config.option.forks
+    if count < 2 or config.option.collectonly or config.option.usepdb or session.testsfailed:
         return None
-    from xdist.scheduler import LoadFileScheduling
 
-    scheduler = LoadFileScheduling(config, log)
-
-    def together(nodeid: str) -> str:
-        file = nodeid.partition("::")[0]
+    def together(file: str) -> str:
         return next((each for each in TOGETHER if file.startswith(each)), file)
 
-    scheduler._split_scope = together
-    return scheduler
-
-
-def pytest_sessionfinish(session: pytest.Session) -> None:
-    output = getattr(session.config, "workeroutput", None)  # of a worker of pytest-xdist
-    if output is not None:
-        output["left_out"] = json.dumps(session.config.stash.get(LEFT_OUT, Counter()))
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_testnodedown(node: Any) -> None:
-    """Every worker collects all tests, so any of them knows what is left out."""
-    told = getattr(node, "workeroutput", {}).get("left_out")
-    if told is not None:
-        node.config.stash[LEFT_OUT] = Counter(json.loads(told))
+    forks.run(session, count, together)
+    return True
 
 
 def pytest_terminal_summary(

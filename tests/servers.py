@@ -13,6 +13,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from multiprocessing import forkserver
 from pathlib import Path
 from typing import IO
 
@@ -21,6 +22,13 @@ from loadtest.server import Process, Server
 
 _FORKS = multiprocessing.get_context("forkserver")
 _FORKS.set_forkserver_preload(["tests.imported"])
+
+
+def share() -> None:
+    """Start that process now, for this one and for its forks."""
+    forkserver.ensure_running()
+    # Whether it runs, a fork cannot ask: it is no child of the fork.
+    vars(forkserver._forkserver)["ensure_running"] = lambda: None
 
 
 def _others(environment: Mapping[str, str]) -> dict[str, str]:

@@ -1,27 +1,39 @@
-"""Compile the kernels that most tests run: ``python -m tests.warm_up float32|bfloat16``.
+"""Compile the kernels that most tests run, unless those of the sources as they are have been kept.
 
 numba keeps what it compiled beside the sources. Where nothing is kept, as in a fresh clone, this
-takes a minute for each of the two; without it both workers of pytest, the servers that they start
-and the compile workers of those would each compile the same.
+takes a minute; without it all processes that run tests, the servers that they start and the compile
+workers of those would each compile the same. Set-up starts it and does not wait; a second one waits
+for the first.
 """
 
 from __future__ import annotations
 
-import sys
-from typing import Literal
+import fcntl
+from pathlib import Path
 
-from app.constraint import Compiler
-from app.demo import MODEL_PATH
-from app.model.composition import load_runner
-from app.model.config import ModelConfig
-from tests.fakes import ByteVocabulary
+ROOT = Path(__file__).resolve().parents[1]
+KEPT = ROOT / ".cache" / "kernels"
+"""Touched when the kernels of the sources as they are have been compiled."""
 
 
-def main(dtype: Literal["float32", "bfloat16"]) -> None:
-    load_runner(ModelConfig(str(MODEL_PATH), dtype=dtype, device="cpu")).close()
-    if dtype == "float32":  # masks need no model; bfloat16 takes as long with its panels
+def main() -> None:
+    KEPT.parent.mkdir(exist_ok=True)
+    with KEPT.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        kept = KEPT.stat().st_mtime if KEPT.exists() else 0
+        if all(source.stat().st_mtime < kept for source in (ROOT / "app").rglob("*.py")):
+            return
+        from app.constraint import Compiler
+        from app.demo import MODEL_PATH
+        from app.model.composition import load_runner
+        from app.model.config import ModelConfig
+        from tests.fakes import ByteVocabulary
+
         Compiler(ByteVocabulary())
+        load_runner(ModelConfig(str(MODEL_PATH), dtype="float32", device="cpu")).close()
+        load_runner(ModelConfig(str(MODEL_PATH), dtype="bfloat16", device="cpu")).close()
+        KEPT.touch()
 
 
 if __name__ == "__main__":
-    main("float32" if sys.argv[1] == "float32" else "bfloat16")
+    main()

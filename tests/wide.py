@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 
 import pytest
 
@@ -24,7 +24,7 @@ INSTRUMENTS = (
     r"tools/demo_model/test_model\.py::test_it_fills_in_the_parameters",
     # The files beside the tests are those that their README names.
     r"test_datasets\.py::test_(what_is_packed|every_folder)",
-    r"page/test_build\.py::test_a_build_gives",
+    r"page/test_build\.py::test_(a_build_gives|the_sources_pass)",
 )
 COMPILED_FOR_OTHER_GPUS = (
     # test_launches compiles a whole step for an H100.
@@ -113,12 +113,15 @@ def mark(items: Sequence[pytest.Item], *, whole_files: bool) -> None:
     Raises ``pytest.UsageError`` for a pattern without a test, where files were collected whole.
     """
     by_id = {item.nodeid.removeprefix("tests/"): item for item in items}
+    files: dict[str, list[str]] = defaultdict(list)
+    for name in by_id:
+        files[name.partition("::")[0]].append(name)
     for pattern in (*INSTRUMENTS, *COMPILED_FOR_OTHER_GPUS, *SWEEPS):
-        for name in _fitting(pattern, by_id, whole_files):
+        for name in _fitting(pattern, files, whole_files):
             by_id[name].add_marker("wide")
     for pattern in ONE_OF_EACH:
         seen: dict[str, set[tuple[int, str]]] = defaultdict(set)
-        for name in _fitting(pattern, by_id, whole_files):
+        for name in _fitting(pattern, files, whole_files):
             if by_id[name].get_closest_marker("wide"):
                 continue
             test, _, values = name.removesuffix("]").partition("[")
@@ -128,9 +131,10 @@ def mark(items: Sequence[pytest.Item], *, whole_files: bool) -> None:
             seen[test] |= values_of_it
 
 
-def _fitting(pattern: str, names: Iterable[str], whole_files: bool) -> list[str]:
+def _fitting(pattern: str, files: Mapping[str, list[str]], whole_files: bool) -> list[str]:
+    file = re.compile(pattern.partition("::")[0])
+    names = [name for path in files if file.fullmatch(path) for name in files[path]]
     fitting = [name for name in names if re.match(pattern, name)]
-    file = re.compile(pattern.partition("::")[0] + "::")
-    if whole_files and not fitting and any(map(file.match, names)):
+    if whole_files and names and not fitting:
         raise pytest.UsageError(f"tests/wide.py: no test fits {pattern!r}")
     return fitting

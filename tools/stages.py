@@ -18,6 +18,7 @@ import sys
 import tempfile
 import threading
 import time
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,14 +30,13 @@ TIMES = ROOT / ".cache" / "stages.json"
 PYTHON = str(VENV / "bin" / "python")
 # What is never imported is not compiled to byte code: half of the time that pip takes.
 PIP = [PYTHON, "-m", "pip", "install", "--quiet", "--no-compile", "--disable-pip-version-check"]
-EXTRAS = {"run": ".[otel,quantized]", "test": ".[test]"}
+PURPOSES = ("run", "test")
+KERNELS = [PYTHON, "-m", "tests.warm_up"]
 LINT = {
     "format": ["ruff", "format", "--check", "."],
     "lint": ["ruff", "check", "."],
     "import rules": ["lint-imports"],
 }
-KERNELS = ROOT / ".cache" / "kernels"
-"""Touched when numba has compiled the kernels of the sources as they are."""
 _PERCENT = re.compile(rb"\[ *(\d+)%\]")
 
 
@@ -111,14 +111,29 @@ def set_up(purpose: str) -> None:
     if not Path(PYTHON).exists():
         run("making .venv", [sys.executable, "-m", "venv", str(VENV)])
     pinned = [*PIP, "-c", "constraints.txt"]
-    if not any((VENV / f".{each}").exists() for each in EXTRAS):
+    if not any((VENV / f".{each}").exists() for each in PURPOSES):
         run("installing torch", [*pinned, "torch"])
-    done = [purpose] if purpose == "run" else list(EXTRAS)
-    for each in done:
-        beside = _compile_kernels() if each == "test" else []
-        run(f"installing what to {each} needs", [*pinned, "-e", EXTRAS[each]])
-        _end_kernels(beside)
-        (VENV / f".{each}").touch()
+    run("installing what to run needs", [*pinned, "-e", ".[otel,quantized]"])
+    (VENV / ".run").touch()
+    if purpose == "test":
+        # Beside pip; the tests wait for what is left of it.
+        nothing = subprocess.DEVNULL
+        subprocess.Popen(KERNELS, cwd=ROOT, stdin=nothing, stdout=nothing, stderr=nothing)
+        # Without "-e .[test]", which builds the project once more.
+        run("installing what to test needs", [*pinned, *_requirements("test")])
+        (VENV / ".test").touch()
+
+
+def _requirements(extra: str) -> list[str]:
+    """Of an extra of the project, and of those that it names."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    found: list[str] = []
+    for each in project["optional-dependencies"][extra]:
+        named = re.fullmatch(rf"{project['name']}\[(.*)\]", each)
+        for name in named[1].split(",") if named else []:
+            found += _requirements(name)
+        found += [] if named else [each]
+    return found
 
 
 def test(name: str, options: Sequence[str]) -> int:
@@ -132,31 +147,13 @@ def test(name: str, options: Sequence[str]) -> int:
     types = Stage("types", [str(VENV / "bin/mypy")])
     try:
         say("checking types beside the tests ...")
-        _end_kernels(_compile_kernels())
+        run("compiling kernels", KERNELS)
         status = _pytest(name, options, times)
         status = types.end() or status
     finally:
         types.process.kill()
     say(f"{'types and tests':<34}{time.monotonic() - start:5.0f} s")
     return status
-
-
-def _compile_kernels() -> list[Stage]:
-    """Processes that compile the kernels of the sources as they are, unless these are kept."""
-    kept = KERNELS.stat().st_mtime if KERNELS.exists() else 0
-    if all(source.stat().st_mtime < kept for source in (ROOT / "app").rglob("*.py")):
-        return []
-    kinds = ("float32", "bfloat16")
-    return [Stage(f"compiling {kind}", [PYTHON, "-m", "tests.warm_up", kind]) for kind in kinds]
-
-
-def _end_kernels(stages: Sequence[Stage]) -> None:
-    """Exits with the status of one that failed."""
-    if failed := [status for stage in stages if (status := stage.end())]:
-        sys.exit(max(failed))
-    if stages:
-        KERNELS.parent.mkdir(exist_ok=True)
-        KERNELS.touch()
 
 
 def _pytest(name: str, options: Sequence[str], times: Times) -> int:
@@ -185,7 +182,7 @@ def _pytest(name: str, options: Sequence[str], times: Times) -> int:
 
 def main(arguments: Sequence[str]) -> int:
     match arguments:
-        case ["set-up", purpose] if purpose in EXTRAS:
+        case ["set-up", purpose] if purpose in PURPOSES:
             set_up(purpose)
             return 0
         case ["test" | "test-all" | "wide" as name, *options]:

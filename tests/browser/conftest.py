@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Page
@@ -13,13 +12,11 @@ from loadtest.server import Server
 from tests.browser.pages import BROWSERS, WIDE, Watch, launched, new_context, open_page
 from tests.servers import running_server
 
-HERE = Path(__file__).parent
-
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if HERE in item.path.parents:
+        if item.nodeid.startswith("tests/browser/"):
             item.add_marker(pytest.mark.needs(*BROWSERS))
 
 

@@ -194,7 +194,7 @@ def _hypothesis(rng: random.Random, counts: Counter[str]) -> Iterator[str]:
     seed = rng.randrange(1 << 32)
     profile = ("--hypothesis-profile=fuzz", f"--hypothesis-seed={seed}")
     counts["runs of the tests of Hypothesis"] += 1
-    printed = _run("pytest", "-m", "hypothesis", "-p", "no:xdist", *profile)
+    printed = _run("pytest", "-m", "hypothesis", *profile)
     if not printed:
         return
     yield f"# pytest {' '.join(profile)} {' '.join(_FAILED.findall(printed))}"
