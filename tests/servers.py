@@ -13,7 +13,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from multiprocessing import forkserver
+from multiprocessing import forkserver, resource_tracker
 from pathlib import Path
 from typing import IO
 
@@ -26,6 +26,10 @@ _FORKS.set_forkserver_preload(["tests.imported"])
 
 def share() -> None:
     """Start that process now, for this one and for its forks."""
+    # Servers that tests kill leave semaphores behind.
+    sys.warnoptions.append("ignore:resource_tracker:UserWarning")
+    resource_tracker.ensure_running()
+    sys.warnoptions.pop()
     forkserver.ensure_running()
     # Whether it runs, a fork cannot ask: it is no child of the fork.
     vars(forkserver._forkserver)["ensure_running"] = lambda: None
