@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import shutil
 import subprocess
@@ -12,7 +13,7 @@ from typing import Any, Final
 import pytest
 
 PAGE: Final = Path(__file__).parents[2] / "page"
-_INSTALL_SECONDS = 180
+_INSTALL_SECONDS = 600
 
 
 def need_packages() -> None:
@@ -34,8 +35,11 @@ def node(*arguments: str | Path) -> str:
 def _missing() -> str | None:
     if shutil.which("node") is None or shutil.which("npm") is None:
         return "Node and npm are not here"
-    if _installed() != _pinned():
-        command = ["npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts", "--prefer-offline"]
+    command = ["npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts", "--prefer-offline"]
+    with (PAGE / "package-lock.json").open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # two processes would remove each other's packages
+        if _installed() == _pinned():
+            return None
         try:
             subprocess.run(
                 command, cwd=PAGE, capture_output=True, check=True, timeout=_INSTALL_SECONDS
