@@ -81,10 +81,10 @@ class Engine:
         what it is called with is true; None: it cannot. That is asked of steps of flex and batch
         answers alone, with ``urgent``: whether a request of a higher class is about to be added."""
         self.urgent: Callable[[], bool] = lambda: False
-        self._interrupt_when = interrupt_when
+        self._config = config = config or EngineConfig()
+        self._interrupt_when = None if config.overlap else interrupt_when
         self._interrupted = 0
         """Steps in a row that were given up."""
-        self._config = config = config or EngineConfig()
         self._runner = runner
         self._observer = observer
         self._clock = clock
@@ -96,9 +96,7 @@ class Engine:
             share_prefixes=config.share_prefixes,
             states=runner.states,
         )
-        self._scheduler = Scheduler(
-            config, blocks, interruptible=interrupt_when is not None and not config.overlap
-        )
+        self._scheduler = Scheduler(config, blocks, interruptible=self._interrupt_when is not None)
         self._decoder = Decoder(
             vocabulary,
             tokenizer,
@@ -257,7 +255,7 @@ class Engine:
             self._out_of_work_at = None
         tiers = [sequence.tier for sequence in batch.portions]
         yields = max(tiers) < ServiceTier.DEFAULT and self._interrupted < _MOST_INTERRUPTED
-        if self._interrupt_when is not None and not self._config.overlap:
+        if self._interrupt_when is not None:
             self._interrupt_when(self.urgent if yields else None)
         try:
             self._runner.launch(spans)

@@ -75,8 +75,6 @@ class Backend:
     """``module:function`` from an ``ImageJob`` to a ``PreparedImage``, run in the image workers."""
     image_model: str = ""
     """What it gets after each job: what the model is loaded from."""
-    yield_when: Callable[[Callable[[], bool]], None] = lambda urgent: None
-    """Has flex and batch answers give way amid a step while what it is given is true."""
     watch: Callable[[Callable[[str], None]], None] = lambda on_loss: None
     """Calls what it is given once, from any thread, with the reason, when the engine's steps cannot
     end any more although none may say so."""
@@ -178,7 +176,6 @@ def _load(settings: Settings, observer: StepObserver, progress: Progress) -> Bac
         host_cache_bytes=description.cache_bytes if device.type == "cpu" else 0,
         compile_arguments=(compiler.limits,),
         program_identity=partial(identity_of_programs, compiler.limits),
-        yield_when=partial(setattr, engine, "urgent"),
         watch=runner.watch,
         close=runner.close,
         warm_up=everyday_schema(),

@@ -112,7 +112,6 @@ def assemble(
     clock = time.perf_counter
     api_config = _api_config(settings, backend)
     worker = EngineWorker(backend.engine, clock=clock, stall_seconds=settings.stall_seconds)
-    backend.yield_when(worker.has_urgent)
     admission = Admission(
         _places(settings),
         clock=clock,

@@ -28,6 +28,9 @@ from app.core.request import EngineRequest, ServiceTier
 class Engine(Protocol):
     """The synchronous loop. Only the engine's thread calls ``add``, ``abort`` and ``step``."""
 
+    urgent: Callable[[], bool]
+    """Whether a request above flex waits to be added; the worker sets it."""
+
     def add(self, request: EngineRequest, /) -> None:
         """Queue a request, or raise a ``RequestError`` and leave the engine as it was."""
 
@@ -188,6 +191,7 @@ class EngineWorker:
         self._stall_seconds = stall_seconds
         deliver = functools.partial(self._on_loop, self._receive)
         self._engine_thread = _EngineThread(engine, deliver, clock)
+        engine.urgent = self.has_urgent
         self._commands = self._engine_thread.commands
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None

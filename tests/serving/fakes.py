@@ -67,6 +67,7 @@ class FakeEngine:
     def __init__(self, script: Script = hello, *, slots: int = 64) -> None:
         self.script = script
         self.slots = slots
+        self.urgent: Callable[[], bool] = lambda: False
         self.gate = threading.Event()
         """While it is closed, steps bring nothing."""
         self.gate.set()

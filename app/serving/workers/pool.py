@@ -328,8 +328,7 @@ class WorkerPool:
         job = self._job(target, argument, seconds)
         for dead in range(self._size + 1):
             try:
-                answer = await self._read(await self._ask(job, tenant, tier))
-                kind, value = answer
+                kind, value = await self._read(await self._ask(job, tenant, tier))
                 if kind == "refused":
                     assert isinstance(value, RequestError)
                     raise value

@@ -264,7 +264,7 @@ def test_the_report_has_its_name() -> None:
 def test_the_code_of_the_parts_needs_no_library_of_http_or_files() -> None:
     code = (
         "import importlib, sys\n"
-        "for name in ('fastapi', 'gguf', 'outlines', 'pydantic', 'sqlalchemy', 'uvicorn'):\n"
+        "for name in ('accelerate', 'fastapi', 'gguf', 'outlines', 'pydantic', 'sqlalchemy'):\n"
         "    sys.modules[name] = None\n"
         "from tools.bench.gpu_report.parts.versions import NEEDED\n"
         "for name in NEEDED: importlib.import_module(name)\n"
