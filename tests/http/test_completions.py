@@ -349,7 +349,7 @@ async def test_a_failure_in_a_stream_is_an_event_and_no_done_follows() -> None:
         ({"logprobs": True}, "logprobs", "valid integer"),
         ({"max_tokens": 0}, "max_tokens", "greater than or equal to 1"),
         ({"stream_options": {"include_usage": True}}, "stream_options", "needs stream"),
-        ({"messages": []}, "messages", "here it is called prompt"),
+        ({"messages": []}, "messages", "use prompt"),
         ({"logit_bias": {"5000": 1}}, "logit_bias", "the token 5000"),
     ],
 )

@@ -114,7 +114,7 @@ async def test_requests_are_counted_under_their_paths() -> None:
         ({"prompt": 7}, "prompt", "valid string"),
         ({"prompt": ["a"]}, "prompt", "valid string"),
         ({"prompt": "a", "add_special_tokens": 1}, "add_special_tokens", "valid boolean"),
-        ({"prompt": "a", "messages": [HI]}, "prompt", "here it is called messages"),
+        ({"prompt": "a", "messages": [HI]}, "prompt", "use messages"),
         ({"messages": []}, "messages", "at least 1 item"),
         ({"messages": [HI] * 9}, "messages", "the limit is 8"),
         ({"messages": [{"role": "user"}]}, "messages[0].content", "Missing required parameter"),

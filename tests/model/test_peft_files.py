@@ -107,7 +107,7 @@ def test_a_configuration_that_asks_for_more_is_refused_by_name(
         ),
         (
             {"base_model.model.model.embed_tokens.lora_embedding_A": torch.zeros(4, 96)},
-            "embed_tokens.lora_embedding_A, which is not supported",
+            "embed_tokens.lora_embedding_A in adapter_model.safetensors is not supported",
         ),
     ],
     ids=["half", "shape", "nan", "output layer", "embedding"],
@@ -122,7 +122,7 @@ def test_weights_that_do_not_fit_are_refused_with_their_module(
 
 def test_a_rank_above_the_room_is_refused(model: Any, slots: AdapterSlots, tmp_path: Path) -> None:
     folder = save_adapter(tmp_path, model, rank=5)
-    with pytest.raises(InvalidAdapter, match="rank is 5 and there is room for 4; raise max_adapt"):
+    with pytest.raises(InvalidAdapter, match="rank is 5 and the limit is 4; raise max_adapt"):
         slots.read(str(folder))
 
 

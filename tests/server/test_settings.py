@@ -162,7 +162,7 @@ def test_adapters_are_named_and_have_room(monkeypatch: pytest.MonkeyPatch) -> No
         ({"adapters": ["legal"]}, "not of the form name=folder"),
         ({"adapters": ["a:b=/x"]}, "not of the form name=folder"),
         ({"adapters": ["a="]}, "not of the form name=folder"),
-        ({"adapters": ["a=/x,a=/y"]}, "two adapters are named 'a'"),
+        ({"adapters": ["a=/x,a=/y"]}, "two adapters have the name 'a'"),
         ({"adapters": ["a=/x,b=/y"], "max_adapters": 1}, "less than the adapters that are named"),
     ],
     ids=str,

@@ -110,7 +110,7 @@ async def test_a_load_that_fails_changes_nothing(folder: Path) -> None:
         with pytest.raises(LeapjsonError, match="plain products"):
             await adapters.load("b", "second")
         slots.put_error = None
-        with pytest.raises(InvalidRequest, match="'a' is loaded; unload it first"):
+        with pytest.raises(InvalidRequest, match="'a' is already loaded; unload it first"):
             await adapters.load("a", "second")
         assert adapters.loaded == (first,)
         assert slots.held == {first.slot: "first"}
@@ -131,7 +131,7 @@ async def test_places_and_paths_are_bounded(folder: Path) -> None:
                 await adapters.load("a", path)
         await adapters.load("a", "first")
         await adapters.load("b", str(folder / "second"))
-        with pytest.raises(InvalidAdapter, match="all 2 places for adapters are taken; unload"):
+        with pytest.raises(InvalidAdapter, match="2 adapters are loaded, the limit; unload"):
             await adapters.load("c", "third")
 
 

@@ -303,7 +303,9 @@ def test_a_request_that_would_start_too_late_is_refused_at_once() -> None:
         clock.now += 1
         running.pop(0).leave()
         running.append(started(admission, tokens=100))
-    with pytest.raises(QueueFull, match="about 40 s until it starts, and 30 s are left") as caught:
+    with pytest.raises(
+        QueueFull, match="in about 40 s, and the request's timeout leaves 30 s"
+    ) as caught:
         admitted(admission, 1).claim(100, 30)
     assert (caught.value.code, caught.value.retry_after) == ("wait_too_long", 10)
     admitted(admission, 1).claim(100, 50)

@@ -34,7 +34,7 @@ async def test_what_waits_for_its_turn_is_told_that_it_never_came() -> None:
     async with Bench(FakeEngine(slots=0)).running() as bench:
         generation = await bench.open(ask(n=2))
         generation.expire(now())
-        with pytest.raises(DeadlineExceeded, match="no answer began within 5 s, its timeout"):
+        with pytest.raises(DeadlineExceeded, match="no answer had started within 5 s, its timeout"):
             await generation.begun()
         await until(lambda: not bench.engine.has_work)
         assert sorted(bench.engine.aborted) == ["r-0", "r-1"]
@@ -73,7 +73,7 @@ async def test_what_came_in_time_is_told_before_the_error() -> None:
         await until(lambda: generation._failure)
         batches = generation.batches()
         assert [text_of(chunk) for chunk in await anext(batches)] == ["a"]
-        with pytest.raises(DeadlineExceeded, match="the answer was not finished within 5 s"):
+        with pytest.raises(DeadlineExceeded, match="the answer was not complete within 5 s"):
             await anext(batches)
         assert bench.admission.live == 0
         await until(lambda: bench.engine.aborted == ["r-0"])

@@ -77,7 +77,7 @@ def test_urls_of_allowed_hosts_are_taken(url: str, host: str, target: str) -> No
 def test_every_other_url_is_refused(url: str) -> None:
     with pytest.raises(ValueError, match="fetched"):
         allowed_url(url, HOSTS)
-    with pytest.raises(ValueError, match="images are not fetched here"):
+    with pytest.raises(ValueError, match="image URLs are disabled"):
         allowed_url(url, ())
 
 

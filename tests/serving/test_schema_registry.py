@@ -243,7 +243,7 @@ async def test_a_job_that_does_not_exist_is_our_mistake_and_costs_no_worker() ->
     )
     await pool.start()
     try:
-        with pytest.raises(LeapjsonError, match="a fault of the server"):
+        with pytest.raises(LeapjsonError, match="internal error"):
             await pool.run("tests.serving.compile_targets:missing", spec(1), seconds=60)
         with pytest.raises(LeapjsonError):
             await pool.work(spec(1))  # of another kind than this compiler takes

@@ -43,7 +43,7 @@ async def test_tables_of_another_version_are_refused(tmp_path: Path) -> None:
     with store.state._engine.begin() as connection:
         connection.execute(update(_version).values(version=99))
     await store.close()
-    with pytest.raises(LeapjsonError, match="version 99, and this server knows 2"):
+    with pytest.raises(LeapjsonError, match="version 99, and this server needs version 2"):
         open_folder(tmp_path)
 
 

@@ -156,5 +156,5 @@ def test_what_wants_a_library_to_see_is_served_without_it(
 
 def test_a_model_that_is_no_language_model_is_refused(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "vit"}))
-    with pytest.raises(UnsupportedModel, match="vit is no causal language model"):
+    with pytest.raises(UnsupportedModel, match="vit is not a causal language model"):
         loaded(tmp_path)

@@ -268,7 +268,11 @@ def test_compressed_integers_would_grow_in_the_first_pass_and_are_refused(
 @pytest.mark.parametrize(
     ("description", "dequantize", "message"),
     [
-        ({"quant_method": "hqq"}, False, "quantised by hqq, which is not supported; what is: fp8"),
+        (
+            {"quant_method": "hqq"},
+            False,
+            "quantised by hqq, which is not supported; supported are fp8",
+        ),
         ({"bits": 3}, False, "quantised by an unnamed method"),
         ({"quant_method": "gptq", "bits": 4}, True, "gptq cannot be dequantised at load"),
     ],

@@ -277,7 +277,7 @@ def test_where_it_cannot_be_had_it_is_refused(
 def test_instructions_that_are_missing_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(quantized_products, "missing", lambda: ["AVX512-VNNI"])
     config = ModelConfig("none", quantize="int4")
-    with pytest.raises(UnsupportedModel, match="missing here: AVX512-VNNI"):
+    with pytest.raises(UnsupportedModel, match="missing: AVX512-VNNI"):
         require_quantizable(config, torch.device("cpu"))
 
 

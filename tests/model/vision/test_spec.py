@@ -196,7 +196,7 @@ def test_an_image_is_made_smaller_until_it_counts_for_what_it_may(qwen: Seeing) 
 
 
 def test_an_image_that_always_counts_for_more_is_refused_with_the_numbers(llava: Seeing) -> None:
-    with pytest.raises(InvalidRequest, match=r"60 x 40 pixels counts for 16 .* limit is 15"):
+    with pytest.raises(InvalidRequest, match=r"60 x 40 pixels takes 16 .* limit is 15"):
         llava.processor.prepare(picture(1), "auto", 15)
 
 
