@@ -86,7 +86,7 @@ def test_a_key_is_asked_for_by_a_button_and_not_by_a_dialog_that_comes_again(pag
 
     page.route("**/metrics", refuse)
     tab(page, "Operations")
-    expect(status(page)).to_contain_text("The server wants an API key")
+    expect(status(page)).to_contain_text("The server needs an API key")
     expect(page.get_by_role("dialog")).to_have_count(0)
     for key, said in (("wrong", "refuses this API key"), ("right", "Updated every 2 seconds")):
         page.get_by_role("button", name="Give a key").click()

@@ -211,7 +211,7 @@ def test_what_fails_stands_in_a_file_of_its_own_and_may_be_asked_again(
             "line 6: body must be an object",
             "line 7: stream is not supported",
             "line 8: custom_id 'id-0' is used by an earlier line",
-            "line 9: custom_id has to be",
+            "line 9: custom_id must be",
         ],
         strict=True,
     ):

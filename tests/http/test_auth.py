@@ -174,5 +174,5 @@ def test_a_setting_that_holds_no_key_does_not_leave_the_server_open(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("LEAPJSON_API_KEYS", " , ")
-    with pytest.raises(ValidationError, match="holds no key"):
+    with pytest.raises(ValidationError, match="contains no key"):
         Settings()

@@ -89,8 +89,8 @@ async def test_the_model_reads_it_behind_the_prompt_and_its_tokens_are_the_promp
 @pytest.mark.parametrize(
     ("begun", "place"),
     [
-        ('{"nick', "behind '{\"n' comes 'ick'"),
-        ("Here it is: {", "behind '' comes 'Here"),
+        ('{"nick', "after '{\"n' comes 'ick'"),
+        ("Here it is: {", "after '' comes 'Here"),
         (WHOLE + "}", "comes '}'"),
         ('{"name": "abcdefg', "comes 'g'"),
         ("{" + " " * 300, "comes ' "),
@@ -278,7 +278,7 @@ async def test_a_call_cannot_be_begun() -> None:
         messages = [HI, {"role": "assistant", "content": [calling]}]
         body = {"model": "demo", "max_tokens": 9, "messages": messages}
         blocks = await client.post(MESSAGES, json=body)
-    assert "begun with the mark of a call" in response.json()["error"]["message"]
+    assert "prefill starts a tool call" in response.json()["error"]["message"]
     assert (blocks.status_code, blocks.json()["error"]["param"]) == (400, "messages[1]")
 
 

@@ -94,7 +94,7 @@ async def test_registering_a_schema_has_a_deadline() -> None:
     bench = Bench(compile=never, request_seconds=0.05)
     async with client_of(bench) as client:
         response = await client.post("/v1/schemas", json={"schema": {}})
-    assert "not compiled and explained" in error_of(response, 504)["message"]
+    assert "schema had not been compiled" in error_of(response, 504)["message"]
     assert bench.admission.live == 0
 
 

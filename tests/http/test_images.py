@@ -268,7 +268,7 @@ async def test_nor_have_they_in_other_apis(
         (CHAT, chat({"type": "image_url", "image_url": {"url": "data:image/png,x"}}),
             "messages[0].content[0].image_url.url", "data:image/png;base64,..."),
         (CHAT, chat({"type": "image_url", "image_url": {"url": "data:;base64,AAAA"}}),
-            "messages[0].content[0].image_url.url", "is no image"),
+            "messages[0].content[0].image_url.url", "is not supported"),
         (CHAT, chat({"type": "image_url", "image_url": {
             "url": "data:application/pdf;base64,AAAA"}}),
             "messages[0].content[0].image_url.url", "send pictures of its pages"),
@@ -278,30 +278,30 @@ async def test_nor_have_they_in_other_apis(
         (CHAT, chat({"type": "image_url", "image_url": {"url": data_url(A), "detail": "x"}}),
             "messages[0].content[0].image_url.detail", "'auto', 'low'"),
         (CHAT, chat({"type": "input_audio", "input_audio": {}}),
-            "messages[0].content[0]", "supported are text and image_url"),
+            "messages[0].content[0]", "use text and image_url"),
         (CHAT, chat(text("x"), {"type": "image_url", "image_url": {
             "url": "data:image/png;base64,A*AA"}}),
             "messages[0].content[1]", "not base64"),
         (CHAT, chat(text("x"), image(b"%PDF-1.7 ...")),
             "messages[0].content[1]", "this looks like a PDF"),
-        (CHAT, chat(image(A), image(B[:-60])), "messages[0].content[1]", "broken or cut off"),
+        (CHAT, chat(image(A), image(B[:-60])), "messages[0].content[1]", "corrupt or truncated"),
         (RESPONSES, {"input": [user({"type": "input_image", "file_id": "f"})]},
-            "input[0].content[0].file_id", "keeps no files"),
+            "input[0].content[0].file_id", "files cannot be used as images"),
         (RESPONSES, {"input": [user({"type": "input_image"})]},
             "input[0].content[0].image_url", "Missing"),
         (MESSAGES, {"max_tokens": 1, "messages": [user(
             {"type": "image", "source": {"type": "file", "file_id": "f"}})]},
-            "messages[0].content[0].source", "keeps no files"),
+            "messages[0].content[0].source", "files cannot be used as images"),
         (MESSAGES, {"max_tokens": 1, "messages": [user(
             {"type": "image", "source": {"type": "url", "url": "https://example.com/"}})]},
-            "messages[0].content[0].source.url", "not fetched here"),
+            "messages[0].content[0].source.url", "image URLs are disabled"),
         (MESSAGES, {"max_tokens": 1, "messages": [user(block(b"GIF89a"))]},
             "messages[0].content[0]", "the GIF cannot be decoded"),
         (MESSAGES, {"max_tokens": 1, "messages": [user({"type": "video"})]},
             "messages[0].content[0]", "thinking, tool_use, tool_result and image"),
         (COUNT, {"messages": [user(block(b"GIF89a"))]},
             "messages[0].content[0]", "the GIF cannot be decoded"),
-        ("/tokenize", chat(image(b"GIF89a")), "messages[0].content[0]", "the GIF cannot be decoded"),
+        ("/tokenize", chat(image(b"GIF89a")), "messages[0].content[0]", "GIF cannot be decoded"),
     ],
     ids=lambda value: str(value)[:40],
 )  # fmt: skip
@@ -399,10 +399,10 @@ async def test_a_worker_that_fails_at_an_image_fails_its_request_alone() -> None
             (HANGS, "400 messages[0].content[0]: decoding the image exceeded a limit: time: more"),
             (
                 DIES,
-                "400 messages[0].content[0]: decoding the image exceeded a limit: the worker process",
+                "400 messages[0].content[0]: decoding the image exceeded a limit: the worker",
             ),
             (HOGS, "400 messages[0].content[0]: decoding the image exceeded a limit: memory: more"),
-            (FAILS, "500 the image could not be decoded; this is a fault of the server"),
+            (FAILS, "500 internal error: the image could not be decoded"),
         ):
             body = {"model": "leapjson-demo", **chat(image(picture(*size)))}
             sick = asyncio.create_task(server.client.post(CHAT, json=body))
@@ -421,7 +421,7 @@ async def test_verbatim_values_are_pieces_of_the_text_beside_images(server: Seei
     schema = {"type": "string", "x-verbatim": True, "minLength": 2}
     format = {"type": "json_schema", "json_schema": {"name": "q", "schema": schema}}
     error = await server.refusal(CHAT, chat(image(), response_format=format))
-    assert "which has no text: it is images alone" in error["message"]
+    assert "which has images and no text" in error["message"]
     assert error["param"] == "response_format"
     await server.answer(CHAT, chat(text("the"), image(), text("cat"), response_format=format))
     constraint = server.engine.added[-1].constraint

@@ -123,12 +123,12 @@ async def test_requests_are_counted_under_their_paths() -> None:
         (
             {"messages": [HI], "continue_final_message": True},
             "continue_final_message",
-            "a last message of the assistant",
+            "must be the last message, from the assistant",
         ),
         (
             {"messages": [HI], "chat_template_kwargs": {"tools": []}},
             "chat_template_kwargs.tools",
-            "not for chat_template_kwargs to set",
+            "chat_template_kwargs cannot set it",
         ),
         ({"messages": [HI], "tools": [TOOL, TOOL]}, "tools[1].function.name", "two tools"),
     ],
@@ -148,8 +148,8 @@ async def test_a_bad_tokenize_request_is_400_with_the_field_and_the_reason(
         ({"tokens": "a"}, "tokens", "valid list"),
         ({"tokens": [1, "a"]}, "tokens[1]", "not a token id"),
         ({"tokens": [1, True]}, "tokens[1]", "not a token id"),
-        ({"tokens": [1, -1]}, "tokens[1]", "the token -1"),
-        ({"tokens": [1] * 5000 + [278]}, "tokens[5000]", "the ids 0 to 277"),
+        ({"tokens": [1, -1]}, "tokens[1]", "the token id -1"),
+        ({"tokens": [1] * 5000 + [278]}, "tokens[5000]", "has ids 0 to 277"),
         ({"tokens": [[1]]}, "tokens[0]", "not a token id"),
     ],
 )

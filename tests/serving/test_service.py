@@ -273,7 +273,7 @@ async def test_an_answer_the_engine_gives_up_fails_alone() -> None:
 
     async with Bench(FakeEngine(script)).running() as bench:
         bench.engine.finish_with = "error"
-        with pytest.raises(LeapjsonError, match="gave this answer up"):
+        with pytest.raises(LeapjsonError, match="engine abandoned this answer"):
             await bench.texts(ask("a"))
         bench.engine.finish_with = None
         assert await bench.texts(ask("b")) == ["x"]

@@ -270,5 +270,5 @@ def test_tokenizers_of_other_kinds_are_refused_by_name(tmp_path: Path, kind: str
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    with pytest.raises(UnsupportedModel, match=f"a tokenizer of the kind {kind}"):
+    with pytest.raises(UnsupportedModel, match=f"unsupported kind of tokenizer: {kind}"):
         gguf_tokenizer(str(tmp_path / "m.gguf"))

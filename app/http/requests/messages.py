@@ -74,7 +74,7 @@ class ImageReader:
     def refused(self, type: str, param: str) -> InvalidRequest:
         """A part that is not taken, an image say where the model takes no images."""
         kind, takes = self._kind, self._takes
-        reason = f"{kind} of type {type!r} are not supported; supported are {takes}"
+        reason = f"{kind} of type {type!r} are not supported; use {takes}"
         return refusal(param, reason)
 
 

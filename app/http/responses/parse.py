@@ -633,7 +633,7 @@ class _ItemReader(TemplateMessages):
     def _leave_out(self, type: str, param: str) -> None:
         """Raises ``InvalidRequest`` for an item that no server is known to write."""
         reason = (
-            f"items of type {type!r} are not supported; supported are message, reasoning, "
+            f"items of type {type!r} are not supported; use message, reasoning, "
             "function_call, custom_tool_call and their outputs"
         )
         if type == "item_reference":
