@@ -53,9 +53,7 @@ _EXCEPTIONS = {
         "A valid number has more digits than answers have without a bound "
         "(`Limits.integer_digits` and `Limits.fraction_digits`), or is near the limits of floats."
     ),
-    Verdict.SURROGATE: (
-        "A string contains half of a surrogate pair, which is not text."
-    ),
+    Verdict.SURROGATE: ("A string contains half of a surrogate pair, which is not text."),
     Verdict.FORMAT: (
         "The required part of the suite tests that `format` is only an annotation; answers always "
         "satisfy the known formats."
