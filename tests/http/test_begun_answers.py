@@ -113,7 +113,7 @@ async def test_one_that_no_valid_answer_goes_on_from_is_a_400_that_names_the_pla
         response = await client.post(api, json=body)
     error = response.json()["error"]
     assert (response.status_code, error["param"]) == (400, "messages")
-    assert "no valid answer goes on from the one that was begun" in error["message"]
+    assert "the assistant prefill is not the start of a valid answer" in error["message"]
     assert place in error["message"]
 
 

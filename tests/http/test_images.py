@@ -326,7 +326,7 @@ async def test_a_model_without_eyes_takes_no_images() -> None:
         CHAT: (
             chat(image()),
             "messages[0].content[0]: parts of the type 'image_url' are not supported; this server "
-            "takes text",
+            "use text",
         ),
         RESPONSES: (
             {"input": [user({"type": "input_image", "image_url": data_url(A)})]},
@@ -336,7 +336,7 @@ async def test_a_model_without_eyes_takes_no_images() -> None:
         MESSAGES: (
             {"max_tokens": 1, "messages": [user(block())]},
             "messages[0].content[0]: blocks of type 'image' are not supported; supported "
-            "takes text, document, search_result, thinking, tool_use and tool_result",
+            "use text, document, search_result, thinking, tool_use and tool_result",
         ),
     }
     async with client_of(Bench()) as client:

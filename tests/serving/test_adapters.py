@@ -127,7 +127,7 @@ async def test_places_and_paths_are_bounded(folder: Path) -> None:
     async with bench_of(folder).running() as bench:
         adapters = adapters_of(bench)
         for path in ("../outside", "link", "file", "none", str(outside), "a\0b", "x" * 999):
-            with pytest.raises(InvalidAdapter, match="no folder inside"):
+            with pytest.raises(InvalidAdapter, match="not a folder inside"):
                 await adapters.load("a", path)
         await adapters.load("a", "first")
         await adapters.load("b", str(folder / "second"))

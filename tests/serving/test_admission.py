@@ -198,7 +198,7 @@ def test_tokens_that_wait_are_bounded_and_those_that_run_are_not() -> None:
     first, second, third = (admitted(admission, 1) for _ in range(3))
     first.claim(600, 10)
     second.claim(400, 10)
-    with pytest.raises(QueueFull, match=r"1000 tokens wait.*these would be 1 more") as caught:
+    with pytest.raises(QueueFull, match=r"1000 tokens are waiting.*this request adds 1") as caught:
         third.claim(1, 10)
     assert caught.value.code == "queue_tokens_full"
     second.start()

@@ -58,7 +58,7 @@ async def test_compiling_counts() -> None:
         await asyncio.Event().wait()
 
     async with Bench(compile=never).running() as bench:
-        with pytest.raises(DeadlineExceeded, match="not even in the engine's queue"):
+        with pytest.raises(DeadlineExceeded, match="not reached the engine's queue"):
             await bench.texts(ask(content=JsonObject(), timeout=SHORT))
         assert bench.constraints.waiting == bench.admission.live == 0
         assert bench.engine.added == []

@@ -86,7 +86,7 @@ async def test_memory_is_bounded_whatever_is_registered() -> None:
         await bench.register(JsonSchema({"enum": list(range(number % 40))}))
         assert bench.schemas.nbytes <= 20_000
     assert 1 < len(bench.schemas) < 40
-    with pytest.raises(InvalidRequest, match="too large to be kept"):
+    with pytest.raises(InvalidRequest, match="too large to be registered"):
         await bench.register(JsonSchema({"enum": list(range(1000))}))
 
 
