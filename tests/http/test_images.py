@@ -325,17 +325,15 @@ async def test_a_model_without_eyes_takes_no_images() -> None:
     bodies: dict[str, tuple[dict[str, Any], str]] = {
         CHAT: (
             chat(image()),
-            "messages[0].content[0]: parts of the type 'image_url' are not supported; this server "
-            "use text",
+            "messages[0].content[0]: parts of type 'image_url' are not supported; use text",
         ),
         RESPONSES: (
             {"input": [user({"type": "input_image", "image_url": data_url(A)})]},
-            "input[0].content[0]: parts of the type 'input_image' are not supported; this server "
-            "takes input_text",
+            "input[0].content[0]: parts of type 'input_image' are not supported; use input_text",
         ),
         MESSAGES: (
             {"max_tokens": 1, "messages": [user(block())]},
-            "messages[0].content[0]: blocks of type 'image' are not supported; supported "
+            "messages[0].content[0]: blocks of type 'image' are not supported; "
             "use text, document, search_result, thinking, tool_use and tool_result",
         ),
     }
