@@ -106,7 +106,7 @@ async def test_a_load_that_fails_changes_nothing(folder: Path) -> None:
         first = await adapters.load("a", "first")
         with pytest.raises(InvalidAdapter, match="bad: r is missing"):
             await adapters.load("b", "bad")
-        slots.put_error = LeapjsonError("not what plain products give")
+        slots.put_error = LeapjsonError("differs from plain matrix products")
         with pytest.raises(LeapjsonError, match="plain products"):
             await adapters.load("b", "second")
         slots.put_error = None

@@ -96,7 +96,7 @@ async def test_tokens_in_the_queue_are_counted_with_the_room_that_was_asked_for(
     async with Bench(FakeEngine(slots=0), context=5000, max_queue_tokens=1200).running() as bench:
         waiting = [asyncio.create_task(bench.texts(ask("a")))]  # 2 tokens and 1024 for its answer
         await until(lambda: len(bench.engine.added) == 1)
-        with pytest.raises(QueueFull, match=r"1026 tokens wait.*would be 202 more"):
+        with pytest.raises(QueueFull, match=r"1026 tokens are waiting.*adds 202"):
             await bench.texts(ask("b", max_tokens=200))
         waiting.append(asyncio.create_task(bench.texts(ask("c", max_tokens=100))))
         await until(lambda: len(bench.engine.added) == 2)

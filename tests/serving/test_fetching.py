@@ -232,7 +232,7 @@ async def test_redirects_are_followed_to_allowed_hosts_alone(host: Host) -> None
             await fetcher.fetch(URL)
         assert len(host.requests) == asked + 1
     host.answers = [moved(b"/again")] * 9
-    with pytest.raises(InvalidRequest, match="more than 3 others"):
+    with pytest.raises(InvalidRequest, match="redirects more than 3 times"):
         await fetcher.fetch(URL)
     assert len(host.answers) == 5
 

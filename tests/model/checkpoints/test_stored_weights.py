@@ -126,11 +126,11 @@ def test_floats_of_a_gguf_file_are_served_as_they_are(tmp_path: Path) -> None:
     [
         (
             {"dtype": "float32"},
-            r"activations of bfloat16, but dtype is float32; set LEAPJSON_DTYPE",
+            r"bfloat16 activations, but dtype is float32; set LEAPJSON_DTYPE",
         ),
         pytest.param(
             {"quantize": "int4"},
-            r"stored quantised; leave LEAPJSON_QUANTIZE out",
+            r"already quantised; leave LEAPJSON_QUANTIZE out",
             marks=NEEDS_VNNI,
         ),
     ],

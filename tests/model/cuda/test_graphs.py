@@ -320,8 +320,8 @@ def test_graphs_of_a_model_with_states_alone_pass_the_comparison() -> None:
 @pytest.mark.parametrize(
     ("part", "message"),
     [
-        ("reads", "not what the same launches give"),
-        ("rows", "not what the same launches give"),
+        ("reads", "differs from the same launches"),
+        ("rows", "differs from the same launches"),
         ("save_slots", "in the states it saves"),
         ("save_rows", "in the states it saves"),
     ],
