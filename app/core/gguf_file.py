@@ -124,7 +124,7 @@ def open_gguf(path: str) -> GgufFile:
         count = metadata.get("split.count", 1) or 1
         if count != len(paths):
             raise UnsupportedModel(
-                f"{paths[0]} is one of {count:05} parts by its metadata; their names must end in "
+                f"{paths[0]} is one of {count} parts by its metadata; their names must end in "
                 f"-00001-of-{count:05}.gguf and so on"
             )
         for part in paths[1:]:

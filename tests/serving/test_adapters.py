@@ -107,7 +107,7 @@ async def test_a_load_that_fails_changes_nothing(folder: Path) -> None:
         with pytest.raises(InvalidAdapter, match="bad: r is missing"):
             await adapters.load("b", "bad")
         slots.put_error = LeapjsonError("differs from plain matrix products")
-        with pytest.raises(LeapjsonError, match="plain products"):
+        with pytest.raises(LeapjsonError, match="plain matrix products"):
             await adapters.load("b", "second")
         slots.put_error = None
         with pytest.raises(InvalidRequest, match="'a' is already loaded; unload it first"):

@@ -214,7 +214,7 @@ def test_8_bits_are_refused_where_they_cannot_be_had(monkeypatch: pytest.MonkeyP
         require_fp8(CPU)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "A100")
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (8, 0))
-    with pytest.raises(UnsupportedModel, match=r"A100 does not convert it.*8\.0.*takes 8\.9"):
+    with pytest.raises(UnsupportedModel, match=r"A100 has no hardware for it.*8\.0.*needs 8\.9"):
         require_fp8(torch.device("cuda"))
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (8, 9))
     require_fp8(torch.device("cuda"))
