@@ -257,7 +257,7 @@ def test_compressed_integers_would_grow_in_the_first_pass_and_are_refused(
         tmp_path, {"quant_method": "compressed-tensors", "config_groups": groups}
     )
     device = on_a_gpu_of(monkeypatch, (9, 0))
-    with pytest.raises(UnsupportedModel, match="these weights are 4-bit int; or set LEAPJSON_DEQUANTIZE"):
+    with pytest.raises(UnsupportedModel, match="weights are 4-bit int; or set LEAPJSON_DEQUANTIZE"):
         loading_options(settings, device, dequantize=False)
     groups["all"]["weights"] = {"num_bits": 8, "type": "float", "strategy": "channel"}
     settings = settings_of(
