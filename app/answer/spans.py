@@ -24,8 +24,6 @@ class Quotable:
 
     passages: Sequence[Passage]
     documents: Mapping[Source, Document]
-    listed: bool = True
-    """Whether the spans were asked for by themselves, and not for the list of confidences alone."""
 
     def find(self, value: str, sources: Iterable[Source]) -> tuple[str, int, int] | None:
         """The part where ``value`` stands first, and its characters there."""
@@ -47,7 +45,6 @@ class SpanReader:
         self._content = content
         self._tools = tools
         self._texts = texts
-        self.listed = texts.listed
         self._values: dict[int | None, tuple[Any, list[str]]] = {}
         """By call, or None for the content: its schema, and its text."""
 

@@ -192,7 +192,7 @@ async def respond(api: Api, call: AnswerCall, timeline: Timeline, ticket: Ticket
     try:
         generation = await api.service.open(call.request, timeline, ticket)
         try:
-            output = _output(api, generation, call, ticket)
+            output = _output(api, generation, call)
             headers = relaxed_headers(generation)
             if generation.shows_schema is not None:
                 shown = "told" if generation.shows_schema else "left out: too long"
@@ -213,9 +213,7 @@ async def respond(api: Api, call: AnswerCall, timeline: Timeline, ticket: Ticket
         raise error.named(call.names) from None
 
 
-async def _output(
-    api: Api, generation: Generation, call: AnswerCall, ticket: Ticket
-) -> AsyncIterator[bytes]:
+async def _output(api: Api, generation: Generation, call: AnswerCall) -> AsyncIterator[bytes]:
     """What is to be sent, in order; what is ready together is sent together."""
     renderer, begun = call.renderer(generation), False
     silence = api.config.ping_seconds if call.stream else None
@@ -227,7 +225,7 @@ async def _output(
             head = b"" if begun else renderer.begin()
             begun = True
             yield head + b"".join(map(renderer.chunk, deltas))
-        await api.service.validate(generation, ticket)
+        await api.service.validate(generation)
         data = await asyncio.to_thread(renderer.end) if call.logprobs else renderer.end()
         if call.keep is not None and renderer.response is not None:
             await call.keep(renderer.response)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 
+from app.answer.choice import ChoiceReader
 from app.answer.fields import ClosedValue
 from app.answer.pieces import Delta
 from app.answer.plan import AnswerPlan
@@ -12,7 +13,7 @@ from app.answer.spans import Quotable
 from app.answer.warnings import RelaxedAnswers
 from app.core.errors import LeapjsonError
 from app.core.events import AnswerUsage, TokenChunk
-from app.core.request import GenerationOptions
+from app.core.request import EngineRequest
 from app.serving.admission import Ticket
 from app.serving.admission.admission import Deadline
 from app.serving.timeline import Timeline
@@ -28,29 +29,28 @@ class Generation:
     """An inbox of the worker on one side, pieces for the client on the other.
 
     What the client has not read yet waits here: a slow client holds nobody up, and what waits
-    is bounded by ``max_tokens``. Who opened it calls ``close`` in the end, whatever happens.
+    is bounded by ``max_tokens``. ``close`` has to be called in the end, whatever happens.
     """
 
     def __init__(
         self,
-        *,
-        request_ids: Sequence[str],
+        choices: Sequence[EngineRequest],
         plans: Sequence[AnswerPlan],
-        options: GenerationOptions,
+        *,
         exact: bool = False,
-        texts: Sequence[Quotable | None] = (),
+        texts: Sequence[Quotable | None],
         ticket: Ticket,
         timeline: Timeline,
         abort: Callable[[Sequence[str]], None],
         status_of: Callable[[LeapjsonError], int],
         release: Callable[[], None],
         relaxed: RelaxedAnswers | None = None,
-        max_tokens: int = 0,
     ) -> None:
-        """``plans``: of each prompt, whose choices have consecutive ``request_ids``. ``release`` is
-        called when all have ended, perhaps more than once. ``exact``: choices are drawn as wholes.
-        ``texts``: for each plan those that values are looked up in, where that is asked for.
-        ``relaxed``: what is told of answers that are not held to all of their schema."""
+        """``plans``: one for each prompt, whose ``choices`` follow one another. ``exact``: choices
+        of values are drawn as wholes. ``texts``: of each plan, where values are looked up, if their
+        places are reported. ``relaxed``: collects answers that are not held to all of their schema.
+        ``release`` is called when all have ended, perhaps more than once."""
+        options = choices[0].options
         self.relaxed = relaxed
         self.closed: list[ClosedValue] = []
         """Of each choice that its budget has ended one in, the first."""
@@ -58,25 +58,19 @@ class Generation:
         """Choices whose value is not among them yet, with their text up to its end."""
         self.shows_schema = plans[0].shows_schema
         """See ``AnswerPlan``."""
-        self.max_tokens = max_tokens
+        self.max_tokens = min([each.max_tokens for each in choices])
         """Tokens that each answer may have, the least of several prompts'."""
+        self.tenant = ticket.tenant
         self.tier = ticket.tier
         """That it is served in."""
         self.request_id = timeline.request_id
-        self.n = len(request_ids)
-        self._index = {request_id: index for index, request_id in enumerate(request_ids)}
+        self.n = len(choices)
+        self._index = {each.request_id: index for index, each in enumerate(choices)}
         self._plans = plans
         self._choices_each = self.n // len(plans)
         self._prompt_tokens = sum(len(plan.prompt) for plan in plans)
         self._readers = [
-            plans[number].reader(
-                index,
-                confidence=options.confidence,
-                exact=exact,
-                fields=options.fields,
-                origins=options.origins,
-                texts=texts[number] if texts else None,
-            )
+            ChoiceReader(index, plans[number], options, exact=exact, texts=texts[number])
             for index in range(self.n)
             for number in [index // self._choices_each]
         ]

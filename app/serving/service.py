@@ -218,7 +218,7 @@ class GenerationService:
                     images = await self._images.encoder.encode(plan.images, ticket)
                     plans[at] = plan = replace(plan, images=images)
                 asked = options.spans or (options.confidence and quotable.documents)
-                texts.append(replace(quotable, listed=options.spans) if asked else None)
+                texts.append(quotable if asked else None)
                 scored = None
                 if plan.begun is None and (plan.has_json or plan.is_text):
                     scored = ChoiceOptions(options.confidence, exact, plan.locator, plan.is_text)
@@ -248,9 +248,8 @@ class GenerationService:
                 relaxed = RelaxedAnswers(tuple(relaxations), request.content, request.tools, begun)
                 timeline.relaxed = tuple([each.keyword for each in relaxations if not each.inexact])
             generation = Generation(
-                request_ids=[choice.request_id for choice in choices],
-                plans=plans,
-                options=options,
+                choices,
+                plans,
                 exact=exact,
                 texts=texts,
                 ticket=ticket,
@@ -259,7 +258,6 @@ class GenerationService:
                 status_of=self._status_of,
                 release=release,
                 relaxed=relaxed,
-                max_tokens=min(budgets),
             )
             try:
                 await self._worker.submit(choices, generation)
@@ -274,10 +272,10 @@ class GenerationService:
         generation.expire(deadline)
         return generation
 
-    async def validate(self, generation: Generation, ticket: Ticket) -> None:
-        """Tell of relaxed answers that have ended whether they satisfy all of their schema."""
+    async def validate(self, generation: Generation) -> None:
+        """Find out of relaxed answers that have ended whether they satisfy all of their schema."""
         if generation.relaxed is not None:
-            await self._validation.complete(generation.relaxed, ticket.tenant)
+            await self._validation.complete(generation.relaxed, generation.tenant)
 
     async def _start(self, constraint: Constraint, given: bytes) -> ConstraintState:
         """Where ``constraint`` stands behind ``given``, worked out between the engine's steps.

@@ -349,11 +349,9 @@ class Bench:
         ticket = admission.enter()
         ticket.take(1)
         generation = Generation(
-            options=request.options,
-            request_ids=[request.request_id],
-            plans=[
-                AnswerPlan.of(RenderedPrompt(request.prompt), None, None, self._config.chat_format)
-            ],
+            [request],
+            [AnswerPlan.of(RenderedPrompt(request.prompt), None, None, self._config.chat_format)],
+            texts=[None],
             ticket=ticket,
             timeline=Timeline("profile", request.request_id, self.recorder, time.perf_counter),
             abort=worker.abort,
