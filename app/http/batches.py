@@ -16,7 +16,7 @@ from app.http.endpoint import Api, post
 from app.http.errors import NotKept, StoreOff
 from app.http.files import KEPT_SECONDS, expiry, page, paging, parameters, required
 from app.http.keys import owner_of
-from app.http.openapi import Page, Shape, tells
+from app.http.openapi import Page, Shape, describe
 from app.http.requests.wire import Body, Ignored, Wire, refusal
 from app.serving.admission import Ticket
 from app.serving.timeline import Timeline
@@ -140,7 +140,7 @@ def batches_router(api: Api, store: Store | None, wake: Callable[[], None]) -> A
         wake()
         return _shown(batch)
 
-    operation = tells(
+    operation = describe(
         "Answer the requests of a file",
         BatchObject,
         bodies=[BatchRequest],
@@ -155,11 +155,11 @@ def batches_router(api: Api, store: Store | None, wake: Callable[[], None]) -> A
             raise NotKept(message, param="batch_id")
         return found
 
-    @router.get(_ONE, openapi_extra=tells("A batch", BatchObject, errors=[404, 503]))
+    @router.get(_ONE, openapi_extra=describe("A batch", BatchObject, errors=[404, 503]))
     async def retrieve(batch_id: str, request: Request) -> dict[str, Any]:
         return _shown(await find(batch_id, request))
 
-    operation = tells("Cancel a batch", BatchObject, errors=[400, 404, 503])
+    operation = describe("Cancel a batch", BatchObject, errors=[400, 404, 503])
 
     @router.post(f"{_ONE}/cancel", openapi_extra=operation)
     async def cancel(batch_id: str, request: Request) -> dict[str, Any]:
@@ -173,7 +173,7 @@ def batches_router(api: Api, store: Store | None, wake: Callable[[], None]) -> A
         return _shown(await find(batch_id, request))
 
     listed = Page[BatchObject]  # type: ignore[valid-type]
-    operation = tells("The batches of an API key", listed, errors=[400, 404, 503])
+    operation = describe("The batches of an API key", listed, errors=[400, 404, 503])
     operation["parameters"] = parameters("limit", "after")
 
     @router.get(PATH, openapi_extra=operation)
@@ -188,7 +188,7 @@ def batches_router(api: Api, store: Store | None, wake: Callable[[], None]) -> A
 
 def usage_router(usage: UsageByKey | None) -> APIRouter:
     router = APIRouter()
-    operation = tells(
+    operation = describe(
         "Requests and tokens of an API key, by day", UsageList, errors=[400, 404, 503]
     )
     operation["parameters"] = parameters("start", "end")

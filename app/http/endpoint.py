@@ -71,7 +71,7 @@ def post(
     *,
     resume: Resume | None = None,
 ) -> None:
-    """Add a route that takes JSON: see ``endpoint``, ``openapi.tells``."""
+    """Add a route that takes JSON: see ``endpoint``, ``openapi.describe``."""
     router.post(path, openapi_extra=operation)(endpoint(api, path, parse, respond, resume=resume))
 
 

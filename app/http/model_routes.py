@@ -17,7 +17,7 @@ from app.core.errors import InvalidRequest
 from app.http.endpoint import Api, post
 from app.http.errors import ANTHROPIC_VERSION
 from app.http.models import ServedModel
-from app.http.openapi import Deleted, Shape, tells
+from app.http.openapi import Deleted, Shape, describe
 from app.http.requests.unserved import refused
 from app.http.requests.wire import Body, Ignored, Unserved
 from app.serving.adapters import NAME
@@ -112,7 +112,8 @@ def models_router(api: Api) -> APIRouter:
         }
 
     @router.get(
-        "/v1/models", openapi_extra=tells("The models that are served", ModelList, MessagesModels)
+        "/v1/models",
+        openapi_extra=describe("The models that are served", ModelList, MessagesModels),
     )
     async def list_models(request: Request) -> dict[str, Any]:
         found = [described(model, request) for model in models.all()]
@@ -123,14 +124,14 @@ def models_router(api: Api) -> APIRouter:
 
     @router.get(
         "/v1/models/{model:path}",
-        openapi_extra=tells("A model by its name", ModelObject, MessagesModel, errors=[404]),
+        openapi_extra=describe("A model by its name", ModelObject, MessagesModel, errors=[404]),
     )
     async def retrieve_model(model: str, request: Request) -> dict[str, Any]:
         return described(models.find(model), request)
 
     @router.delete(
         "/v1/models/{model:path}",
-        openapi_extra=tells("Unload an adapter", Deleted, errors=[400, 404]),
+        openapi_extra=describe("Unload an adapter", Deleted, errors=[400, 404]),
     )
     async def delete_model(model: str) -> dict[str, Any]:
         return await unload(models.find(model))
@@ -150,8 +151,8 @@ def models_router(api: Api) -> APIRouter:
         await adapters.unload(model.adapter)
         return {"id": model.id, "object": "model", "deleted": True}
 
-    operation = tells("Load an adapter", ModelObject, bodies=[LoadAdapter], errors=_ERRORS)
+    operation = describe("Load an adapter", ModelObject, bodies=[LoadAdapter], errors=_ERRORS)
     post(router, api, LOAD, operation, LoadAdapter.read, load)
-    operation = tells("Unload an adapter", Deleted, bodies=[UnloadAdapter], errors=_ERRORS)
+    operation = describe("Unload an adapter", Deleted, bodies=[UnloadAdapter], errors=_ERRORS)
     post(router, api, UNLOAD, operation, parse_unload, unload)
     return router

@@ -24,7 +24,7 @@ from app.core.specs import Choice, Grammar, JsonSchema, OnUnsupported, Regex
 from app.http.config import Whitespace
 from app.http.endpoint import Api, endpoint, post
 from app.http.errors import envelope
-from app.http.openapi import Shape, tells
+from app.http.openapi import Shape, describe
 from app.http.requests.constraints import ResponseFormat
 from app.http.requests.unserved import NO_EFFECT
 from app.http.requests.wire import Body, Ignored, Name, Wire
@@ -253,7 +253,7 @@ def schemas_router(api: Api, registry: SchemaRegistry, graphs: Graphs) -> APIRou
             answer = answer[:-1] + b',"graph":' + picture + b"}"
         return answer
 
-    operation = tells(
+    operation = describe(
         "Compile a schema ahead, and explain it",
         SchemaObject,
         bodies=[SchemaRequest],
@@ -261,7 +261,7 @@ def schemas_router(api: Api, registry: SchemaRegistry, graphs: Graphs) -> APIRou
     )
     post(router, api, PATH, operation, functools.partial(_call, api=api), register)
 
-    operation = tells(
+    operation = describe(
         "Follow a text over a schema's graph",
         WalkObject,
         bodies=[WalkRequest],
@@ -285,7 +285,7 @@ def schemas_router(api: Api, registry: SchemaRegistry, graphs: Graphs) -> APIRou
 
     @router.get(
         PATH + "/{schema_id}",
-        openapi_extra=tells("A schema that was compiled ahead", SchemaObject, errors=[404]),
+        openapi_extra=describe("A schema that was compiled ahead", SchemaObject, errors=[404]),
     )
     async def retrieve_schema(schema_id: str) -> Response:
         try:

@@ -15,7 +15,7 @@ from app.answer.prompt import Prompt, TextPrompt
 from app.http.chat.parse import ConversationFields, read_conversation
 from app.http.completions.parse import check_token_ids
 from app.http.endpoint import Api, post
-from app.http.openapi import Shape, tells
+from app.http.openapi import Shape, describe
 from app.http.requests.unserved import CHAT, NO_EFFECT, UNSERVED, refused
 from app.http.requests.wire import Body, Ignored, Unserved
 from app.serving.admission import Ticket
@@ -142,13 +142,15 @@ def tokens_router(api: Api) -> APIRouter:
     async def detokenize(tokens: Sequence[int], _: Timeline, ticket: Ticket) -> bytes:
         return await written(tokens, lambda: {"prompt": decode(tokens)})
 
-    operation = tells(
+    operation = describe(
         "The tokens of a text or of a conversation's prompt",
         Tokenized,
         bodies=[TokenizeText, TokenizeChat],
         errors=_ERRORS,
     )
     post(router, api, TOKENIZE, operation, parse_tokenize, tokenize)
-    operation = tells("The text of tokens", Detokenized, bodies=[DetokenizeRequest], errors=_ERRORS)
+    operation = describe(
+        "The text of tokens", Detokenized, bodies=[DetokenizeRequest], errors=_ERRORS
+    )
     post(router, api, DETOKENIZE, operation, parse_detokenize, detokenize)
     return router

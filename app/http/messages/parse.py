@@ -24,7 +24,7 @@ from app.http.config import ApiConfig
 from app.http.endpoint import AnswerCall, Api, post, respond
 from app.http.errors import ANTHROPIC
 from app.http.messages.write import AnsweredMessage, CountedTokens, MessageEvent, messages_renderer
-from app.http.openapi import GENERATES, MessagesError, tells
+from app.http.openapi import GENERATES, MessagesError, describe
 from app.http.requests.constraints import NamedConstraint
 from app.http.requests.generation import GenerationFields, answer_call, token_limit
 from app.http.requests.messages import (
@@ -293,7 +293,7 @@ COUNT = f"{PATH}/count_tokens"
 
 def messages_router(api: Api) -> APIRouter:
     """The router of both."""
-    operation = tells(
+    operation = describe(
         "Answer a conversation, in Anthropic's words",
         AnsweredMessage,
         event=MessageEvent,
@@ -312,7 +312,7 @@ def messages_router(api: Api) -> APIRouter:
     async def count(prompt: Conversation, _: Timeline, ticket: Ticket) -> dict[str, Any]:
         return {"input_tokens": len(await api.service.tokenize(prompt, ticket))}
 
-    operation = tells(
+    operation = describe(
         "The tokens of a conversation's prompt",
         CountedTokens,
         bodies=[CountTokensRequest],

@@ -26,7 +26,7 @@ from app.http.errors import NotKept
 from app.http.files import page, paging
 from app.http.keys import owner_of
 from app.http.models import ServedModel
-from app.http.openapi import GENERATES, Deleted, Page, tells
+from app.http.openapi import GENERATES, Deleted, Page, describe
 from app.http.requests.constraints import ExtensionFields, JsonSchemaResponse, ResponseFormat
 from app.http.requests.generation import GenerationFields, answer_call, token_limit
 from app.http.requests.messages import (
@@ -663,7 +663,7 @@ def responses_router(api: Api, store: ResponseStore | None) -> APIRouter:
         assert store is not None
         return Conversations(store, owner_of(request.scope), api.config.max_body_bytes)
 
-    operation = tells(
+    operation = describe(
         "Answer a list of items",
         ResponseObject,
         event=ResponseEvent,
@@ -683,7 +683,7 @@ def responses_router(api: Api, store: ResponseStore | None) -> APIRouter:
         tokens = await api.service.tokenize(prompt, ticket)
         return {"object": "response.input_tokens", "input_tokens": len(tokens)}
 
-    operation = tells(
+    operation = describe(
         "The tokens of a response's prompt",
         CountedInput,
         bodies=[ConversationFields],
@@ -697,7 +697,7 @@ def responses_router(api: Api, store: ResponseStore | None) -> APIRouter:
             raise NotKept(not_kept(response_id), param="response_id")
         return found
 
-    @router.get(_ONE, openapi_extra=tells("A kept response", ResponseObject, errors=[400, 404]))
+    @router.get(_ONE, openapi_extra=describe("A kept response", ResponseObject, errors=[400, 404]))
     async def retrieve(response_id: str, request: Request) -> Response:
         if request.query_params.get("stream") == "true":
             raise InvalidRequest(
@@ -706,21 +706,25 @@ def responses_router(api: Api, store: ResponseStore | None) -> APIRouter:
         found = await kept(response_id, request)
         return Response(found.response, media_type="application/json")
 
-    @router.delete(_ONE, openapi_extra=tells("Delete a kept one", Deleted, errors=[404]))
+    @router.delete(_ONE, openapi_extra=describe("Delete a kept one", Deleted, errors=[404]))
     async def delete(response_id: str, request: Request) -> Response:
         await kept(response_id, request)
         assert store is not None
         await store.delete(owner_of(request.scope), response_id)
         return JSONResponse({"id": response_id, "object": "response", "deleted": True})
 
-    @router.post(f"{_ONE}/cancel", openapi_extra=tells("None can be cancelled", errors=[400, 404]))
+    @router.post(
+        f"{_ONE}/cancel", openapi_extra=describe("None can be cancelled", errors=[400, 404])
+    )
     async def cancel(response_id: str, request: Request) -> Response:
         await kept(response_id, request)
         raise InvalidRequest("no response runs in the background; leave the connection to end one")
 
     @router.get(
         f"{_ONE}/input_items",
-        openapi_extra=tells("The items it was made from", Page[InputItem], errors=[400, 404, 413]),
+        openapi_extra=describe(
+            "The items it was made from", Page[InputItem], errors=[400, 404, 413]
+        ),
     )
     async def input_items(response_id: str, request: Request) -> Response:
         """``order`` (desc, asc), ``limit`` and ``after``, an item's id, as OpenAI has them."""
