@@ -273,9 +273,9 @@ async def ask(
 ) -> InsideAnswer:
     """The answer to ``POST path``, read whole. ``batch``: it is of the lowest tier.
 
-    ``tenant`` is whom it counts for, as ``app.http.keys.tenant_of`` said of the request that
-    created the batch. Cancelling aborts the answer. Errors are answers, as everywhere; raises what
-    the application raises, which is a fault of ours.
+    ``tenant``: ``app.http.keys.tenant_of`` the request that created the batch. Cancelling aborts
+    the answer. Errors are answers, as everywhere; raises what the application raises, which is a
+    fault of ours.
     """
     scope: Scope = {
         "type": "http",

@@ -39,7 +39,7 @@ CLIPPED = "x-leapjson-max-tokens"
 _MOST_FETCHED = 16
 """Schemas of one request that are read from the store."""
 _UNHURRIED = 32
-"""Chunks that are collected before a whole answer goes on: it need not wake for each step."""
+"""Chunks that are collected of an answer that is not streamed before it is woken."""
 
 Call = TypeVar("Call")
 T = TypeVar("T")
@@ -85,10 +85,9 @@ def endpoint(
 ) -> Callable[[Request], Coroutine[Any, Any, Response]]:
     """Reads the body by hand, for its limits; answers every error; ends when its client leaves.
 
-    ``parse`` checks a body, perhaps on a thread; what it tells ``Ignored`` of is named in the
-    answer's headers. ``respond`` gives the answer: its JSON, or a value, or a response that ends
-    the timeline itself. ``resume`` puts into a body what it refers to. All raise ``LeapjsonError``
-    for what they refuse.
+    ``parse`` checks a body, perhaps on a thread; fields that it leaves out are named in the
+    answer's headers. ``respond`` returns the answer: its JSON, or a value, or a response that ends
+    the timeline itself. ``resume`` puts into a body what it refers to. All raise ``LeapjsonError``.
     """
     config = api.config
 
@@ -147,15 +146,15 @@ async def _parsed(api: Api, size: int, parse: Callable[[], Call]) -> Call:
 
 
 class Renderer(ABC):
-    """Writes the answers to one request in an API's words; what it returns is sent at once.
+    """Writes the answers to one request in an API's form; what it returns is sent at once.
 
-    The renderer of a whole answer returns all of it from ``end``.
+    The renderer of an answer that is not streamed returns all of it from ``end``.
     """
 
     response: Mapping[str, Any] | None = None
     """The answer as an object once it has ended, of an API whose answers are kept."""
     ping: ClassVar[bytes] = b": ping\n\n"
-    """What tells a client that waits for a stream that its answer is worked on."""
+    """Sent while a stream is silent."""
 
     def begin(self) -> bytes:
         """What comes before the first delta, or before an error where the API wants it there."""
@@ -168,7 +167,7 @@ class Renderer(ABC):
     def end(self) -> bytes: ...
 
     def fail(self, error: Exception) -> bytes:
-        """The bytes that tell of an error in a stream. For a whole answer it is raised again."""
+        """The event of an error in a stream. Of an answer that is not streamed it is raised."""
         raise error
 
 
@@ -243,8 +242,8 @@ class ClientLeft(Exception):
 async def while_connected(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
     """The result of ``work``; if the client leaves first, ``work`` is cancelled: ``ClientLeft``.
 
-    ``receive`` is the request's ASGI channel, with the body read already: what it says next is
-    that the client has left.
+    ``receive`` is the request's ASGI channel, from which the body has been read: the next message
+    is that the client has left.
     """
     task = asyncio.ensure_future(work)
     listener = asyncio.ensure_future(_until_disconnect(receive))

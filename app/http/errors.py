@@ -102,7 +102,7 @@ _ELSEWHERE = {
     "say in the messages",
     ("fine_tuning",): "trains nothing",
 }
-"""What is said of paths of other servers, by their first word behind ``/v1/`` or ``/v2/``."""
+"""Hints for paths of other servers, by their first word behind ``/v1/`` or ``/v2/``."""
 
 _OF_OLLAMA = {
     **dict.fromkeys(("tags", "show", "ps"), "GET /v1/models"),

@@ -32,7 +32,7 @@ class ApiKeys:
             for number, digest in enumerate(self._digests, start=1)
         }
         """The names of the tenants in the store: they stay when other keys are added or removed,
-        and no key can be told from one."""
+        and do not reveal a key."""
 
     def __len__(self) -> int:
         return len(self._digests)

@@ -353,14 +353,14 @@ def _bundled(schema: Any, documents: list[dict[str, Any]]) -> Any:
 
 def _as_asked(spec: ConstraintSpec, asked: SchemaRequest) -> ConstraintSpec:
     """``spec``, refused or relaxed as ``on_unsupported`` says."""
-    said = asked.on_unsupported
-    if said is None:
+    on_unsupported = asked.on_unsupported
+    if on_unsupported is None:
         return spec
     if not isinstance(spec, JsonSchema):
         raise InvalidRequest(
             "on_unsupported is for JSON Schemas; leave it out", param="on_unsupported"
         )
-    return replace(spec, relax=said == "relax")
+    return replace(spec, relax=on_unsupported == "relax")
 
 
 def _object(registered: RegisteredSchema) -> bytes:

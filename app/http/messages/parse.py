@@ -1,7 +1,7 @@
 """``POST /v1/messages`` and ``/v1/messages/count_tokens``: from JSON to what is generated.
 
 The models have what Anthropic's API reference has, and extensions. ``cache_control`` may stand
-wherever Anthropic takes it: prefixes are shared without being told.
+wherever Anthropic takes it, and changes nothing: prefixes are always shared.
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ class MessagesTool(Definition):
 
     @property
     def tool(self) -> FunctionTool:
-        # Anthropic leaves objects open unless told to be strict.
+        # Anthropic leaves objects open unless the tool is strict.
         return FunctionTool(self.name, self.description, self.input_schema, bool(self.strict))
 
 
@@ -468,15 +468,15 @@ def template_messages(
         content = message.content
         if isinstance(content, str):
             conversation.say(message.role, content)
-            said = [content]
+            texts = [content]
         elif not content:
             raise refusal(f"{param}.content", "it has no block")
         else:
-            said = [
+            texts = [
                 conversation.add(message.role, block, f"{param}.content[{index}]")
                 for index, block in enumerate(content)
             ]
-        text = _BETWEEN.join([each for each in map(without_images, said) if each])
+        text = _BETWEEN.join([each for each in map(without_images, texts) if each])
         conversation.passages.append(Passage(param, text, message.role == "user"))
     return conversation.messages, conversation.passages
 
@@ -496,7 +496,7 @@ class _Blocks(TemplateMessages):
         message["content"] = appended(before, text) if before else text
 
     def add(self, role: str, block: AnyBlock, param: str) -> str:
-        """Returns the text that is said, which thoughts, calls and results are not."""
+        """Returns the text of the block; "" for thoughts, calls and results."""
         match block:
             case ThinkingBlock() | ToolUseBlock() if role != "assistant":
                 raise refusal(param, f"a block of the type {block.type!r} is the assistant's")

@@ -51,7 +51,7 @@ class Resumed(dict[str, Any]):
 
 
 def not_kept(response_id: str) -> str:
-    """What an error says of an id that nothing is kept under."""
+    """The error's text for an id that nothing is kept under."""
     return (
         f"no response is kept under the id {response_id[:64]!r}: it was not stored, was deleted, "
         "is too old or made room for others; send the conversation itself"

@@ -389,7 +389,7 @@ def responses_call(body: Mapping[str, Any], ignored: Ignored, api: Api) -> Answe
 
 
 def _settings(wire: ResponsesRequest, model: ServedModel, *, store: bool) -> dict[str, Any]:
-    """What a response says of its request, with the defaults where nothing was asked for."""
+    """The settings of its request that a response repeats, defaults included."""
     reasoning = wire.reasoning
     choice = wire.tool_choice
     return {
@@ -596,8 +596,7 @@ class _ItemReader(TemplateMessages):
             case MessageItem(role=role):
                 imageless = None if role == "user" else role
                 text = self._text(item.content, f"{param}.content", role=imageless)
-                said = without_images(text)
-                self.passages.append(Passage(param, said, by_user=role == "user"))
+                self.passages.append(Passage(param, without_images(text), by_user=role == "user"))
                 self.messages.append({"role": template_role(role), "content": text})
             case FunctionCallOutput(call_id=id):
                 lacking = f"{param}: no call before this item has the call_id"
