@@ -21,7 +21,7 @@ from app.core.request import EngineRequest, ServiceTier
 from app.core.step import Draw, Runner, SampledToken, StepInterrupted
 from app.core.text import Tokenizer
 from app.engine.batch import Batch, Portion, Stopwatch
-from app.engine.budget import Thinking
+from app.engine.budget import Budget, Thinking
 from app.engine.choices.scoring import Scoring
 from app.engine.config import EngineConfig
 from app.engine.decoding import Decoder
@@ -161,14 +161,15 @@ class Engine:
         state = request.start.copy() if request.start is not None else None
         if state is None and request.constraint is not None:
             state = request.constraint.start()
-        thinking = None
+        budget = Budget(request.max_tokens)
         if state is not None and request.options.on_budget == "finish":
             needed = state.shortest_tokens(request.max_tokens)
             if needed > request.max_tokens:
                 raise BudgetTooSmall(max_tokens=request.max_tokens, needed=needed)
+            budget.finishes = True
             if request.thinking is not None:
-                thinking = Thinking(request.thinking, request.max_tokens - needed)
-        sequence = Sequence(request, state, stop_tokens, thinking)
+                budget.thinking = Thinking(request.thinking, request.max_tokens - needed)
+        sequence = Sequence(request, state, budget, stop_tokens)
         if request.options.origins:
             sequence.sources = TokenSources(self._decoder.spelling)
         if request.options.prompt_logprobs is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Hashable
 from collections.abc import Sequence as Seq
-from dataclasses import InitVar, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 
 from app.core.choices import ScoredChoice
@@ -14,7 +14,7 @@ from app.core.errors import LeapjsonError
 from app.core.events import AnswerToken, AnswerUsage, FinishReason, TokenChunk
 from app.core.request import EngineRequest, ServiceTier
 from app.core.step import SampledToken
-from app.engine.budget import Budget, Thinking
+from app.engine.budget import Budget
 from app.engine.choices.cursor import Cursor
 from app.engine.choices.scoring import Scoring
 from app.engine.draft import NO_DRAFT, Draft
@@ -47,10 +47,9 @@ class Sequence:
 
     request: EngineRequest
     state: ConstraintState | None
+    budget: Budget
     stop_tokens: StopTokens | None = None
     """None where only the vocabulary's ends of sequence and stop strings end it."""
-    thinking: InitVar[Thinking | None] = None
-    budget: Budget = field(init=False)
     tier: ServiceTier = field(init=False)
     """Its request's, or a higher one once its class has waited long."""
     tokens: list[int] = field(init=False)
@@ -98,15 +97,13 @@ class Sequence:
     _pending: list[AnswerToken] = field(default_factory=list)
     """What has not been emitted yet."""
 
-    def __post_init__(self, thinking: Thinking | None) -> None:
+    def __post_init__(self) -> None:
         request = self.request
         self.tier = request.tier
         self.tokens = list(request.prompt)
         self.answer_start = len(self.tokens)
         images = request.images
         self.vision_input = None if images is None else PromptImageMap(request.prompt, images)
-        finishes = self.state is not None and request.options.on_budget == "finish"
-        self.budget = Budget(request.max_tokens, finishes=finishes, thinking=thinking)
         self.has_penalties = request.options.sampling.has_penalties
         seed = request.seed & 0xFFFF_FFFF_FFFF_FFFF
         self._hash = blake2b(seed.to_bytes(8, "little"), digest_size=8)
