@@ -28,8 +28,8 @@ CLIENT_LEFT = 499
 class Generation:
     """An inbox of the worker on one side, pieces for the client on the other.
 
-    What the client has not read yet waits here: a slow client holds nobody up, and what waits
-    is bounded by ``max_tokens``. ``close`` has to be called in the end, whatever happens.
+    What the client has not read yet waits here: a slow client delays no other, and what waits is
+    bounded by ``max_tokens``. ``close`` has to be called in the end, whatever happens.
     """
 
     def __init__(
@@ -117,11 +117,10 @@ class Generation:
     ) -> AsyncIterator[Sequence[Delta]]:
         """What has come since the last batch, a delta for each choice, until all have ended.
 
-        A batch is waited for until it has ``at_least`` so many chunks, or is the last one: who
-        is in no hurry need not be woken by each step of the engine. It has a bounded size, and
-        where there is more, which may be a whole answer, other tasks have their turn before it.
-        After ``silence`` seconds without one comes an empty batch. Raises the error that ended the
-        generation, after what came before it.
+        Waits until a batch has ``at_least`` so many chunks, or is the last one: an answer that is
+        not streamed need not wake for each step of the engine. Batches are of a bounded size, and
+        other tasks have their turn between two of them. After ``silence`` seconds without a chunk
+        comes an empty batch. Raises the error that ended the generation, after what came before it.
         """
         self._enough = at_least
         while True:
@@ -210,7 +209,7 @@ class Generation:
         if chunk.finish_reason is not None:
             self._reasons[index] = chunk.finish_reason
             if len(self._reasons) == self.n:
-                # The slowest way to end says most: "length" if any choice was cut.
+                # Of several choices: "length" if any was cut.
                 self._end(200, "length" if "length" in self._reasons.values() else "stop")
         if self._waiting is not None and len(self._unread) >= self._enough:
             self._wake()

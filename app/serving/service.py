@@ -54,8 +54,8 @@ class GenerationRequest:
     options: GenerationOptions = field(default_factory=GenerationOptions)
 
 
-UNSAID_TOKENS = 1024
-"""What an answer is taken to need in the queue where nobody set a ``max_tokens``."""
+USUAL_TOKENS = 1024
+"""Tokens that the queue counts for an answer without a ``max_tokens``."""
 
 LONG_PROMPT = 4096
 """Characters from which a prompt is tokenized on a thread: shorter ones take less than a hop."""
@@ -82,7 +82,7 @@ class ServiceConfig:
     clip_max_tokens: bool = True
     """Whether a ``max_tokens`` above what the context leaves is lowered to that, or refused."""
     exact_choices: bool = False
-    """Whether values of a finite set are drawn as wholes where a request does not say."""
+    """Whether values of a finite set are drawn as wholes where a request does not set it."""
     tenants_share: bool = True
     """Whether they use each other's computed prompts and learned drafts."""
 
@@ -191,9 +191,9 @@ class GenerationService:
             for plan in plans:
                 _check_choices(options, plan, exact=exact)
             budgets = [self._max_tokens(options, plan) for plan in plans]
-            said = options.max_tokens is not None or config.default_max_tokens is not None
+            is_set = options.max_tokens is not None or config.default_max_tokens is not None
             room = sum(
-                len(plan.prompt) + (budget if said else min(budget, UNSAID_TOKENS))
+                len(plan.prompt) + (budget if is_set else min(budget, USUAL_TOKENS))
                 for plan, budget in zip(plans, budgets, strict=True)
             )
             ticket.claim(options.n * room, deadline.left)
@@ -293,7 +293,7 @@ class GenerationService:
             )
 
         def accept(part: bytes) -> int:
-            """How many bytes of ``part`` are of the beginning of an answer."""
+            """How many bytes of ``part`` an answer can begin with."""
             try:
                 state.accept_bytes(part)
                 return len(part)
@@ -361,7 +361,7 @@ class GenerationService:
         if request is not None:
             content, tools, asked = request.content, request.tools, request.options.max_tokens
             # What is left of the context beside an answer of usual length.
-            usual = min(UNSAID_TOKENS, config.max_sequence_tokens // 2)
+            usual = min(USUAL_TOKENS, config.max_sequence_tokens // 2)
             if asked is not None:
                 usual = min(asked, usual) if config.clip_max_tokens else asked
             room = config.max_sequence_tokens - usual
@@ -406,8 +406,8 @@ class GenerationService:
 
 
 def _check_choices(options: GenerationOptions, plan: AnswerPlan, *, exact: bool) -> None:
-    """Raises ``InvalidRequest`` where the values of an answer are asked about that has none,
-    or of which the client has written a part."""
+    """Raises ``InvalidRequest`` for reports on the values of an answer that has none, or that the
+    client has begun."""
     if plan.begun is not None:
         asked = {
             "confidence": options.confidence,

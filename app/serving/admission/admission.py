@@ -31,7 +31,7 @@ class Deadline:
         return self.moment - asyncio.get_running_loop().time()
 
     def exceeded(self, what: str) -> DeadlineExceeded:
-        """The error of a request whose time has passed; ``what`` says how far it got."""
+        """The error of a request whose time has passed; ``what`` it did not get to."""
         whose = "its timeout" if self.asked else "the most that a request may take here"
         return DeadlineExceeded(f"{what} within {self.seconds:g} s, {whose}")
 
@@ -197,7 +197,7 @@ class Ticket:
         self._admission.take(self, answers)
 
     def claim(self, tokens: int, within: float) -> None:
-        """Say how many tokens the answers may have, their prompts included. Called once.
+        """Claim room for the tokens of the answers and their prompts. Called once.
 
         Raises ``QueueFull`` where too many wait already, or the answers would still wait
         ``within`` seconds from now.
@@ -244,7 +244,7 @@ class Ticket:
         if self.answers:
             left_tokens = self.waiting_tokens
             self._no_longer_wait(self.answers - self.started, left_tokens)
-            # One that left before it ran says nothing of how fast answers are made.
+            # Only answers that ran count for the rate.
             self._admission.left(self, self.tokens - left_tokens)
 
     def _no_longer_wait(self, answers: int, tokens: int) -> None:
@@ -427,8 +427,8 @@ class Admission:
     def _spread_retry(self, queue: _Queue, size: int, missing: int) -> float | None:
         """Seconds until ``size`` places should be free, where ``missing`` have to be given back.
 
-        A burst that is refused would come back at one moment if each were told when the next place
-        gets free: so each comes behind those that were refused before. None: nothing is known.
+        With the moment at which the next place gets free for all, a burst would come back at once:
+        so each comes behind those that were refused before. None: nothing is known.
         """
         seconds = queue.rate.seconds_for_answers(missing)
         if seconds is None:
