@@ -5,8 +5,8 @@ A token belongs to the piece in which its first byte lies::
     text       | reasoning | mark | content     | held back |
     tokens     |   |    |   |    |   |    |   |   |
 
-Where tokens came from is reported as far as the text has been. The engine says of each token all
-that it spells: what the text leaves out at its end, the stop string, is no part of it either.
+Where tokens came from is reported as far as the text has been. The engine gives each token with all
+bytes that it spells: those of the stop string, which the text leaves out, are cut here.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ Named = Callable[[Way], tuple[AlternativeKind, Any]]
 
 
 def write_score(entry: Confidence, choice: ScoredChoice, text: bytes, named: Named) -> Way | None:
-    """Write into ``entry`` what ``choice`` says, where the answer went on with ``text``.
+    """Write the scores of ``choice`` into ``entry``, where the answer went on with ``text``.
 
     The way that it went; None, and nothing is written, where the text ends before that is known, or
     where the model gives nothing to any way, or none was scored.
@@ -122,7 +122,7 @@ class Tokens:
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """What there is to say of one value, and of those in it."""
+    """The confidence of one value, and of those in it."""
 
     entries: list[Confidence]
     by_tokens: list[TokenByToken]
@@ -256,7 +256,7 @@ class _Walk(JsonWalk):
         self._ended(entry.logprob)
 
     def _write_score(self, entry: Confidence) -> Way | None:
-        """Tell what was scored of the value that begins, if it was."""
+        """Write the scores of the value that begins, if it was scored; the way that was taken."""
         choice = self._choices.get((self._asked, Place.VALUE))
         if choice is None:
             return None
@@ -352,7 +352,7 @@ class ConfidenceReader:
                     self._translated.setdefault(piece.index, []).append(piece)
 
     def finish(self) -> Scores:
-        """What there is to say, in the order of the text. Costs O(answer)."""
+        """All entries, in the order of the text. Costs O(answer)."""
         found: list[Confidence] = []
         by_tokens: list[TokenByToken] = []
         # No choice is found in another notation than JSON.

@@ -113,7 +113,7 @@ class ValueScanner(JsonWalk):
         return found
 
     def end(self) -> list[FieldValue]:
-        """The number that is the whole text: only its end says that it is one."""
+        """The number that is all of the text: it ends with the text alone."""
         if self._scan.place is Place.NUMBER and not self._open:
             self._scan.end_number()
             self._leaf(self._passed + len(self._kept))

@@ -62,8 +62,8 @@ class CallStart:
 
 @dataclass(frozen=True, slots=True)
 class CallArguments:
-    """A part of the JSON text of a call's arguments, or of the input of a custom tool; spans what
-    says it in the answer."""
+    """A part of the JSON text of a call's arguments, or of the input of a custom tool; spans the
+    text for it in the answer."""
 
     index: int
     text: str

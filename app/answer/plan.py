@@ -1,10 +1,10 @@
-"""What an answer is: decided once, when its prompt is rendered, and looked up from then on.
+"""The form of an answer, decided once, when its prompt is rendered.
 
     conversation, content, tools  ->  prompt  ->  AnswerPlan  ->  bytes  ->  pieces
 
-HTTP speaks the words at both ends; the engine knows tokens, bytes and states alone. Every text that
-the constraint admits reads in one way (``reader``), so what content or arguments are validated
-against is what was constrained.
+HTTP knows the ends of this line; the engine knows tokens, bytes and states alone. Every text that
+the constraint admits is read in one way (``reader``): content and arguments are held to their own
+constraints.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def prepare(
     """Put ``prompt`` into tokens and plan the answers to it. Any thread may call it.
 
     ``expand`` puts images in their places. ``room``: the most tokens of a prompt that holds a
-    schema which nobody asked for; a longer one is made again without. Raises ``InvalidRequest``.
+    schema unasked; a longer one is made again without it. Raises ``InvalidRequest``.
     """
     rendered = render(prompt, tokenizer, format, add_special_tokens)
     if expand is not None:

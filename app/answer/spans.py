@@ -96,7 +96,7 @@ def _strings(schema: Any, text: str) -> Iterator[tuple[str, str, list[Source]]]:
 
 
 class _Lookup:
-    """The subschemas of one schema that may say something about a value."""
+    """The subschemas of one schema that may apply to a value."""
 
     def __init__(self, root: Any) -> None:
         self._root = root
@@ -136,7 +136,7 @@ class _Lookup:
         return known
 
     def _resolved(self, reference: str) -> Any:
-        """What a reference within the schema leads to; None where that takes more to say."""
+        """The target of a reference within the schema; None where it is not found so simply."""
         base, _, fragment = reference.partition("#")
         if not fragment:
             return self._names().get(base) if base else self._root

@@ -170,7 +170,7 @@ class Tally:
 
 @dataclass(slots=True)
 class Batch:
-    """A step as the engine sees it: who computes how much, and what became of it.
+    """A step as the engine sees it: the tokens that each sequence computes, and the outcome.
 
     It is *in flight* from its launch until it is committed.
     """

@@ -53,13 +53,13 @@ class Engine:
 
     Serially, each call of ``step`` is a step::
 
-        host      plan launch masks             commit tell | plan ...
+        host      plan launch masks             commit emit | plan ...
         device         | forward pass   | draws |               | ...
 
     With ``EngineConfig.overlap`` a step is launched while the one before runs, and the device has
     always something to do. Answers that cannot know what to go on with wait for the commit::
 
-        host      plan N+1, launch | wait N, commit N, masks, draws N+1, tell N | plan N+2, launch
+        host      plan N+1, launch | wait N, commit N, masks, draws N+1, emit N | plan N+2, launch
         device    forward pass N  | draws N | forward pass N+1             | draws N+1 | ...
 
     Either order gives the same answers. ``clock`` is read for the durations of ``StepStats``
@@ -110,7 +110,7 @@ class Engine:
         self._unopened = MaskWork[Sequence]()
         """Sequences that wait to know how their answers begin."""
         self._opened: list[Sequence] = []
-        """Those whose answers ended with their openings, until the next step tells."""
+        """Those whose answers ended with their openings, until the next step emits them."""
         self._flight: Batch | None = None
         """The step that was launched and is not committed."""
         self._out_of_work_at: float | None = None
@@ -191,7 +191,7 @@ class Engine:
         if sequence is None:
             return None
         if self._flight is not None and sequence in self._flight.portions:
-            self._flight.portions[sequence].void = True  # nobody looks at it
+            self._flight.portions[sequence].void = True
         sequence.finish("abort")
         self._forget(sequence)
         return sequence.emit()
@@ -317,7 +317,7 @@ class Engine:
             self._opened.append(sequence)
 
     def _draws(self, batch: Batch) -> list[Draw | None]:
-        """One for each row of the step; None stands for a row that nobody will look at."""
+        """One for each row of the step; None stands for a row that is not used."""
         draws: list[Draw | None] = []
         self._unmasked.begin_step(lambda sequence: _draws_in(batch, sequence))
         for portion in batch.portions.values():
@@ -360,7 +360,8 @@ class Engine:
     ) -> None:
         """Give every sequence what was drawn for it, and account for what was computed.
 
-        ``launched`` is what was launched since. Who ends is forgotten; what is new stays to tell.
+        ``launched`` is what was launched since. Sequences that end are forgotten; what is new is
+        emitted later.
         """
         running = self.num_running
         for sequence, portion in batch.portions.items():

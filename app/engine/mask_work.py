@@ -32,8 +32,8 @@ def work_in_turn(in_vain: int) -> int:
 
 
 class MaskWork(Generic[T]):
-    """Who waits for its turn. One goes on at a time, so a step costs the others little, however
-    many hard constraints there are."""
+    """Those that wait for their turn. One goes on at a time, so a step costs the others little,
+    however many hard constraints there are."""
 
     def __init__(self) -> None:
         self._waiting: dict[T, tuple[int, int]] = {}

@@ -29,7 +29,7 @@ _MOST_NODES = 1 << 13
 
 
 class Scorer:
-    """Finds what is to be scored of sequences, and tells them what came of it."""
+    """Finds what is to be scored of sequences, and gives them the results."""
 
     def __init__(
         self,
@@ -102,11 +102,11 @@ class Scorer:
         """Draw a way that can be finished within the budget."""
         found, state = scoring.found, sequence.state
         assert isinstance(state, ChoosingState)
-        told = cursor.text(found.start, cursor.length)
+        written = cursor.text(found.start, cursor.length)
         left = sequence.budget.limit - sequence.length
         kept: list[tuple[Way, ChoosingState, float]] = []
         for way, logprob in zip(found.choice.ways, logprobs, strict=True):
-            rest = _rest(way, told)
+            rest = _rest(way, written)
             if rest is None:
                 continue
             after = state.only(rest, found.ahead)
@@ -125,8 +125,8 @@ class Scorer:
         choice = found.choice
         several = len(choice.ways) > 1
         begun = found.start < cursor.length
-        told = cursor.text(found.start, cursor.length)
-        left = [_rest(way, told) is not None for way in choice.ways].count(True)
+        written = cursor.text(found.start, cursor.length)
+        left = [_rest(way, written) is not None for way in choice.ways].count(True)
         wanted = (options.exact or choice.is_exact) and len(choice.ways) != 1
         exact = wanted and left > 1 and not choice.is_open
         whole = bool(choice.ways) and choice.ways[0].kind in ("value", "text")
@@ -146,7 +146,7 @@ class Scorer:
 
     @staticmethod
     def _pass_over(sequence: Sequence, found: Found, wanted: bool) -> None:
-        """Nothing is scored; say so where it was ``wanted`` as a whole."""
+        """Nothing is scored; report it where it was ``wanted`` as a whole."""
         if wanted:
             sequence.scored.append(ScoredChoice(found.start, found.place, (), True, by_tokens=True))
 
@@ -207,15 +207,15 @@ class Scorer:
         return [*zip(tokens[index:], sizes[index:], strict=True)]
 
 
-def _rest(way: Way, told: bytes) -> Way | None:
-    """What is left of a way behind ``told``; None where that leaves it, or is all of it."""
-    if not told:
+def _rest(way: Way, written: bytes) -> Way | None:
+    """What is left of a way behind ``written``; None where that leaves it, or is all of it."""
+    if not written:
         return way
-    texts = tuple([text[len(told) :] for text in way.texts if text.startswith(told)])
-    ends = way.ends_answer and way.text.startswith(told)
+    texts = tuple([text[len(written) :] for text in way.texts if text.startswith(written)])
+    ends = way.ends_answer and way.text.startswith(written)
     if b"" in texts or not (texts or ends):
         return None
-    return replace(way, text=way.text[len(told) :], texts=texts, scored=(), ends_answer=ends)
+    return replace(way, text=way.text[len(written) :], texts=texts, scored=(), ends_answer=ends)
 
 
 class _Trees:

@@ -64,7 +64,7 @@ class Sequence:
     """Those of recurrent layers, where the model has any."""
     has_penalties: bool = field(init=False)
     prediction: Prediction | None = None
-    """What the client expects, where it says so and drafts are wanted."""
+    """What the client expects, where it sent that and drafts are wanted."""
     statistics: DraftStatistics | None = None
     """What earlier answers of the constraint did, where there is one and it was begun."""
     place: Hashable = None
@@ -92,7 +92,7 @@ class Sequence:
     sources: TokenSources = field(default_factory=TokenSources)
     """Of the answer's tokens."""
     prompt_scores: PromptScores | None = None
-    """Until they were emitted; None where nobody asked for them."""
+    """Until they were emitted; None where they are not wanted."""
     _prompt_ending: bytes | None = None
     _pending: list[AnswerToken] = field(default_factory=list)
     """What has not been emitted yet."""

@@ -38,7 +38,7 @@ class Edit:
 
 
 class StopTokens:
-    """What one request says of the tokens that end it. Immutable.
+    """The tokens that end the answer of one request. Immutable.
 
     A token that comes after fewer than ``min_tokens`` others is early. Before that no end is drawn,
     as long as there is anything else to draw, and a stop token that has to be drawn goes on.
@@ -96,7 +96,7 @@ class StopTokens:
     def edit(self, before: int, *, complete: bool) -> Edit | None:
         """How to change the mask of the draw after ``before`` tokens; None leaves it as it is.
 
-        ``complete`` says that the answer may end there. Costs nothing.
+        ``complete``: the answer may end there. Costs nothing.
         """
         if before >= self._min_tokens:
             return self._late if complete else None
