@@ -171,11 +171,10 @@ class Renderer(ABC):
         raise error
 
 
-@dataclass(frozen=True, slots=True)
-class AnswerCall:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerCall(GenerationRequest):
     """A checked request: what to generate, and how to write it."""
 
-    request: GenerationRequest
     names: Mapping[Role, str]
     """This API's names of the fields that errors name by their role."""
     renderer: Callable[[Generation], Renderer]
@@ -189,14 +188,14 @@ class AnswerCall:
 async def respond(api: Api, call: AnswerCall, timeline: Timeline, ticket: Ticket) -> Response:
     """Open the generation and send what its renderer writes: at once, or as a stream."""
     try:
-        generation = await api.service.open(call.request, timeline, ticket)
+        generation = await api.service.open(call, timeline, ticket)
         try:
             output = _output(api, generation, call)
             headers = relaxed_headers(generation)
             if generation.shows_schema is not None:
                 shown = "told" if generation.shows_schema else "left out: too long"
                 headers[SCHEMA_IN_PROMPT] = shown
-            asked = call.request.options.max_tokens
+            asked = call.options.max_tokens
             if asked is not None and generation.max_tokens < asked:
                 headers[CLIPPED] = str(generation.max_tokens)
             if call.stream:
