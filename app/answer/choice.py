@@ -18,7 +18,7 @@ from dataclasses import replace
 
 from app.answer.confidence import ConfidenceReader
 from app.answer.fields import FieldReader
-from app.answer.incoming import Decoder
+from app.answer.incoming import Utf8Decoder
 from app.answer.pieces import (
     CallArguments,
     CallEnd,
@@ -134,7 +134,7 @@ class ChoiceReader:
         """Characters that the client wrote itself, and that are not sent again."""
         self._received = len(plan.given.encode())
         """Bytes of all tokens so far, and of what was given."""
-        self._decoder = Decoder(places=self._reader is not None)
+        self._decoder = Utf8Decoder(places=self._reader is not None)
         self._decoder.decode(plan.given.encode())
 
     def read(self, chunks: Sequence[TokenChunk]) -> Delta:

@@ -128,7 +128,7 @@ class Scores:
     by_tokens: list[TokenByToken]
 
 
-Span = Callable[[int, int], tuple[int, int]]
+AnswerRange = Callable[[int, int], tuple[int, int]]
 """From a range of bytes of a JSON text to that of its answer."""
 
 
@@ -147,7 +147,7 @@ def value_confidences(
     return Scores(walk.entries(), walk.by_tokens)
 
 
-def translated_confidences(data: bytes, span: Span, tokens: Tokens) -> Scores:
+def translated_confidences(data: bytes, span: AnswerRange, tokens: Tokens) -> Scores:
     """Of the JSON value ``data``, which its answer has in another notation: by tokens alone.
 
     ``span``: the bytes of the answer that spell ``data`` from one byte to another.
@@ -174,7 +174,7 @@ class _Walk(JsonWalk):
     def __init__(
         self,
         data: bytes,
-        span: Span,
+        span: AnswerRange,
         tokens: Tokens,
         choices: dict[tuple[int, Place], ScoredChoice],
     ) -> None:

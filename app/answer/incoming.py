@@ -130,7 +130,7 @@ def json_string(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
-class Decoder:
+class Utf8Decoder:
     """Decodes UTF-8 as it comes; what is none becomes U+FFFD (Unicode, section 3.9)."""
 
     def __init__(self, *, places: bool = True) -> None:

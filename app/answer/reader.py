@@ -16,7 +16,7 @@ from collections.abc import Callable
 from app.answer.formats.calls import CallsReader
 from app.answer.formats.chat import ChatFormat
 from app.answer.formats.reasoning import NEWLINES_BEFORE_ANSWER
-from app.answer.incoming import Decoder, Incoming
+from app.answer.incoming import Incoming, Utf8Decoder
 from app.answer.pieces import CallArguments, CallEnd, CallStart, Content, Reasoning, TextPiece
 from app.answer.prompt import Opening
 from app.answer.tools import ToolUse
@@ -266,7 +266,7 @@ class AnswerLocator:
         """``content``: whether the content is a value."""
         self._reader = reader
         self._content = content
-        self._decoder = Decoder()
+        self._decoder = Utf8Decoder()
         self._starts: list[int] = []
         self._outside = 0
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from app.answer.pieces import CallArguments, CallStart, Content, Piece, Span
+from app.answer.pieces import CallArguments, CallStart, Content, Piece, PromptSpan
 from app.core.verbatim import Document, Passage, Source, passages_of
 
 KEYWORD = "x-verbatim"
@@ -58,10 +58,10 @@ class SpanReader:
                 case CallArguments(index=index) if index in self._values:
                     self._values[index][1].append(piece.text)
 
-    def finish(self) -> list[Span]:
+    def finish(self) -> list[PromptSpan]:
         """In the order of the text; of JSON that is not whole none. Costs O(answer)."""
         return [
-            Span(pointer, *found, call=call)
+            PromptSpan(pointer, *found, call=call)
             for call, (schema, parts) in self._values.items()
             for pointer, value, sources in _strings(schema, "".join(parts))
             if (found := self._texts.find(value, sources)) is not None
