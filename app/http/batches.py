@@ -19,7 +19,6 @@ from app.http.keys import owner_of
 from app.http.openapi import Page, Shape, describe
 from app.http.requests.wire import Body, Ignored, Wire, refusal
 from app.serving.admission import Ticket
-from app.serving.timeline import Timeline
 from app.serving.usage import UsageByKey
 from app.store.store import Store
 from app.store.tables import COUNTS
@@ -116,11 +115,11 @@ def batches_router(api: Api, store: Store | None, wake: Callable[[], None]) -> A
             raise refusal("metadata", "at most 16 pairs, with keys of at most 64 characters")
         return wire
 
-    async def create(call: BatchRequest, timeline: Timeline, _: Ticket) -> dict[str, Any]:
+    async def create(call: BatchRequest, ticket: Ticket) -> dict[str, Any]:
         expires = call.output_expires_after
         after = {} if expires is None else {"anchor": expires.anchor, "seconds": expires.seconds}
         seconds = expiry(after, "output_expires_after") if after else KEPT_SECONDS
-        state, owner = kept().state, timeline.owner
+        state, owner = kept().state, api.config.api_keys.owners.get(ticket.tenant, "")
         file = await kept().run(state.find_file, owner, call.input_file_id)
         if file is None or file["purpose"] != "batch":
             raise InvalidRequest(

@@ -67,7 +67,7 @@ def post(
     path: str,
     operation: dict[str, Any],
     parse: Callable[[Mapping[str, Any], Ignored], Call],
-    respond: Callable[[Call, Timeline, Ticket], Coroutine[Any, Any, Any]],
+    respond: Callable[[Call, Ticket], Coroutine[Any, Any, Any]] | None = None,
     *,
     resume: Resume | None = None,
 ) -> None:
@@ -79,15 +79,16 @@ def endpoint(
     api: Api,
     path: str,
     parse: Callable[[Mapping[str, Any], Ignored], Call],
-    respond: Callable[[Call, Timeline, Ticket], Coroutine[Any, Any, Any]],
+    respond: Callable[[Call, Ticket], Coroutine[Any, Any, Any]] | None = None,
     *,
     resume: Resume | None = None,
 ) -> Callable[[Request], Coroutine[Any, Any, Response]]:
     """Reads the body by hand, for its limits; answers every error; ends when its client leaves.
 
     ``parse`` checks a body, perhaps on a thread; fields that it leaves out are named in the
-    answer's headers. ``respond`` returns the answer: its JSON, or a value, or a response that ends
-    the timeline itself. ``resume`` puts into a body what it refers to. All raise ``LeapjsonError``.
+    answer's headers. ``respond`` returns the answer, its JSON or a value; None: the body is parsed
+    to an ``AnswerCall``. ``resume`` puts into a body what it refers to. All raise
+    ``LeapjsonError``.
     """
     config = api.config
 
@@ -110,10 +111,12 @@ def endpoint(
                         body, more = await resume(read, request)
                         size += more
                     call = await _parsed(api, size, lambda: parse(body, ignored))
-            found = await while_connected(request.receive, respond(call, timeline, ticket))
-            if isinstance(found, Response):
-                response = found
+            if respond is None:
+                assert isinstance(call, AnswerCall)
+                work = _generate(api, call, timeline, ticket)
+                response = await while_connected(request.receive, work)
             else:
+                found = await while_connected(request.receive, respond(call, ticket))
                 timeline.end(status=200, finish_reason="stop")
                 data = found if isinstance(found, bytes) else to_json(found)
                 response = Response(data, media_type="application/json")
@@ -185,7 +188,7 @@ class AnswerCall(GenerationRequest):
     """Keeps the answer for later requests, before its end is sent; None: it is not kept."""
 
 
-async def respond(api: Api, call: AnswerCall, timeline: Timeline, ticket: Ticket) -> Response:
+async def _generate(api: Api, call: AnswerCall, timeline: Timeline, ticket: Ticket) -> Response:
     """Open the generation and send what its renderer writes: at once, or as a stream."""
     try:
         generation = await api.service.open(call, timeline, ticket)

@@ -31,7 +31,6 @@ from app.http.requests.wire import Body, Ignored, Name, Wire
 from app.serving.admission import Ticket
 from app.serving.compiling.graphs import Graphs
 from app.serving.compiling.schema_registry import RegisteredSchema, SchemaRegistry
-from app.serving.timeline import Timeline
 
 PATH = "/v1/schemas"
 
@@ -242,7 +241,7 @@ def schemas_router(api: Api, registry: SchemaRegistry, graphs: Graphs) -> APIRou
     """The router of schemas that are compiled ahead."""
     router = APIRouter()
 
-    async def register(call: _Call, _: Timeline, ticket: Ticket) -> bytes:
+    async def register(call: _Call, ticket: Ticket) -> bytes:
         try:
             registered = await registry.register(call.spec, call.name, ticket)
         except ConstraintError as error:
@@ -276,7 +275,7 @@ def schemas_router(api: Api, registry: SchemaRegistry, graphs: Graphs) -> APIRou
         except UnknownSchema as error:
             return _not_found(error)
 
-        async def follow(asked: WalkRequest, _: Timeline, ticket: Ticket) -> bytes:
+        async def follow(asked: WalkRequest, ticket: Ticket) -> bytes:
             options = GraphOptions() if asked.graph is None else asked.graph.options
             return await graphs.walk(registered, options, asked.text, asked.state, ticket)
 

@@ -19,7 +19,6 @@ from app.http.openapi import Shape, describe
 from app.http.requests.unserved import CHAT, NO_EFFECT, UNSERVED, refused
 from app.http.requests.wire import Body, Ignored, Unserved
 from app.serving.admission import Ticket
-from app.serving.timeline import Timeline
 
 TOKENIZE = "/tokenize"
 DETOKENIZE = "/detokenize"
@@ -111,7 +110,7 @@ def tokens_router(api: Api) -> APIRouter:
         conversation, _ = read_conversation(chat, ignored, api.config)
         return conversation, False, bool(chat.return_token_strs)
 
-    async def tokenize(call: tuple[Prompt, bool, bool], _: Timeline, ticket: Ticket) -> bytes:
+    async def tokenize(call: tuple[Prompt, bool, bool], ticket: Ticket) -> bytes:
         """``token_strs`` are the texts of the tokens, each by itself; null if not asked for."""
         prompt, add_special_tokens, strings = call
         tokens = await api.service.tokenize(prompt, ticket, add_special_tokens=add_special_tokens)
@@ -139,7 +138,7 @@ def tokens_router(api: Api) -> APIRouter:
         check_token_ids(wire.tokens, "tokens", api.vocabulary.size)
         return wire.tokens
 
-    async def detokenize(tokens: Sequence[int], _: Timeline, ticket: Ticket) -> bytes:
+    async def detokenize(tokens: Sequence[int], ticket: Ticket) -> bytes:
         return await written(tokens, lambda: {"prompt": decode(tokens)})
 
     operation = describe(

@@ -21,7 +21,7 @@ from app.core.errors import InvalidRequest
 from app.core.specs import JsonSchema
 from app.core.verbatim import Passage
 from app.http.config import ApiConfig
-from app.http.endpoint import AnswerCall, Api, post, respond
+from app.http.endpoint import AnswerCall, Api, post
 from app.http.errors import ANTHROPIC
 from app.http.messages.write import AnsweredMessage, CountedTokens, MessageEvent, messages_renderer
 from app.http.openapi import GENERATES, MessagesError, describe
@@ -65,7 +65,6 @@ from app.http.requests.wire import (
     refusal,
 )
 from app.serving.admission import Ticket
-from app.serving.timeline import Timeline
 
 CacheControl = dict[str, Any] | None
 
@@ -302,14 +301,14 @@ def messages_router(api: Api) -> APIRouter:
         envelope=MessagesError,
     )
     router, parse = APIRouter(), partial(messages_call, api=api)
-    post(router, api, PATH, operation, parse, partial(respond, api))
+    post(router, api, PATH, operation, parse)
 
     def parse_count(body: Mapping[str, Any], ignored: Ignored) -> Conversation:
         wire = CountTokensRequest.read(body, ignored)
         api.models.find(wire.model)
         return read_conversation(wire, ignored, api.config)[0]
 
-    async def count(prompt: Conversation, _: Timeline, ticket: Ticket) -> dict[str, Any]:
+    async def count(prompt: Conversation, ticket: Ticket) -> dict[str, Any]:
         return {"input_tokens": len(await api.service.tokenize(prompt, ticket))}
 
     operation = describe(

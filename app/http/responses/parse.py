@@ -21,7 +21,7 @@ from app.core.errors import InvalidRequest
 from app.core.specs import Grammar, Regex
 from app.core.verbatim import Passage
 from app.http.config import ApiConfig
-from app.http.endpoint import AnswerCall, Api, post, respond
+from app.http.endpoint import AnswerCall, Api, post
 from app.http.errors import NotKept
 from app.http.files import page, paging
 from app.http.keys import owner_of
@@ -88,7 +88,6 @@ from app.http.responses.write import (
 )
 from app.serving.admission import Ticket
 from app.serving.kept_responses import KeptResponse, ResponseStore
-from app.serving.timeline import Timeline
 
 
 class InputText(TextPart):
@@ -670,7 +669,7 @@ def responses_router(api: Api, store: ResponseStore | None) -> APIRouter:
         errors=GENERATES,
     )
     router, parse = APIRouter(), partial(responses_call, api=api)
-    post(router, api, PATH, operation, parse, partial(respond, api), resume=resume)
+    post(router, api, PATH, operation, parse, resume=resume)
 
     def parse_count(body: Mapping[str, Any], ignored: Ignored) -> Conversation:
         wire = ConversationFields.read(body, ignored)
@@ -678,7 +677,7 @@ def responses_router(api: Api, store: ResponseStore | None) -> APIRouter:
         content = api.constraints.response_format(read_format(wire), ignored, "text.format")
         return read_conversation(wire, body, ignored, api.config, content)[0]
 
-    async def count(prompt: Conversation, _: Timeline, ticket: Ticket) -> dict[str, Any]:
+    async def count(prompt: Conversation, ticket: Ticket) -> dict[str, Any]:
         tokens = await api.service.tokenize(prompt, ticket)
         return {"object": "response.input_tokens", "input_tokens": len(tokens)}
 
