@@ -56,10 +56,6 @@ class Decoder:
         tally, self._tally = self._tally, Tally()
         return tally
 
-    def put_off(self) -> None:
-        """A mask takes more work than a step has time for."""
-        self._tally.put_off += 1
-
     def begin(self, sequence: Sequence) -> None:
         """Leap over a forced opening, before anything of the sequence is computed."""
         sequence.statistics = self._drafter.statistics(sequence.request)
@@ -249,8 +245,8 @@ class Decoder:
         self._scorer.look(sequence)
         if sequence.scoring is not None:
             return min(changed, sequence.scoring.base - 1)
-        if sequence.put_off is not None:
-            sequence.finish(sequence.put_off)
+        if sequence.pending_finish is not None:
+            sequence.finish(sequence.pending_finish)
         return changed
 
     def _drawn(self, sampled: SampledToken) -> AnswerToken:

@@ -26,7 +26,7 @@ class DraftStatistics:
         self.copies = Rate(0.75)
         """How often what was copied from the prompt was right."""
         self.changes = KnownChanges()
-        self.eventful: dict[Hashable, None] = {}
+        self.multi_token_places: dict[Hashable, None] = {}
         """Places where more came of the last draw than a token: a leap, a draft, or the end."""
         self._skipped = 0
         self._branches: dict[tuple[Hashable, int], _Branch] = {}
@@ -48,11 +48,11 @@ class DraftStatistics:
     def expect(self, place: Hashable, *, plain: bool) -> None:
         """Whether nothing came with the token that was just drawn at a place."""
         if plain:
-            self.eventful.pop(place, None)
-        elif place not in self.eventful:
-            if len(self.eventful) >= MOST_CONTEXTS:
-                del self.eventful[next(iter(self.eventful))]
-            self.eventful[place] = None
+            self.multi_token_places.pop(place, None)
+        elif place not in self.multi_token_places:
+            if len(self.multi_token_places) >= MOST_CONTEXTS:
+                del self.multi_token_places[next(iter(self.multi_token_places))]
+            self.multi_token_places[place] = None
 
     def skips(self) -> bool:
         """Whether it is not yet time to look for a draft where it would not be used."""

@@ -183,7 +183,7 @@ class Engine:
         if len(self._unopened) < _MOST_UNOPENED:
             self._open(sequence)
         else:
-            self._unopened.put_off(sequence, WorkPending())
+            self._unopened.postpone(sequence, WorkPending())
 
     def abort(self, request_id: str) -> TokenChunk | None:
         """End a request now and free what it holds. Its last chunk; None if it is not live."""
@@ -306,7 +306,7 @@ class Engine:
             self._unopened.done(sequence)
             self._decoder.begin(sequence)
         except WorkPending as pending:
-            self._unopened.put_off(sequence, pending)
+            self._unopened.postpone(sequence, pending)
             return
         except Exception as error:
             self._unopened.done(sequence)
@@ -341,8 +341,8 @@ class Engine:
                 self._unmasked.done(sequence)
             except WorkPending as pending:
                 # Nothing is drawn; the next step computes the last token again.
-                self._unmasked.put_off(sequence, pending)
-                self._decoder.put_off()
+                self._unmasked.postpone(sequence, pending)
+                batch.stats.masks_put_off += 1
             except Exception as error:
                 self._fail(sequence, error)
                 self._forget(sequence)

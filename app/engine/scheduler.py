@@ -92,7 +92,7 @@ class Scheduler:
         if not config.overlap:
             batch.gaps = {sequence: sequence.gap for sequence in taking_part}
             return batch
-        gaps, eventful = batch.gaps, list[Sequence]()
+        gaps, multi_token = batch.gaps, list[Sequence]()
         flying = {} if flight is None else flight.portions
         for sequence in taking_part:
             portion = flying.get(sequence)
@@ -100,18 +100,18 @@ class Scheduler:
                 batch.busy += 1
             elif portion is None or portion.void or not portion.draws:
                 gaps[sequence] = sequence.gap
-                if sequence.draft.tokens or not sequence.goes_on_plainly:
-                    eventful.append(sequence)
-            elif portion.num_usable == 1 == len(portion.draws) and sequence.goes_on_plainly:
+                if sequence.draft.tokens or not sequence.adds_one_token:
+                    multi_token.append(sequence)
+            elif portion.num_usable == 1 == len(portion.draws) and sequence.adds_one_token:
                 gaps[sequence] = 1
             else:
                 batch.busy += 1
-        half = (len(eventful) + batch.busy + 1) // 2
-        enough = len(gaps) - len(eventful) + half >= config.pipelined_answers
+        half = (len(multi_token) + batch.busy + 1) // 2
+        enough = len(gaps) - len(multi_token) + half >= config.pipelined_answers
         if flight is not None and (not gaps or (batch.busy and not enough)):
             return None
         if enough:  # those left out are in the next step: no more than half are in this one
-            for sequence in eventful[half:]:
+            for sequence in multi_token[half:]:
                 del gaps[sequence]
         return batch
 

@@ -75,7 +75,7 @@ class Scorer:
                 return
             sequence.scoring = self._scoring(sequence, cursor, found)
         if sequence.finish_reason is not None:
-            sequence.put_off = sequence.finish_reason
+            sequence.pending_finish = sequence.finish_reason
             sequence.finish_reason = None
 
     def finish(self, sequence: Sequence) -> None:

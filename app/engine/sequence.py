@@ -77,7 +77,7 @@ class Sequence:
     """The choice that is scored before it goes on."""
     scored: list[ScoredChoice] = field(default_factory=list)
     """What has not been emitted yet."""
-    put_off: FinishReason | None = None
+    pending_finish: FinishReason | None = None
     """How it ends once its last choices are scored."""
     drawn_again: int = 0
     """Draws of the token to come that brought what cannot follow."""
@@ -171,7 +171,7 @@ class Sequence:
         return b"" if self._stops is None else self._stops.found
 
     @property
-    def goes_on_plainly(self) -> bool:
+    def adds_one_token(self) -> bool:
         """Whether the next draw is expected to add one token, and nothing to come with it."""
         if len(self.tokens) - self.answer_start + 1 >= self.request.max_tokens:
             return False
@@ -183,7 +183,7 @@ class Sequence:
         if statistics is None:
             return True
         assert self.state is not None
-        return self.state.state_id not in statistics.eventful
+        return self.state.state_id not in statistics.multi_token_places
 
     @property
     def key(self) -> int:

@@ -53,8 +53,8 @@ class StopTokens:
         if request.constraint is not None:
             silent = frozenset([token for token in self._stops if not spelling[token]])
         self._ends = eos | silent
-        put_off = (eos,) if request.options.ignore_eos else ()
-        self._late = _useful(Edit(silent - eos, put_off))
+        unwanted = (eos,) if request.options.ignore_eos else ()
+        self._late = _useful(Edit(silent - eos, unwanted))
         self._early = _useful(Edit(silent - eos, (self._ends | self._stops, self._ends)))
         self._early_inside = _useful(Edit(_NOTHING, (self._stops - self._ends,)))
 
