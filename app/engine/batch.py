@@ -164,7 +164,6 @@ class Tally:
     skipped: int = 0
     budget_closed: int = 0
     drawn_again: int = 0
-    given_up: int = 0
 
 
 @dataclass(slots=True)
@@ -210,5 +209,4 @@ class Batch:
         stats.running, stats.waiting = running, waiting
         stats.leapt_tokens, stats.skipped_tokens = tally.leapt, tally.skipped
         stats.budget_closed, stats.drawn_again = tally.budget_closed, tally.drawn_again
-        stats.masks_given_up = tally.given_up
         return stats

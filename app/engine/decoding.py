@@ -129,7 +129,6 @@ class Decoder:
                 return [None] * len(portion.draws)
             return [self._edit(sequence, None, None, ahead) for ahead in portion.draws]
         masks = [self._mask(sequence, state, (), work, last=last)]
-        self._tally.given_up += state.gave_up
         if not draft:
             return masks
         state = state.copy()

@@ -334,8 +334,10 @@ class Engine:
                 mask_work = self._unmasked
                 work, last = mask_work.work_for(sequence), mask_work.is_last(sequence)
                 masks = self._decoder.masks(portion, work, last=last)
-                if last and sequence.state is not None and sequence.state.gave_up:
-                    _log.warning(_TOOK_LONG, sequence.request.request_id)
+                if sequence.state is not None and sequence.state.gave_up:
+                    batch.stats.masks_given_up += 1
+                    if last:
+                        _log.warning(_TOOK_LONG, sequence.request.request_id)
                 draws += portion.draws_from(masks, self._decoder.spelling)
                 portion.num_usable = len(masks)
                 self._unmasked.done(sequence)
