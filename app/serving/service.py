@@ -282,9 +282,7 @@ class GenerationService:
 
         Raises ``InvalidRequest`` where no answer goes on from there.
         """
-        states: list[ConstraintState] = []
-        await self._worker.between_steps(lambda: states.append(constraint.start()))
-        [state] = states
+        state = await self._worker.between_steps(constraint.start)
         if isinstance(state, ChoosingState) and state.has_exact_choices:
             raise InvalidRequest(
                 "the schema asks for choices to be exact, and the answer was begun; begin no "
@@ -307,14 +305,10 @@ class GenerationService:
             return len(part)
 
         for begin in range(0, len(given), _BYTES_BETWEEN_STEPS):
-            part, accepted = given[begin : begin + _BYTES_BETWEEN_STEPS], [0]
-
-            def work(part: bytes = part, accepted: list[int] = accepted) -> None:
-                accepted[0] = accept(part)
-
-            await self._worker.between_steps(work)
-            if accepted[0] < len(part):
-                place = begin + accepted[0]
+            part = given[begin : begin + _BYTES_BETWEEN_STEPS]
+            accepted = await self._worker.between_steps(functools.partial(accept, part))
+            if accepted < len(part):
+                place = begin + accepted
                 before = given[max(0, place - 40) : place].decode(errors="replace")
                 raise InvalidRequest(
                     f"no valid answer goes on from the one that was begun: behind {before!r} comes "

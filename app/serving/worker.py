@@ -18,11 +18,13 @@ import logging
 import queue
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from app.core.errors import DeviceFailed, EngineDied, LeapjsonError, RequestError, ShutDown
 from app.core.events import StepOutput, TokenChunk
 from app.core.request import EngineRequest, ServiceTier
+
+T = TypeVar("T")
 
 
 class Engine(Protocol):
@@ -256,19 +258,21 @@ class EngineWorker:
             self.abort([request.request_id for request in requests])
             raise
 
-    async def between_steps(self, work: Callable[[], None]) -> None:
-        """Have the engine's thread do something before its next step. Raises what ``work`` raises,
-        ``EngineDied`` or ``ShutDown``. It is done even if the call is cancelled."""
+    async def between_steps(self, work: Callable[[], T]) -> T:
+        """What ``work`` returns, called on the engine's thread before its next step. Raises what it
+        raises, ``EngineDied`` or ``ShutDown``. It is called even if this call is cancelled."""
+        results: list[T] = []
 
         def command(done: asyncio.Future[None]) -> None:
             error: Exception | None = None
             try:
-                work()
+                results.append(work())
             except Exception as caught:
                 error = caught
             self._on_loop(_settle, done, error)
 
         await self._done(command)
+        return results[0]
 
     async def _done(self, command: Callable[[asyncio.Future[None]], None]) -> None:
         """Have the engine's thread run ``command``, and wait until the future is done."""
