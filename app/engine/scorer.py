@@ -16,6 +16,7 @@ import numpy as np
 
 from app.core.choices import ChoosingState, ScoredChoice, Way
 from app.core.constraint import Constraint, ConstraintState, Vocabulary
+from app.core.lru import Lru
 from app.core.request import EngineRequest
 from app.engine.choices.cursor import Cursor, Found
 from app.engine.choices.scoring import Scoring, draw
@@ -48,7 +49,7 @@ class Scorer:
         self._most = min(config.small_gap_tokens, beside)
         self._room = room
         self._branching = branching
-        self._trees: WeakKeyDictionary[Constraint, _Trees] = WeakKeyDictionary()
+        self._trees = WeakKeyDictionary[Constraint, Lru[Hashable, tuple[WayTree | None]]]()
 
     @staticmethod
     def cursor(request: EngineRequest, state: ConstraintState | None) -> Cursor | None:
@@ -165,9 +166,9 @@ class Scorer:
         window = tuple(sequence.tokens[max(sequence.answer_start, base - WINDOW_TOKENS) : base])
         trees = self._trees.get(constraint)
         if trees is None:
-            trees = self._trees[constraint] = _Trees()
+            trees = self._trees[constraint] = Lru(_MOST_NODES, _size)
         key = (found.state.state_id, found.place, found.choice.of, before, window)
-        if key not in trees.known:
+        if (kept := trees.get(key)) is None:
             # The last token of what is computed is a part of every pass.
             tree = WayTree.of(
                 found,
@@ -177,8 +178,8 @@ class Scorer:
                 most=self._most - 1,
                 branching=self._branching,
             )
-            trees.keep(key, tree)
-        tree = trees.known[key]
+            trees.keep(key, kept := (tree,))
+        (tree,) = kept
         if tree is None or base + max(len(each.nodes) for each in tree.passes) > self._room:
             return None
         return tree
@@ -218,22 +219,8 @@ def _rest(way: Way, written: bytes) -> Way | None:
     return replace(way, text=way.text[len(written) :], texts=texts, scored=(), ends_answer=ends)
 
 
-class _Trees:
-    """Trees of one constraint, the newest of them."""
-
-    def __init__(self) -> None:
-        self.known: dict[Hashable, WayTree | None] = {}
-        self._nodes = 0
-
-    def keep(self, key: Hashable, tree: WayTree | None) -> None:
-        self.known[key] = tree
-        self._nodes += _size(tree)
-        while self._nodes > _MOST_NODES and len(self.known) > 1:
-            self._nodes -= _size(self.known.pop(next(iter(self.known))))
-
-
-def _size(tree: WayTree | None) -> int:
-    return 1 if tree is None else len(tree.nodes)
+def _size(kept: tuple[WayTree | None]) -> int:
+    return 1 if kept[0] is None else len(kept[0].nodes)
 
 
 def _uniform(key: int) -> float:
