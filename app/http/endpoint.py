@@ -98,13 +98,9 @@ def endpoint(
         ignored = Ignored(refuses=config.unknown_fields == "refuse")
         try:
             async with ticket.deadline().holds("the request was not read"):
-                with ticket.reading() as keep:
+                with ticket.reading():
                     read, size = await read_body(
-                        request,
-                        keep=keep,
-                        admit=ticket.admit,
-                        max_bytes=config.max_body_bytes,
-                        max_nesting=config.max_nesting,
+                        request, ticket, config.max_body_bytes, config.max_nesting
                     )
                     body: Mapping[str, Any] = read
                     if resume is not None:

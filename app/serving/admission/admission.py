@@ -122,29 +122,29 @@ class Ticket:
         return Deadline(arrived + seconds, seconds, asked is not None)
 
     @contextmanager
-    def reading(self) -> Iterator[Callable[[int], None]]:
-        """While the body is read. Yields a function to call with the size of each part first.
-
-        It raises ``QueueFull`` where the bodies that are being read leave no room for the part.
-        What was only announced takes no room, so whoever holds others' room has sent as much.
-        """
-        bodies = self._admission.bodies
-
-        def keep(size: int) -> None:
-            if bodies.missing(self.tenant, size) > 0:
-                self._admission.refuse(
-                    f"the bodies of requests that are being read have {bodies.used} bytes together "
-                    f"and the limit is {bodies.alone}; retry later",
-                    BODY_RETRY,
-                    "bodies_full",
-                )
-            bodies.take(self.tenant, size)
-            self.body_bytes += size
-
+    def reading(self) -> Iterator[None]:
+        """While the body is read; gives its room back at the end."""
         try:
-            yield keep
+            yield
         finally:
             self._forget_body()
+
+    def hold_body(self, size: int) -> None:
+        """Hold a part of the body, before it is kept.
+
+        Raises ``QueueFull`` where the bodies that are being read leave no room for it. Only bytes
+        that have come take room: a client that holds others' room has sent as many.
+        """
+        bodies = self._admission.bodies
+        if bodies.missing(self.tenant, size) > 0:
+            self._admission.refuse(
+                f"the bodies of requests that are being read have {bodies.used} bytes together "
+                f"and the limit is {bodies.alone}; retry later",
+                BODY_RETRY,
+                "bodies_full",
+            )
+        bodies.take(self.tenant, size)
+        self.body_bytes += size
 
     def _forget_body(self) -> None:
         self._admission.bodies.give(self.tenant, self.body_bytes)
