@@ -43,13 +43,12 @@ class Generation:
         timeline: Timeline,
         abort: Callable[[Sequence[str]], None],
         status_of: Callable[[LeapjsonError], int],
-        release: Callable[[], None],
         relaxed: RelaxedAnswers | None = None,
     ) -> None:
         """``plans``: one for each prompt, whose ``choices`` follow one another. ``exact``: choices
         of values are drawn as wholes. ``texts``: of each plan, where values are looked up, if their
         places are reported. ``relaxed``: collects answers that are not held to all of their schema.
-        ``release`` is called when all have ended, perhaps more than once."""
+        ``ticket`` leaves when all have ended."""
         options = choices[0].options
         self.relaxed = relaxed
         self.closed: list[ClosedValue] = []
@@ -78,7 +77,6 @@ class Generation:
         self._timeline = timeline
         self._abort = abort
         self._status_of = status_of
-        self._release = release
         self._reasons: dict[int, str] = {}
         self._unread: list[TokenChunk] = []
         self._enough = 1
@@ -225,4 +223,3 @@ class Generation:
             self._expiry.cancel()
         self._timeline.end(status=status, finish_reason=finish_reason, error=error)
         self._ticket.leave()
-        self._release()

@@ -153,8 +153,8 @@ class GenerationService:
         and whose ticket leaves when its answers have ended. Cancelling the call leaves nothing
         behind but the ticket, which is the caller's.
         """
-        config = self._config
-        for token_id in request.options.sampling.logit_bias:
+        config, options, adapter = self._config, request.options, request.adapter
+        for token_id in options.sampling.logit_bias:
             if not 0 <= token_id < config.vocabulary_size:
                 raise InvalidRequest(
                     f"logit_bias names the token {token_id}, but the vocabulary has the ids 0 to "
@@ -163,24 +163,10 @@ class GenerationService:
                 )
         if not self._worker.alive:
             raise EngineDied(DEATH_NOTICE, retry_after=RETRY_SECONDS)
-        release = self.adapters.hold(request.adapter)
-        try:
-            return await self._open(request, timeline, ticket, release)
-        except BaseException:
-            release()
-            raise
-
-    async def _open(
-        self,
-        request: GenerationRequest,
-        timeline: Timeline,
-        ticket: Ticket,
-        release: Callable[[], None],
-    ) -> Generation:
-        config, options, adapter = self._config, request.options, request.adapter
         exact = options.choices == "exact" if options.choices else config.exact_choices
         scope = "" if config.tenants_share else ticket.tenant
         if adapter is not None:
+            self.adapters.hold(adapter, ticket)
             timeline.adapter = adapter.name
         deadline = ticket.deadline(options.timeout)
         ticket.take(options.n * len(request.prompts), options.tier)
@@ -256,7 +242,6 @@ class GenerationService:
                 timeline=timeline,
                 abort=self._worker.abort,
                 status_of=self._status_of,
-                release=release,
                 relaxed=relaxed,
             )
             try:

@@ -48,7 +48,6 @@ def generation(n: int = 2) -> Generation:
         timeline=Timeline("/test", "id", observer, lambda: 0.0),
         abort=lambda ids: None,
         status_of=lambda error: 500,
-        release=lambda: None,
     )
     for index in range(n):
         found.on_chunk(TokenChunk(f"r-{index}", b"x", (), USAGE), 0.0)

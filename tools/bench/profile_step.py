@@ -356,7 +356,6 @@ class Bench:
             timeline=Timeline("profile", request.request_id, self.recorder, time.perf_counter),
             abort=worker.abort,
             status_of=lambda error: 500,
-            release=lambda: None,
         )
         served = ServedModel.base(self._config)
         renderer = chat_renderer(

@@ -101,6 +101,7 @@ class Ticket:
         self.flex_alone = False
         """Whether no answer of the default tier had room when it arrived, and one of flex had."""
         self._admission = admission
+        self._releases: list[Callable[[], None]] = []
 
     @property
     def waiting_tokens(self) -> int:
@@ -233,6 +234,10 @@ class Ticket:
             self.started += 1
             self._no_longer_wait(1, before - self.waiting_tokens)
 
+    def on_leave(self, release: Callable[[], None]) -> None:
+        """Call ``release`` when it leaves."""
+        self._releases.append(release)
+
     def leave(self) -> None:
         """Give everything back. Calling it again does nothing."""
         if self.left:
@@ -246,6 +251,8 @@ class Ticket:
             self._no_longer_wait(self.answers - self.started, left_tokens)
             # Only answers that ran count for the rate.
             self._admission.left(self, self.tokens - left_tokens)
+        for release in self._releases:
+            release()
 
     def _no_longer_wait(self, answers: int, tokens: int) -> None:
         queue = self._admission.queue_of(self)
