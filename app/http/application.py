@@ -16,7 +16,7 @@ from app.http.chat.parse import chat_router
 from app.http.completions.parse import PATH as COMPLETIONS
 from app.http.completions.parse import completions_router
 from app.http.config import ApiConfig
-from app.http.edge import Edge, Telemetry
+from app.http.edge import Edge
 from app.http.endpoint import Api
 from app.http.errors import install_error_handlers
 from app.http.files import files_router
@@ -39,6 +39,7 @@ from app.serving.kept_responses import ResponseStore
 from app.serving.service import GenerationService
 from app.serving.usage import UsageByKey
 from app.store.store import Store
+from app.telemetry.watch import Telemetry
 
 QUEUED_PATHS = frozenset({CHAT, COMPLETIONS, MESSAGES, RESPONSES, SCHEMAS})
 """Paths where a POST asks for an answer, or for a compilation."""

@@ -15,7 +15,6 @@ import secrets
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
@@ -33,6 +32,7 @@ from app.http.page import page_files
 from app.http.reports import HEADER as RELAXED
 from app.http.requests.wire import HEADER as IGNORED
 from app.serving.admission import Admission, Ticket
+from app.telemetry.watch import Telemetry
 
 logger = logging.getLogger(__name__)
 
@@ -41,25 +41,6 @@ EXPOSED = (
     *(RELAXED, IGNORED, SCHEMA_IN_PROMPT, CLIPPED),
 )
 """Headers that pages of another origin may read."""
-
-
-class Watch(Protocol):
-    """Watches one request for its log line, its count and its span."""
-
-    @property
-    def keeps_bodies(self) -> bool:
-        """Whether it is to be shown the bodies of streams."""
-
-    def received(self, message: Message) -> None: ...
-
-    def sent(self, message: Message) -> None: ...
-
-    def end(self, error: BaseException | None) -> None:
-        """The answer has been sent, or ``error`` broke it off."""
-
-
-class Telemetry(Protocol):
-    def begin(self, scope: Scope) -> Watch: ...
 
 
 class Edge:
