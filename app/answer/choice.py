@@ -41,7 +41,7 @@ from app.core.specs import JsonSchema
 
 
 class OriginReader:
-    """Of one choice. Their bytes, joined, are the text of the answer, its marks included."""
+    """Where the tokens of one choice came from. Their bytes, joined, are its text and marks."""
 
     def __init__(self) -> None:
         self._tokens: list[OriginToken] = []
@@ -52,8 +52,8 @@ class OriginReader:
         self._known = 0
         """Tokens that the client knows."""
 
-    def read(self, chunks: Sequence[TokenChunk], delta: Delta) -> None:
-        """Add to ``delta``, which is made of ``chunks``, which tokens came or changed."""
+    def read(self, chunks: Sequence[TokenChunk]) -> Origins | None:
+        """The tokens that ``chunks`` add or change; None: there are none."""
         first = self._known
         for chunk in chunks:
             self._text += len(chunk.data)
@@ -64,12 +64,9 @@ class OriginReader:
         known = len(self._tokens) if ended else bisect_right(self._ends, self._text)
         first = min(first, known)
         if first == known == self._known:
-            return
+            return None
         self._known = known
-        found = Origins(first, [self._cut(index) for index in range(first, known)])
-        pieces = list(delta.pieces)
-        pieces.insert(len(pieces) - (bool(pieces) and isinstance(pieces[-1], End)), found)
-        delta.pieces = pieces
+        return Origins(first, [self._cut(index) for index in range(first, known)])
 
     def _take(self, origins: Origins) -> None:
         del self._tokens[origins.index :], self._ends[origins.index :]
@@ -124,7 +121,7 @@ class ChoiceReader:
             self._spans = SpanReader(content, {tool.name: tool.parameters for tool in tools}, texts)
         self._fields = FieldReader(content=plan.content_is == "json") if options.fields else None
         if self._fields is not None and plan.begun is not None:
-            self._fields.read(Delta(0, [Content(plan.begun.content)]))
+            self._fields.read([Content(plan.begun.content)])
         self._origins = OriginReader() if options.origins else None
         self._calls = 0
         self._open_calls = 0
@@ -173,14 +170,16 @@ class ChoiceReader:
             pieces = [PromptTokens(chunks[0].prompt), *pieces]
         if reason is not None:
             pieces += self._measured()
+        if self._origins is not None and (origins := self._origins.read(chunks)) is not None:
+            pieces.append(origins)
+        if reason is not None:
             assert reason in ("stop", "length")
             calls_whole = self._calls and not self._open_calls
             stopped_by = last.stopped_by.decode()
             pieces.append(End("tool_calls" if calls_whole else reason, stopped_by))
-        delta = Delta(self._index, pieces)
-        if self._origins is not None:
-            self._origins.read(chunks, delta)
-        return delta if self._fields is None else self._fields.read(delta)
+        if self._fields is not None:
+            pieces = self._fields.read(pieces)
+        return Delta(self._index, pieces)
 
     def _measured(self) -> list[Piece]:
         """What is reported of the values once all have come."""

@@ -323,7 +323,7 @@ class ConfidenceReader:
         ``exact``: whether choices are to be.
         """
         self._content = content
-        self.listed = listed
+        self._listed = listed
         self._exact = exact
         self._text: list[str] = []
         self._tokens = Tokens()
@@ -357,7 +357,7 @@ class ConfidenceReader:
         by_tokens: list[TokenByToken] = []
         # No choice is found in another notation than JSON.
         translated = [TokenByToken("", "value", call) for call in self._translated if self._exact]
-        if not self.listed and not any(each.by_tokens for each in self._choices):
+        if not self._listed and not any(each.by_tokens for each in self._choices):
             return Scores(found, translated)
         whole = "".join(self._text)
         for call, (start, parts) in self._values.items():
