@@ -137,23 +137,21 @@ class Edge:
             await send(message)
 
         try:
-            inside, tiers = scope.get(TENANT), self._config.priority_keys
-            if not self._config.api_keys:
+            keys, tenant = self._config.api_keys, scope.get(TENANT)
+            if not keys:
                 self._check_page(scope)
-            elif inside is not None:
-                scope["state"].update(
-                    tenant=inside, owner=self._config.api_keys.owners.get(inside, "")
-                )
-            elif scope["path"] not in self._open_paths:
-                authenticate(scope, self._config.api_keys)
+            elif tenant is None and scope["path"] not in self._open_paths:
+                tenant = authenticate(scope, keys)
+            if keys and tenant is not None:
+                scope["state"].update(tenant=tenant, owner=keys.owners.get(tenant, ""))
             if scope["method"] == "POST":
-                queues = scope["path"] in self._queued_paths
                 tenant = tenant_of(scope)
+                is_priority = tenant in self._config.priority_keys
                 ticket = self._admission.enter(
                     tenant,
-                    queues=queues,
+                    queues=scope["path"] in self._queued_paths,
                     batch=scope.get(BATCH, False),
-                    highest=ServiceTier.PRIORITY if tenant in tiers else ServiceTier.DEFAULT,
+                    highest=ServiceTier.PRIORITY if is_priority else ServiceTier.DEFAULT,
                 )
                 scope["state"]["ticket"] = ticket
             await self._app({**scope, "method": "GET"} if is_head else scope, receive, watched)
