@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
-import logging
 import secrets
 import time
 from collections.abc import Mapping
@@ -22,7 +21,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from app.core.errors import InvalidRequest, LeapjsonError
+from app.core.errors import InvalidRequest
 from app.core.request import ServiceTier
 from app.http.config import ApiConfig
 from app.http.endpoint import CLIPPED, SCHEMA_IN_PROMPT
@@ -33,8 +32,6 @@ from app.http.reports import HEADER as RELAXED
 from app.http.requests.wire import HEADER as IGNORED
 from app.serving.admission import Admission, Ticket
 from app.telemetry.watch import Telemetry
-
-logger = logging.getLogger(__name__)
 
 EXPOSED = (
     *("x-request-id", "openai-processing-ms", "retry-after", "x-should-retry"),
@@ -158,8 +155,6 @@ class Edge:
         except Exception as error:
             if started:
                 raise
-            if not isinstance(error, LeapjsonError):
-                logger.error("a request failed", exc_info=error)
             await error_response(error, scope["path"])(scope, receive, send)
         finally:
             if ticket is not None:

@@ -122,8 +122,6 @@ def endpoint(
             timeline.end(status=CLIENT_LEFT, finish_reason="abort")
             return Response(status_code=CLIENT_LEFT)
         except Exception as error:
-            if not isinstance(error, LeapjsonError):
-                logger.exception("a request failed")
             timeline.end(status=status_of(error), finish_reason="error")
             return error_response(error, path)
 

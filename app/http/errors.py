@@ -200,7 +200,12 @@ def _clipped(text: str) -> str:
 
 
 def error_response(error: Exception, path: str) -> JSONResponse:
-    """The answer to a request for ``path`` that failed before anything of it was answered."""
+    """The answer to a request for ``path`` that failed before anything of it was answered.
+
+    An error that is not the client's is logged.
+    """
+    if not isinstance(error, LeapjsonError):
+        logger.error("a request failed", exc_info=error)
     headers = {}
     if isinstance(error, Unavailable):
         headers["retry-after"] = str(error.retry_after)
@@ -215,8 +220,6 @@ def install_error_handlers(app: FastAPI) -> None:
     """Give every error of ``app``, its router's own included, the envelope."""
 
     async def on_error(request: Request, error: Exception) -> JSONResponse:
-        if not isinstance(error, LeapjsonError):
-            logger.error("a request failed", exc_info=error)
         path = request.scope["path"]
         return error_response(error, ANTHROPIC if ANTHROPIC_VERSION in request.headers else path)
 
