@@ -1,4 +1,4 @@
-"""What an answer is: its constraint, and what its text is taken apart into.
+"""An answer: its constraint, and the pieces of its text.
 
 formats     how a family of models marks reasoning and calls, found in its chat template
 prompt      a conversation as the chat template takes it; schema_prompt: the schema that it shows
@@ -13,5 +13,5 @@ choice      bytes and tokens of one choice of a request -> pieces
 confidence  how sure the model was of each value: tokens and scored choices -> entries
 spans       where values stand in the prompt
 fields      its JSON values, each as soon as it is complete
-warnings    what an answer says of keywords that were not enforced
+warnings    of keywords that were not enforced
 """

@@ -129,19 +129,19 @@ class LiteralReader(BufferedReader):
     def _read_escaped(self) -> bool:
         """A string with escapes: JSON's, and one of the quote if that is another."""
         buffer, quote, at = self._buffer, self._notation.quote, 0
-        said: list[str] = []
+        found: list[str] = []
         while at < len(buffer) and buffer[at] != quote:
             if buffer[at] == "\\":
                 pair = buffer[at : at + 2]
                 if len(pair) < 2:
                     break
-                said.append("'" if pair == "\\'" else pair)
+                found.append("'" if pair == "\\'" else pair)
                 at += 2
             else:
-                said.append('\\"' if buffer[at] == '"' else buffer[at])
+                found.append('\\"' if buffer[at] == '"' else buffer[at])
                 at += 1
         if at:
-            self._put("".join(said), at)
+            self._put("".join(found), at)
         return self._buffer.startswith(quote) and self._end_string()
 
     def _end_string(self) -> bool:

@@ -5,21 +5,20 @@ A token belongs to the piece in which its first byte lies::
     text       | reasoning | mark | content     | held back |
     tokens     |   |    |   |    |   |    |   |   |
 
-Where tokens came from is reported as far as the text has been. The engine says of each token all
-that it spells: what the text leaves out at its end, the stop string, is no part of it either.
+Where tokens came from is reported as far as the text has been. The engine gives each token with all
+bytes that it spells: those of the stop string, which the text leaves out, are cut here.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from app.answer.confidence import ConfidenceReader
 from app.answer.fields import FieldReader
-from app.answer.formats.calls import AnyIds, CallIds
-from app.answer.incoming import Decoder
+from app.answer.incoming import Utf8Decoder
 from app.answer.pieces import (
     CallArguments,
     CallEnd,
@@ -33,14 +32,16 @@ from app.answer.pieces import (
     Reasoning,
     TextPiece,
 )
-from app.answer.reader import AnswerReader
-from app.answer.spans import SpanReader
+from app.answer.plan import AnswerPlan
+from app.answer.spans import Quotable, SpanReader
 from app.answer.tools import InputReader
 from app.core.events import AnswerToken, Origins, OriginToken, TokenChunk
+from app.core.request import GenerationOptions
+from app.core.specs import JsonSchema
 
 
 class OriginReader:
-    """Of one choice. Their bytes, joined, are the text of the answer, its marks included."""
+    """Where the tokens of one choice came from. Their bytes, joined, are its text and marks."""
 
     def __init__(self) -> None:
         self._tokens: list[OriginToken] = []
@@ -51,8 +52,8 @@ class OriginReader:
         self._known = 0
         """Tokens that the client knows."""
 
-    def read(self, chunks: Sequence[TokenChunk], delta: Delta) -> None:
-        """Add to ``delta``, which is made of ``chunks``, which tokens came or changed."""
+    def read(self, chunks: Sequence[TokenChunk]) -> Origins | None:
+        """The tokens that ``chunks`` add or change; None: there are none."""
         first = self._known
         for chunk in chunks:
             self._text += len(chunk.data)
@@ -63,12 +64,9 @@ class OriginReader:
         known = len(self._tokens) if ended else bisect_right(self._ends, self._text)
         first = min(first, known)
         if first == known == self._known:
-            return
+            return None
         self._known = known
-        found = Origins(first, [self._cut(index) for index in range(first, known)])
-        pieces = list(delta.pieces)
-        pieces.insert(len(pieces) - (bool(pieces) and isinstance(pieces[-1], End)), found)
-        delta.pieces = pieces
+        return Origins(first, [self._cut(index) for index in range(first, known)])
 
     def _take(self, origins: Origins) -> None:
         del self._tokens[origins.index :], self._ends[origins.index :]
@@ -87,51 +85,54 @@ class OriginReader:
 
 
 class ChoiceReader:
-    """Holds back what may yet become another character or a mark."""
+    """Reads one choice of a request. Holds back what may yet become another character or a mark."""
 
     def __init__(
         self,
         index: int,
-        reader: AnswerReader | None,
-        call_ids: CallIds | None = None,
-        confidence: ConfidenceReader | None = None,
-        spans: SpanReader | None = None,
-        custom: Collection[str] = (),
-        given: str = "",
+        plan: AnswerPlan,
+        options: GenerationOptions,
         *,
-        fields: FieldReader | None = None,
-        origins: OriginReader | None = None,
-        shows_reasoning: bool = True,
+        exact: bool = False,
+        texts: Quotable | None = None,
     ) -> None:
-        """``reader`` None: nothing but content can come, and nothing is looked for. It has read
-        ``given``, the beginning that the client wrote itself and is not sent again.
-
-        ``call_ids``: of calls, in OpenAI's form where not given. ``confidence``, ``spans``,
-        ``fields`` and ``origins``: where asked for. ``custom``: the names of tools whose calls
-        have an input.
-        """
-        self._shows_reasoning = shows_reasoning
-        self._spans = spans
-        self._fields = fields
-        self._origins = origins
-        self._confidence = confidence
+        """``exact``: choices are to be drawn as wholes. ``texts``: where values are looked up, if
+        their places are reported."""
+        tools = () if plan.tools is None else plan.tools.tools
         self.reasoning_tokens = 0
         self._index = index
-        self._reader = reader
-        self._call_ids = call_ids or AnyIds()
-        self._custom = custom
+        self._options = options
+        self._shows_reasoning = plan.reasoning.shown
+        self._reader = None if plan.is_content_alone else plan.answer_reader()
+        if self._reader is not None:
+            self._reader.push(plan.given)
+        self._call_ids = plan.format.tools.ids
+        self._custom = frozenset(tool.name for tool in tools if tool.custom)
         self._input: InputReader | None = None
         """Of the call of a custom tool that comes."""
-        self._decoder = Decoder(places=reader is not None)
+        self._confidence = None
+        if options.confidence or exact:
+            self._confidence = ConfidenceReader(
+                plan.content_is, listed=options.confidence, exact=exact
+            )
+        self._spans = None
+        if texts is not None:
+            content = plan.content.schema if isinstance(plan.content, JsonSchema) else None
+            self._spans = SpanReader(content, {tool.name: tool.parameters for tool in tools}, texts)
+        self._fields = FieldReader(content=plan.content_is == "json") if options.fields else None
+        if self._fields is not None and plan.begun is not None:
+            self._fields.read([Content(plan.begun.content)])
+        self._origins = OriginReader() if options.origins else None
         self._calls = 0
         self._open_calls = 0
         self._waiting: deque[tuple[int, AnswerToken]] = deque()
         """Tokens that no piece has reached yet, and where their first bytes are."""
-        self._given = len(given)
-        """Characters."""
-        self._received = len(given.encode())
+        self._given = len(plan.given)
+        """Characters that the client wrote itself, and that are not sent again."""
+        self._received = len(plan.given.encode())
         """Bytes of all tokens so far, and of what was given."""
-        self._decoder.decode(given.encode())
+        self._decoder = Utf8Decoder(places=self._reader is not None)
+        self._decoder.decode(plan.given.encode())
 
     def read(self, chunks: Sequence[TokenChunk]) -> Delta:
         """What ``chunks`` add together, one or more in their order.
@@ -169,14 +170,16 @@ class ChoiceReader:
             pieces = [PromptTokens(chunks[0].prompt), *pieces]
         if reason is not None:
             pieces += self._measured()
+        if self._origins is not None and (origins := self._origins.read(chunks)) is not None:
+            pieces.append(origins)
+        if reason is not None:
             assert reason in ("stop", "length")
             calls_whole = self._calls and not self._open_calls
             stopped_by = last.stopped_by.decode()
             pieces.append(End("tool_calls" if calls_whole else reason, stopped_by))
-        delta = Delta(self._index, pieces)
-        if self._origins is not None:
-            self._origins.read(chunks, delta)
-        return delta if self._fields is None else self._fields.read(delta)
+        if self._fields is not None:
+            pieces = self._fields.read(pieces)
+        return Delta(self._index, pieces)
 
     def _measured(self) -> list[Piece]:
         """What is reported of the values once all have come."""
@@ -188,10 +191,10 @@ class ChoiceReader:
             for each in scores.entries:
                 if each.what == "value":
                     each.span = by_place.get((each.call, each.pointer))
-            if self._confidence.listed:
+            if self._options.confidence:
                 found.confidence = scores.entries
             found.inexact = scores.by_tokens
-        if self._spans is not None and spans is not None and self._spans.listed:
+        if spans is not None and self._options.spans:
             found.spans = spans
         return [] if found == Measurements() else [found]
 

@@ -37,7 +37,7 @@ Named = Callable[[Way], tuple[AlternativeKind, Any]]
 
 
 def write_score(entry: Confidence, choice: ScoredChoice, text: bytes, named: Named) -> Way | None:
-    """Write into ``entry`` what ``choice`` says, where the answer went on with ``text``.
+    """Write the scores of ``choice`` into ``entry``, where the answer went on with ``text``.
 
     The way that it went; None, and nothing is written, where the text ends before that is known, or
     where the model gives nothing to any way, or none was scored.
@@ -122,13 +122,13 @@ class Tokens:
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """What there is to say of one value, and of those in it."""
+    """The confidence of one value, and of those in it."""
 
     entries: list[Confidence]
     by_tokens: list[TokenByToken]
 
 
-Span = Callable[[int, int], tuple[int, int]]
+AnswerRange = Callable[[int, int], tuple[int, int]]
 """From a range of bytes of a JSON text to that of its answer."""
 
 
@@ -147,7 +147,7 @@ def value_confidences(
     return Scores(walk.entries(), walk.by_tokens)
 
 
-def translated_confidences(data: bytes, span: Span, tokens: Tokens) -> Scores:
+def translated_confidences(data: bytes, span: AnswerRange, tokens: Tokens) -> Scores:
     """Of the JSON value ``data``, which its answer has in another notation: by tokens alone.
 
     ``span``: the bytes of the answer that spell ``data`` from one byte to another.
@@ -174,7 +174,7 @@ class _Walk(JsonWalk):
     def __init__(
         self,
         data: bytes,
-        span: Span,
+        span: AnswerRange,
         tokens: Tokens,
         choices: dict[tuple[int, Place], ScoredChoice],
     ) -> None:
@@ -256,7 +256,7 @@ class _Walk(JsonWalk):
         self._ended(entry.logprob)
 
     def _write_score(self, entry: Confidence) -> Way | None:
-        """Tell what was scored of the value that begins, if it was."""
+        """Write the scores of the value that begins, if it was scored; the way that was taken."""
         choice = self._choices.get((self._asked, Place.VALUE))
         if choice is None:
             return None
@@ -323,7 +323,7 @@ class ConfidenceReader:
         ``exact``: whether choices are to be.
         """
         self._content = content
-        self.listed = listed
+        self._listed = listed
         self._exact = exact
         self._text: list[str] = []
         self._tokens = Tokens()
@@ -352,12 +352,12 @@ class ConfidenceReader:
                     self._translated.setdefault(piece.index, []).append(piece)
 
     def finish(self) -> Scores:
-        """What there is to say, in the order of the text. Costs O(answer)."""
+        """All entries, in the order of the text. Costs O(answer)."""
         found: list[Confidence] = []
         by_tokens: list[TokenByToken] = []
         # No choice is found in another notation than JSON.
         translated = [TokenByToken("", "value", call) for call in self._translated if self._exact]
-        if not self.listed and not any(each.by_tokens for each in self._choices):
+        if not self._listed and not any(each.by_tokens for each in self._choices):
             return Scores(found, translated)
         whole = "".join(self._text)
         for call, (start, parts) in self._values.items():

@@ -9,7 +9,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from app.answer.pieces import CallArguments, Content, Delta, End, Fields, FieldValue, Piece
+from app.answer.pieces import CallArguments, Content, End, Fields, FieldValue, Piece
 from app.core.json_scan import JsonWalk, Place
 
 LARGEST = 1 << 14
@@ -38,10 +38,10 @@ class FieldReader:
         self._content = ValueScanner() if content else None
         self._calls: dict[int, ValueScanner] = {}
 
-    def read(self, delta: Delta) -> Delta:
-        """``delta`` with what became whole behind the piece that made it so."""
+    def read(self, added: Sequence[Piece]) -> list[Piece]:
+        """The pieces that were ``added``, each with the values that it completes behind it."""
         pieces: list[Piece] = []
-        for piece in delta.pieces:
+        for piece in added:
             found: Sequence[FieldValue] = ()
             match piece:
                 case Content(text=text) if self._content is not None:
@@ -57,7 +57,7 @@ class FieldReader:
             pieces.append(piece)
             if found:
                 pieces.append(Fields(found))
-        return Delta(delta.index, pieces)
+        return pieces
 
 
 @dataclass(slots=True)
@@ -113,7 +113,7 @@ class ValueScanner(JsonWalk):
         return found
 
     def end(self) -> list[FieldValue]:
-        """The number that is the whole text: only its end says that it is one."""
+        """The number that is all of the text: it ends with the text alone."""
         if self._scan.place is Place.NUMBER and not self._open:
             self._scan.end_number()
             self._leaf(self._passed + len(self._kept))

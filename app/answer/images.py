@@ -13,7 +13,7 @@ IMAGE_MARK = "\udfff"
 JSON that has one is refused."""
 
 _SHOWN_BELOW = "[image below]"
-"""What a result says that is an image alone."""
+"""The text of a result that is an image alone."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,7 @@ class Incoming:
         return self.take(len(self.text))
 
     def put_back(self, text: str) -> None:
-        """``text``, which was taken last, is to be read by somebody else."""
+        """``text``, which was taken last, is for another reader."""
         self.text = text + self.text
         self.position -= len(text)
 
@@ -61,7 +61,7 @@ class Incoming:
 
 @dataclass(frozen=True, slots=True)
 class JsonPart:
-    """A part of the JSON of arguments, and the place in the answer of what says so.
+    """A part of the JSON of arguments, and the place in the answer of the text for it.
 
     A value begins with a part of its own and ends with one. The places have no gaps between them.
     """
@@ -86,7 +86,7 @@ class BufferedReader:
     """An ``ArgumentsReader`` that reads in steps from what has come and was not understood yet."""
 
     def __init__(self, step: Callable[[], bool]) -> None:
-        """``step``: the first. Each says whether there may be more to do."""
+        """``step``: the first. Each returns whether there may be more to do."""
         self._buffer = ""
         self._position = 0
         """Where the buffer begins in the answer."""
@@ -107,7 +107,7 @@ class BufferedReader:
         return parts
 
     def _put(self, text: str, count: int) -> None:
-        """``text`` is what the buffer's first characters say."""
+        """``text`` is the JSON of the buffer's first characters."""
         self._take(count)
         self._parts.append(JsonPart(text, self._written, self._position))
         self._written = self._position
@@ -117,7 +117,7 @@ class BufferedReader:
         self._position += count
 
     def _put_bare(self, mark: str) -> bool:
-        """Tell what of a string stands before ``mark``, as it is; whether ``mark`` is there."""
+        """Put out what of a string stands before ``mark``; whether ``mark`` is there."""
         at = self._buffer.find(mark)
         ready = at if at >= 0 else len(self._buffer) - begun_at_end(self._buffer, mark)
         if ready:
@@ -130,7 +130,7 @@ def json_string(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
-class Decoder:
+class Utf8Decoder:
     """Decodes UTF-8 as it comes; what is none becomes U+FFFD (Unicode, section 3.9)."""
 
     def __init__(self, *, places: bool = True) -> None:

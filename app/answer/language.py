@@ -34,7 +34,7 @@ from app.core.specs import Choice, Grammar, JsonObject, JsonSchema, Regex
 _JSON_BEGINNING = re.compile(r'["{\d\-tfn]|\[($|[\s\[\]"{\d\-tfn])')
 
 _MOST_MESSAGES = 4
-"""Times that an answer may reason or say something before its end, where it may do so again."""
+"""Times that an answer may reason or write a message before its end, where it may do so again."""
 
 
 def answer(
@@ -50,11 +50,11 @@ def answer(
     Raises ``InvalidRequest`` for parameters that no object can satisfy by their type alone.
     """
     if use is None:
-        return content and _spec(_said(_part(content), around))
+        return content and _spec(_marked(_part(content), around))
     if (around.begin or around.end) and not format.native:  # to the model its calls are content
         without = (around.end, *around.without) if around.end else around.without
         whole = answer(content, use, format, ContentFormat(without=without))
-        return whole and Composite(_said(_part(whole), around))
+        return whole and Composite(_marked(_part(whole), around))
     calls = format.calls(use)
     if around.always:
         return Composite(_behind_content(calls, content, use, format, around))
@@ -63,8 +63,8 @@ def answer(
     if use.mode == "required":
         return Composite(calls)
     if content is not None:
-        said = _said(_part(content), around)
-        return Composite(Either((_not_starting(said, format.leads(use.names)), calls)))
+        marked = _marked(_part(content), around)
+        return Composite(Either((_not_starting(marked, format.leads(use.names)), calls)))
     free = free_content(around)
     if around.begin:
         if around.end and format.trigger is not None:
@@ -94,16 +94,16 @@ def _behind_content(
         rest = Either((calls, FixedText(around.ending)))
         return Series((free_content(around), Repeated(rest, at_most=1)))
     leads = (nothing + lead for lead in format.leads(use.names))
-    return Either((_not_starting(_said(_part(content), around), leads), silent))
+    return Either((_not_starting(_marked(_part(content), around), leads), silent))
 
 
 def free_content(around: ContentFormat) -> Part:
     """Any text, with the marks around it."""
     without = (around.end, *around.without) if around.end else around.without
-    return _said(FreeText(without), around)
+    return _marked(FreeText(without), around)
 
 
-def _said(content: Part, around: ContentFormat) -> Part:
+def _marked(content: Part, around: ContentFormat) -> Part:
     parts = (FixedText(around.begin), content, FixedText(around.end))
     kept = tuple(part for part in parts if part != FixedText(""))
     return kept[0] if len(kept) == 1 else Series(kept)
@@ -111,9 +111,9 @@ def _said(content: Part, around: ContentFormat) -> Part:
 
 def _preamble(around: ContentFormat, thoughts: ReasoningFormat | None) -> Part:
     text = FreeText((around.preamble_end, *around.without))
-    said = (FixedText(around.preamble), text, FixedText(around.preamble_end))
+    message = (FixedText(around.preamble), text, FixedText(around.preamble_end))
     if thoughts is None or not thoughts.repeated:
-        return Series(said)
+        return Series(message)
     thought = Series(
         (
             FixedText(thoughts.begin),
@@ -121,7 +121,7 @@ def _preamble(around: ContentFormat, thoughts: ReasoningFormat | None) -> Part:
             FixedText(thoughts.end + thoughts.then),
         )
     )
-    return Series((*said, Repeated(thought, at_most=_MOST_MESSAGES)))
+    return Series((*message, Repeated(thought, at_most=_MOST_MESSAGES)))
 
 
 def with_reasoning(

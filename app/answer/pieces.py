@@ -62,8 +62,8 @@ class CallStart:
 
 @dataclass(frozen=True, slots=True)
 class CallArguments:
-    """A part of the JSON text of a call's arguments, or of the input of a custom tool; spans what
-    says it in the answer."""
+    """A part of the JSON text of a call's arguments, or of the input of a custom tool; spans the
+    text for it in the answer."""
 
     index: int
     text: str
@@ -118,7 +118,7 @@ class Confidence:
     least_likely: LeastLikely | None = None
     call: int | None = None
     """Of an argument, which call's."""
-    span: Span | None = None
+    span: PromptSpan | None = None
     """Of a string that has to stand in the prompt: where it does."""
 
     @property
@@ -139,7 +139,7 @@ class TokenByToken:
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class PromptSpan:
     """Where a value of the answer stands in the prompt, at first if several times."""
 
     pointer: str
@@ -162,7 +162,7 @@ class Measurements:
     """How sure the model was of each value."""
     inexact: Sequence[TokenByToken] = ()
     """Where exact choices were asked for and not made."""
-    spans: Sequence[Span] | None = None
+    spans: Sequence[PromptSpan] | None = None
     """Where values stand in the prompt."""
 
 

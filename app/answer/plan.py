@@ -1,10 +1,10 @@
-"""What an answer is: decided once, when its prompt is rendered, and looked up from then on.
+"""The form of an answer, decided once, when its prompt is rendered.
 
     conversation, content, tools  ->  prompt  ->  AnswerPlan  ->  bytes  ->  pieces
 
-HTTP speaks the words at both ends; the engine knows tokens, bytes and states alone. Every text that
-the constraint admits reads in one way (``reader``), so what content or arguments are validated
-against is what was constrained.
+HTTP knows the ends of this line; the engine knows tokens, bytes and states alone. Every text that
+the constraint admits is read in one way (``reader``): content and arguments are held to their own
+constraints.
 """
 
 from __future__ import annotations
@@ -12,9 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from app.answer.choice import ChoiceReader, OriginReader
-from app.answer.confidence import ConfidenceReader, ContentKind
-from app.answer.fields import ClosedValue, FieldReader, ValueScanner
+from app.answer.confidence import ContentKind
+from app.answer.fields import ClosedValue, ValueScanner
 from app.answer.formats.chat import ChatFormat
 from app.answer.formats.reasoning import (
     AS_IT_IS,
@@ -24,10 +23,9 @@ from app.answer.formats.reasoning import (
     ReasoningUse,
 )
 from app.answer.language import answer, free_content, is_open_ended, with_reasoning
-from app.answer.pieces import CallArguments, CallStart, Content, Delta
+from app.answer.pieces import CallArguments, CallStart, Content
 from app.answer.prompt import Begun, Conversation, Opening, Prompt, opening, render
 from app.answer.reader import AnswerLocator, AnswerReader
-from app.answer.spans import Quotable, SpanReader
 from app.answer.tools import ToolUse
 from app.core.composite import Composite
 from app.core.constraint import ConstraintSpec
@@ -55,7 +53,7 @@ def prepare(
     """Put ``prompt`` into tokens and plan the answers to it. Any thread may call it.
 
     ``expand`` puts images in their places. ``room``: the most tokens of a prompt that holds a
-    schema which nobody asked for; a longer one is made again without. Raises ``InvalidRequest``.
+    schema unasked; a longer one is made again without it. Raises ``InvalidRequest``.
     """
     rendered = render(prompt, tokenizer, format, add_special_tokens)
     if expand is not None:
@@ -167,7 +165,7 @@ class AnswerPlan:
                 given = f"{thought}{line}{reasoning.end}{behind}{given}"
         prompt = [*self.prompt, *encode(given)]
         plan = replace(self, prompt=prompt, begun=begun, given=given)
-        reader = plan._answer_reader()
+        reader = plan.answer_reader()
         reader.push(given)
         if reader.in_calls:
             raise InvalidRequest(
@@ -197,7 +195,7 @@ class AnswerPlan:
     @property
     def has_json(self) -> bool:
         """Whether the content, or the arguments of calls, are JSON values for certain."""
-        return self._content_is == "json" or self.tools is not None
+        return self.content_is == "json" or self.tools is not None
 
     @property
     def translates(self) -> bool:
@@ -207,61 +205,15 @@ class AnswerPlan:
     @property
     def is_text(self) -> bool:
         """Whether the only value is the content, and that a text."""
-        return self._content_is == "text" and self.tools is None
+        return self.content_is == "text" and self.tools is None
 
     @property
     def locator(self) -> Callable[[], JsonLocator] | None:
         """Makes what finds the values of an answer; None: it is one."""
-        located = self.is_text or self._content_is == "json"
-        if located and self._is_content_alone:
+        located = self.is_text or self.content_is == "json"
+        if located and self.is_content_alone:
             return None
-        return lambda: AnswerLocator(self._answer_reader(), content=located)
-
-    def reader(
-        self,
-        index: int,
-        *,
-        confidence: bool = False,
-        exact: bool = False,
-        fields: bool = False,
-        origins: bool = False,
-        texts: Quotable | None = None,
-    ) -> ChoiceReader:
-        """What takes the choice ``index`` apart.
-
-        ``confidence``: that of its values, too; ``exact``: where choices are not, too; ``fields``:
-        each value when it is complete, too; ``origins``: where tokens came from, too; ``texts``:
-        where values stand in these, too.
-        """
-        confidences = None
-        if confidence or exact:
-            confidences = ConfidenceReader(self._content_is, listed=confidence, exact=exact)
-        tools, spans = () if self.tools is None else self.tools.tools, None
-        if texts is not None:
-            content = self.content.schema if isinstance(self.content, JsonSchema) else None
-            spans = SpanReader(content, {tool.name: tool.parameters for tool in tools}, texts)
-        values = FieldReader(content=self._content_is == "json") if fields else None
-        if values is not None and self.begun is not None:
-            values.read(Delta(0, [Content(self.begun.content)]))
-        sources = OriginReader() if origins else None
-        if self._is_content_alone:
-            return ChoiceReader(
-                index, None, confidence=confidences, spans=spans, fields=values, origins=sources
-            )
-        reader = self._answer_reader()
-        reader.push(self.given)
-        return ChoiceReader(
-            index,
-            reader,
-            self.format.tools.ids,
-            confidences,
-            spans,
-            frozenset(tool.name for tool in tools if tool.custom),
-            self.given,
-            fields=values,
-            origins=sources,
-            shows_reasoning=self.reasoning.shown,
-        )
+        return lambda: AnswerLocator(self.answer_reader(), content=located)
 
     def closed_value(self, choice: int, text: bytes) -> ClosedValue | None:
         """The JSON value that is being written where ``text``, an answer's beginning, ends.
@@ -272,11 +224,11 @@ class AnswerPlan:
             return None
         whole = self.given + text.decode(errors="ignore")
         name, written = None, list[str]()
-        is_json = self._content_is == "json"
-        if self._is_content_alone:
+        is_json = self.content_is == "json"
+        if self.is_content_alone:
             written.append(whole)
         else:
-            for piece in self._answer_reader().push(whole):
+            for piece in self.answer_reader().push(whole):
                 match piece:
                     case CallStart():
                         name, written = piece.name, []
@@ -292,7 +244,7 @@ class AnswerPlan:
         return ClosedValue(choice, name, "" if is_input else scanner.pointer)
 
     @property
-    def _content_is(self) -> ContentKind:
+    def content_is(self) -> ContentKind:
         match self.content:
             case JsonSchema() | JsonObject():
                 return "json"
@@ -301,11 +253,13 @@ class AnswerPlan:
         return "free"
 
     @property
-    def _is_content_alone(self) -> bool:
+    def is_content_alone(self) -> bool:
+        """Whether nothing but content can come: no marks need be looked for."""
         around = self.format.content
         return self.tools is None and self.opening == "closed" and not (around.begin or around.end)
 
-    def _answer_reader(self) -> AnswerReader:
+    def answer_reader(self) -> AnswerReader:
+        """A reader of the text of one answer."""
         return AnswerReader(
             self.format,
             opening=self.opening,

@@ -219,7 +219,7 @@ def text_length(prompt: Prompt, enough: int) -> int:
 
 
 def _cleaned(message: Mapping[str, Any]) -> dict[str, Any]:
-    """Without fields that say nothing: templates ask whether a field is there."""
+    """Without empty fields: templates ask whether a field is there."""
     cleaned = {key: value for key, value in message.items() if value is not None}
     cleaned["content"] = message.get("content") or ""
     calls = cleaned.pop("tool_calls", None)
@@ -249,8 +249,8 @@ def _place_reasoning(message: dict[str, Any], format: ChatFormat) -> None:
     if text is None:
         return
     if format.reasoning_blocks:
-        said = [{"type": "text", "text": message["content"]}] if message["content"] else []
-        message["content"] = [{"type": "thinking", "thinking": text}, *said]
+        texts = [{"type": "text", "text": message["content"]}] if message["content"] else []
+        message["content"] = [{"type": "thinking", "thinking": text}, *texts]
         return
     if format.content.preamble and "tool_calls" in message:
         # The text before a call and reasoning are one text in gpt-oss's template.

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from app.answer.formats.calls import CallsReader
 from app.answer.formats.chat import ChatFormat
 from app.answer.formats.reasoning import NEWLINES_BEFORE_ANSWER
-from app.answer.incoming import Decoder, Incoming
+from app.answer.incoming import Incoming, Utf8Decoder
 from app.answer.pieces import CallArguments, CallEnd, CallStart, Content, Reasoning, TextPiece
 from app.answer.prompt import Opening
 from app.answer.tools import ToolUse
@@ -109,7 +109,7 @@ class AnswerReader:
             return []
         return [Content(text, start)]
 
-    # Each step reads from the buffer and says whether there may be more to do.
+    # Each step reads from the buffer and returns whether there may be more to do.
 
     def _read_begin(self) -> bool:
         assert self._reasoning is not None
@@ -165,9 +165,9 @@ class AnswerReader:
                 return self._begin_calls()
             if None in begins:
                 return False
-        said = self._read_content if self._tools.native else self._read_said
+        inside = self._read_content if self._tools.native else self._read_answer
         others = self._around.other_begins if self._content_first else ()
-        marks = dict.fromkeys((self._around.begin, *others), said)
+        marks = dict.fromkeys((self._around.begin, *others), inside)
         marks[self._around.preamble] = self._read_preamble
         begins = [self._incoming.begins(mark) for mark in marks if mark]
         for mark, step in marks.items():
@@ -175,14 +175,14 @@ class AnswerReader:
                 return self._pass_over(mark, step)
         if None in begins:
             return False
-        return self._read_said()
+        return self._read_answer()
 
-    def _read_said(self) -> bool:
+    def _read_answer(self) -> bool:
         """Calls or content; calls that the template does not know stand where content does."""
         begins = [self._incoming.begins(lead) for lead in self._leads]
         if True in begins:
             return self._begin_calls()
-        self._step = self._read_said if None in begins else self._read_content
+        self._step = self._read_answer if None in begins else self._read_content
         return None not in begins
 
     def _read_preamble(self) -> bool:
@@ -266,7 +266,7 @@ class AnswerLocator:
         """``content``: whether the content is a value."""
         self._reader = reader
         self._content = content
-        self._decoder = Decoder()
+        self._decoder = Utf8Decoder()
         self._starts: list[int] = []
         self._outside = 0
 

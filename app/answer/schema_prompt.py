@@ -35,7 +35,7 @@ _MAPS = frozenset(["properties", "patternProperties", "$defs", "definitions"])
 _STORES = ("$defs", "definitions")
 _BOUNDS = frozenset(["minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"])
 _SAFE_INTEGER = 2**53 - 1
-"""Bounds from here on say "an integer" (zod's ``int()``)."""
+"""Bounds from here on only mean "an integer" (zod's ``int()``)."""
 _DEEPEST = 64
 
 
@@ -54,7 +54,7 @@ class SchemaPrompt:
 
 
 def schema_text(schema: Any, name: str | None = None, description: str | None = None) -> str:
-    """``kept_schema`` as JSON; "" where it says nothing."""
+    """``kept_schema`` as JSON; "" where it is empty."""
     kept = kept_schema(schema, name, description)
     return json.dumps(kept, ensure_ascii=False, separators=(",", ":")) if kept else ""
 
@@ -62,7 +62,7 @@ def schema_text(schema: Any, name: str | None = None, description: str | None = 
 def kept_schema(
     schema: Any, name: str | None = None, description: str | None = None
 ) -> dict[str, Any]:
-    """``schema`` without what the prompt leaves out; empty where it says nothing.
+    """``schema`` without what the prompt leaves out; empty where nothing is left.
 
     ``name`` and ``description`` are those of the response format. Cost: O(schema).
     """
@@ -82,7 +82,7 @@ def _compact(schema: Any, key: str | None, depth: int) -> Any:
         return schema
     kept: dict[str, Any] = {}
     for keyword, value in schema.items():
-        if keyword in _LEFT_OUT or keyword.startswith("x-") or _says_nothing(keyword, value, key):
+        if keyword in _LEFT_OUT or keyword.startswith("x-") or _is_needless(keyword, value, key):
             continue
         if keyword in _MAPS and isinstance(value, Mapping):
             names = keyword not in _STORES
@@ -96,7 +96,7 @@ def _compact(schema: Any, key: str | None, depth: int) -> Any:
     return kept
 
 
-def _says_nothing(keyword: str, value: Any, key: str | None) -> bool:
+def _is_needless(keyword: str, value: Any, key: str | None) -> bool:
     if keyword == "title":
         return key is not None and _letters(value) == _letters(key)
     if keyword in _BOUNDS:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from app.answer.pieces import CallArguments, CallStart, Content, Piece, Span
+from app.answer.pieces import CallArguments, CallStart, Content, Piece, PromptSpan
 from app.core.verbatim import Document, Passage, Source, passages_of
 
 KEYWORD = "x-verbatim"
@@ -24,8 +24,6 @@ class Quotable:
 
     passages: Sequence[Passage]
     documents: Mapping[Source, Document]
-    listed: bool = True
-    """Whether the spans were asked for by themselves, and not for the list of confidences alone."""
 
     def find(self, value: str, sources: Iterable[Source]) -> tuple[str, int, int] | None:
         """The part where ``value`` stands first, and its characters there."""
@@ -47,7 +45,6 @@ class SpanReader:
         self._content = content
         self._tools = tools
         self._texts = texts
-        self.listed = texts.listed
         self._values: dict[int | None, tuple[Any, list[str]]] = {}
         """By call, or None for the content: its schema, and its text."""
 
@@ -61,10 +58,10 @@ class SpanReader:
                 case CallArguments(index=index) if index in self._values:
                     self._values[index][1].append(piece.text)
 
-    def finish(self) -> list[Span]:
+    def finish(self) -> list[PromptSpan]:
         """In the order of the text; of JSON that is not whole none. Costs O(answer)."""
         return [
-            Span(pointer, *found, call=call)
+            PromptSpan(pointer, *found, call=call)
             for call, (schema, parts) in self._values.items()
             for pointer, value, sources in _strings(schema, "".join(parts))
             if (found := self._texts.find(value, sources)) is not None
@@ -99,7 +96,7 @@ def _strings(schema: Any, text: str) -> Iterator[tuple[str, str, list[Source]]]:
 
 
 class _Lookup:
-    """The subschemas of one schema that may say something about a value."""
+    """The subschemas of one schema that may apply to a value."""
 
     def __init__(self, root: Any) -> None:
         self._root = root
@@ -139,7 +136,7 @@ class _Lookup:
         return known
 
     def _resolved(self, reference: str) -> Any:
-        """What a reference within the schema leads to; None where that takes more to say."""
+        """The target of a reference within the schema; None where it is not found so simply."""
         base, _, fragment = reference.partition("#")
         if not fragment:
             return self._names().get(base) if base else self._root

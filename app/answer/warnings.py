@@ -19,7 +19,7 @@ class Warned:
     function: str | None
     """Whose parameters it is about; None: it is about the content."""
     satisfied: bool | None = None
-    """Whether what was written satisfies the keyword anyway; None: nothing was, or nobody knows."""
+    """Whether the answer satisfies the keyword anyway; None: unknown, or it has no such value."""
 
 
 class RelaxedAnswers:

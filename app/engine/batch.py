@@ -164,13 +164,11 @@ class Tally:
     skipped: int = 0
     budget_closed: int = 0
     drawn_again: int = 0
-    put_off: int = 0
-    given_up: int = 0
 
 
 @dataclass(slots=True)
 class Batch:
-    """A step as the engine sees it: who computes how much, and what became of it.
+    """A step as the engine sees it: the tokens that each sequence computes, and the outcome.
 
     It is *in flight* from its launch until it is committed.
     """
@@ -211,5 +209,4 @@ class Batch:
         stats.running, stats.waiting = running, waiting
         stats.leapt_tokens, stats.skipped_tokens = tally.leapt, tally.skipped
         stats.budget_closed, stats.drawn_again = tally.budget_closed, tally.drawn_again
-        stats.masks_put_off, stats.masks_given_up = tally.put_off, tally.given_up
         return stats

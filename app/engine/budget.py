@@ -15,12 +15,12 @@ class Budget:
 
     __slots__ = ("closed", "closing", "finishes", "most", "narrowed", "thinking")
 
-    def __init__(self, most: int, *, finishes: bool, thinking: Thinking | None) -> None:
-        """``thinking`` None: the whole budget may be spent."""
+    def __init__(self, most: int) -> None:
         self.most = most
-        self.finishes = finishes
+        self.finishes = False
         """Whether it narrows the masks (law 2)."""
-        self.thinking = thinking
+        self.thinking: Thinking | None = None
+        """None: the whole budget may be spent."""
         self.narrowed = False
         """Whether it has narrowed a mask."""
         self.closing = -1

@@ -56,10 +56,6 @@ class Decoder:
         tally, self._tally = self._tally, Tally()
         return tally
 
-    def put_off(self) -> None:
-        """A mask takes more work than a step has time for."""
-        self._tally.put_off += 1
-
     def begin(self, sequence: Sequence) -> None:
         """Leap over a forced opening, before anything of the sequence is computed."""
         sequence.statistics = self._drafter.statistics(sequence.request)
@@ -133,7 +129,6 @@ class Decoder:
                 return [None] * len(portion.draws)
             return [self._edit(sequence, None, None, ahead) for ahead in portion.draws]
         masks = [self._mask(sequence, state, (), work, last=last)]
-        self._tally.given_up += state.gave_up
         if not draft:
             return masks
         state = state.copy()
@@ -247,8 +242,8 @@ class Decoder:
         self._scorer.look(sequence)
         if sequence.scoring is not None:
             return min(changed, sequence.scoring.base - 1)
-        if sequence.put_off is not None:
-            sequence.finish(sequence.put_off)
+        if sequence.pending_finish is not None:
+            sequence.finish(sequence.pending_finish)
         return changed
 
     def _drawn(self, sampled: SampledToken) -> AnswerToken:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
-from app.engine.leap import KnownChanges
+from app.engine.leap import known_changes
 
 MOST_CONTEXTS = 4096
 """Branches of one constraint that are remembered, the newest of them."""
@@ -25,8 +25,8 @@ class DraftStatistics:
     def __init__(self) -> None:
         self.copies = Rate(0.75)
         """How often what was copied from the prompt was right."""
-        self.changes = KnownChanges()
-        self.eventful: dict[Hashable, None] = {}
+        self.changes = known_changes()
+        self.multi_token_places: dict[Hashable, None] = {}
         """Places where more came of the last draw than a token: a leap, a draft, or the end."""
         self._skipped = 0
         self._branches: dict[tuple[Hashable, int], _Branch] = {}
@@ -48,11 +48,11 @@ class DraftStatistics:
     def expect(self, place: Hashable, *, plain: bool) -> None:
         """Whether nothing came with the token that was just drawn at a place."""
         if plain:
-            self.eventful.pop(place, None)
-        elif place not in self.eventful:
-            if len(self.eventful) >= MOST_CONTEXTS:
-                del self.eventful[next(iter(self.eventful))]
-            self.eventful[place] = None
+            self.multi_token_places.pop(place, None)
+        elif place not in self.multi_token_places:
+            if len(self.multi_token_places) >= MOST_CONTEXTS:
+                del self.multi_token_places[next(iter(self.multi_token_places))]
+            self.multi_token_places[place] = None
 
     def skips(self) -> bool:
         """Whether it is not yet time to look for a draft where it would not be used."""

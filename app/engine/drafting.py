@@ -158,7 +158,7 @@ class Drafter:
     ) -> float | None:
         """Take what the client's prediction goes on with; how likely the path is then.
 
-        None where it has nothing to say, or what it says is not allowed.
+        None where it has nothing there, or nothing that is allowed.
         """
         prediction = path.sequence.prediction
         if prediction is None:

@@ -21,7 +21,7 @@ from app.core.request import EngineRequest, ServiceTier
 from app.core.step import Draw, Runner, SampledToken, StepInterrupted
 from app.core.text import Tokenizer
 from app.engine.batch import Batch, Portion, Stopwatch
-from app.engine.budget import Thinking
+from app.engine.budget import Budget, Thinking
 from app.engine.choices.scoring import Scoring
 from app.engine.config import EngineConfig
 from app.engine.decoding import Decoder
@@ -53,13 +53,13 @@ class Engine:
 
     Serially, each call of ``step`` is a step::
 
-        host      plan launch masks             commit tell | plan ...
+        host      plan launch masks             commit emit | plan ...
         device         | forward pass   | draws |               | ...
 
     With ``EngineConfig.overlap`` a step is launched while the one before runs, and the device has
     always something to do. Answers that cannot know what to go on with wait for the commit::
 
-        host      plan N+1, launch | wait N, commit N, masks, draws N+1, tell N | plan N+2, launch
+        host      plan N+1, launch | wait N, commit N, masks, draws N+1, emit N | plan N+2, launch
         device    forward pass N  | draws N | forward pass N+1             | draws N+1 | ...
 
     Either order gives the same answers. ``clock`` is read for the durations of ``StepStats``
@@ -110,7 +110,7 @@ class Engine:
         self._unopened = MaskWork[Sequence]()
         """Sequences that wait to know how their answers begin."""
         self._opened: list[Sequence] = []
-        """Those whose answers ended with their openings, until the next step tells."""
+        """Those whose answers ended with their openings, until the next step emits them."""
         self._flight: Batch | None = None
         """The step that was launched and is not committed."""
         self._out_of_work_at: float | None = None
@@ -161,14 +161,15 @@ class Engine:
         state = request.start.copy() if request.start is not None else None
         if state is None and request.constraint is not None:
             state = request.constraint.start()
-        thinking = None
+        budget = Budget(request.max_tokens)
         if state is not None and request.options.on_budget == "finish":
             needed = state.shortest_tokens(request.max_tokens)
             if needed > request.max_tokens:
                 raise BudgetTooSmall(max_tokens=request.max_tokens, needed=needed)
+            budget.finishes = True
             if request.thinking is not None:
-                thinking = Thinking(request.thinking, request.max_tokens - needed)
-        sequence = Sequence(request, state, stop_tokens, thinking)
+                budget.thinking = Thinking(request.thinking, request.max_tokens - needed)
+        sequence = Sequence(request, state, budget, stop_tokens)
         if request.options.origins:
             sequence.sources = TokenSources(self._decoder.spelling)
         if request.options.prompt_logprobs is not None:
@@ -182,7 +183,7 @@ class Engine:
         if len(self._unopened) < _MOST_UNOPENED:
             self._open(sequence)
         else:
-            self._unopened.put_off(sequence, WorkPending())
+            self._unopened.postpone(sequence, WorkPending())
 
     def abort(self, request_id: str) -> TokenChunk | None:
         """End a request now and free what it holds. Its last chunk; None if it is not live."""
@@ -190,7 +191,7 @@ class Engine:
         if sequence is None:
             return None
         if self._flight is not None and sequence in self._flight.portions:
-            self._flight.portions[sequence].void = True  # nobody looks at it
+            self._flight.portions[sequence].void = True
         sequence.finish("abort")
         self._forget(sequence)
         return sequence.emit()
@@ -305,7 +306,7 @@ class Engine:
             self._unopened.done(sequence)
             self._decoder.begin(sequence)
         except WorkPending as pending:
-            self._unopened.put_off(sequence, pending)
+            self._unopened.postpone(sequence, pending)
             return
         except Exception as error:
             self._unopened.done(sequence)
@@ -316,7 +317,7 @@ class Engine:
             self._opened.append(sequence)
 
     def _draws(self, batch: Batch) -> list[Draw | None]:
-        """One for each row of the step; None stands for a row that nobody will look at."""
+        """One for each row of the step; None stands for a row that is not used."""
         draws: list[Draw | None] = []
         self._unmasked.begin_step(lambda sequence: _draws_in(batch, sequence))
         for portion in batch.portions.values():
@@ -333,15 +334,17 @@ class Engine:
                 mask_work = self._unmasked
                 work, last = mask_work.work_for(sequence), mask_work.is_last(sequence)
                 masks = self._decoder.masks(portion, work, last=last)
-                if last and sequence.state is not None and sequence.state.gave_up:
-                    _log.warning(_TOOK_LONG, sequence.request.request_id)
+                if sequence.state is not None and sequence.state.gave_up:
+                    batch.stats.masks_given_up += 1
+                    if last:
+                        _log.warning(_TOOK_LONG, sequence.request.request_id)
                 draws += portion.draws_from(masks, self._decoder.spelling)
                 portion.num_usable = len(masks)
                 self._unmasked.done(sequence)
             except WorkPending as pending:
                 # Nothing is drawn; the next step computes the last token again.
-                self._unmasked.put_off(sequence, pending)
-                self._decoder.put_off()
+                self._unmasked.postpone(sequence, pending)
+                batch.stats.masks_put_off += 1
             except Exception as error:
                 self._fail(sequence, error)
                 self._forget(sequence)
@@ -359,7 +362,8 @@ class Engine:
     ) -> None:
         """Give every sequence what was drawn for it, and account for what was computed.
 
-        ``launched`` is what was launched since. Who ends is forgotten; what is new stays to tell.
+        ``launched`` is what was launched since. Sequences that end are forgotten; what is new is
+        emitted later.
         """
         running = self.num_running
         for sequence, portion in batch.portions.items():

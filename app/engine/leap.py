@@ -16,13 +16,14 @@ from __future__ import annotations
 import re
 import string
 from codecs import utf_8_decode
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from operator import eq
 
 from app.core.constraint import ConstraintState, Vocabulary
 from app.core.events import AnswerToken
+from app.core.lru import Lru
 from app.core.text import Tokenizer
 from app.engine.draft import Draft, held_back
 
@@ -35,8 +36,10 @@ _WORD_AND_MARK = re.compile(rb'([0-9A-Za-z])(?=([",:\]}]))')
 """Between a word and a mark tokenizers cut, where no token of theirs spans the two: a window need
 not reach over such a seam."""
 
-_MOST_KNOWN = 1 << 12
-"""Tokens of what is known: one takes some 200 bytes."""
+_MOST_KNOWN = 800_000
+"""Bytes of what is known of one constraint."""
+_TOKEN_BYTES = 200
+"""Of a token in it, roughly."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,27 +77,16 @@ class Leap:
     """The state after it."""
 
 
-class KnownChanges:
-    """What answers of one constraint came to where text was forced; the newest of it.
+KnownChanges = Lru[Hashable, Change]
+"""What answers of one constraint came to where text was forced, by place and end of the answer.
 
-    The same end of an answer in the same place always changes in the same way, so nothing depends
-    on what is known. Memory: 1 MB at most.
-    """
+The same end of an answer in the same place always changes in the same way, so nothing depends on
+what is known."""
 
-    def __init__(self) -> None:
-        self._changes: dict[Hashable, Change] = {}
-        self._size = 0
-        self.get: Callable[[Hashable], Change | None] = self._changes.get
 
-    def __len__(self) -> int:
-        return len(self._changes)
-
-    def keep(self, key: Hashable, change: Change) -> None:
-        """Remember what was not known."""
-        self._changes[key] = change
-        self._size += _size(change)
-        while self._size > _MOST_KNOWN:
-            self._size -= _size(self._changes.pop(next(iter(self._changes))))
+def known_changes() -> KnownChanges:
+    """None are known yet."""
+    return Lru(_MOST_KNOWN, lambda change: _TOKEN_BYTES * (WINDOW_TOKENS + len(change.tokens)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,7 +276,3 @@ def _seams(spelling: Iterable[bytes]) -> frozenset[tuple[int, int]]:
     found = _WORD_AND_MARK.findall(b"\0".join(spelling))
     pairs = {(word, mark) for word in _WORD for mark in _MARKS}
     return frozenset(pairs - {(word[0], mark[0]) for word, mark in found})
-
-
-def _size(change: Change) -> int:
-    return WINDOW_TOKENS + len(change.tokens)

@@ -32,8 +32,8 @@ def work_in_turn(in_vain: int) -> int:
 
 
 class MaskWork(Generic[T]):
-    """Who waits for its turn. One goes on at a time, so a step costs the others little, however
-    many hard constraints there are."""
+    """Those that wait for their turn. One goes on at a time, so a step costs the others little,
+    however many hard constraints there are."""
 
     def __init__(self) -> None:
         self._waiting: dict[T, tuple[int, int]] = {}
@@ -52,22 +52,22 @@ class MaskWork(Generic[T]):
 
     def work_for(self, one: T) -> int:
         """What ``one`` may cost in this step."""
-        mask_work = self._waiting.get(one)
-        if mask_work is None:
+        turns = self._waiting.get(one)
+        if turns is None:
             return WORK_AT_ONCE
-        return work_in_turn(mask_work[1]) if one == self._next else 0
+        return work_in_turn(turns[1]) if one == self._next else 0
 
     def is_last(self, one: T) -> bool:
         """Whether ``one`` has its turn, and no other after it: it gets nowhere, or takes long."""
-        mask_work, in_vain = self._waiting.get(one, (0, 0))
-        return one == self._next and (mask_work >= _MOST_TURNS or in_vain >= _MOST_IN_VAIN)
+        turns, in_vain = self._waiting.get(one, (0, 0))
+        return one == self._next and (turns >= _MOST_TURNS or in_vain >= _MOST_IN_VAIN)
 
-    def put_off(self, one: T, pending: WorkPending) -> None:
+    def postpone(self, one: T, pending: WorkPending) -> None:
         """``one`` was not done: behind the others, if it had its turn."""
-        mask_work, in_vain = self._waiting.setdefault(one, (0, 0))
+        turns, in_vain = self._waiting.setdefault(one, (0, 0))
         if one == self._next:
             del self._waiting[one]
-            self._waiting[one] = mask_work + 1, in_vain + (not pending.learned)
+            self._waiting[one] = turns + 1, in_vain + (not pending.learned)
 
     def done(self, one: T) -> None:
         """``one`` needs no turn any more, if it did."""

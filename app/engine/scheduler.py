@@ -1,4 +1,4 @@
-"""Who computes how much next: known tokens minus computed tokens, for many sequences at once."""
+"""The tokens that sequences compute next: of those that are known, the ones not computed yet."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Scheduler:
             self.waiting.remove(sequence)
 
     def survey(self, flight: Batch | None) -> Batch | None:
-        """The next step, with who of those that run can take part in it.
+        """The next step, with the running sequences that can take part in it.
 
         While ``flight`` computes, these are the answers that are not in it, prompts of which it
         computes a part, and answers whose one draw in it is expected to bring a token and nothing
@@ -92,7 +92,7 @@ class Scheduler:
         if not config.overlap:
             batch.gaps = {sequence: sequence.gap for sequence in taking_part}
             return batch
-        gaps, eventful = batch.gaps, list[Sequence]()
+        gaps, multi_token = batch.gaps, list[Sequence]()
         flying = {} if flight is None else flight.portions
         for sequence in taking_part:
             portion = flying.get(sequence)
@@ -100,18 +100,18 @@ class Scheduler:
                 batch.busy += 1
             elif portion is None or portion.void or not portion.draws:
                 gaps[sequence] = sequence.gap
-                if sequence.draft.tokens or not sequence.goes_on_plainly:
-                    eventful.append(sequence)
-            elif portion.num_usable == 1 == len(portion.draws) and sequence.goes_on_plainly:
+                if sequence.draft.tokens or not sequence.adds_one_token:
+                    multi_token.append(sequence)
+            elif portion.num_usable == 1 == len(portion.draws) and sequence.adds_one_token:
                 gaps[sequence] = 1
             else:
                 batch.busy += 1
-        half = (len(eventful) + batch.busy + 1) // 2
-        enough = len(gaps) - len(eventful) + half >= config.pipelined_answers
+        half = (len(multi_token) + batch.busy + 1) // 2
+        enough = len(gaps) - len(multi_token) + half >= config.pipelined_answers
         if flight is not None and (not gaps or (batch.busy and not enough)):
             return None
-        if enough:  # whoever is left out is in the next step: no more than half are in this one
-            for sequence in eventful[half:]:
+        if enough:  # those left out are in the next step: no more than half are in this one
+            for sequence in multi_token[half:]:
                 del gaps[sequence]
         return batch
 
@@ -128,7 +128,7 @@ class Scheduler:
         """Tokens of prompts in a step of lower classes; 0: as many as in any other.
 
         Beside answers of higher classes they are spare tokens, too. Alone they may fill a step that
-        can be given up: nobody waits for it.
+        can be given up: no answer waits for it.
         """
         if batch.urgent:
             return 0
@@ -200,7 +200,7 @@ class Scheduler:
                     return
                 passed.append(sequence)
                 continue
-            # Whoever waits for blocks is not passed over, or it would wait for ever.
+            # A sequence that waits for blocks is not passed over, or it would wait for ever.
             needed = self.blocks.needed(sequence.num_known, prefix)
             if not self._make_room(sequence, needed, batch):
                 self._needed[sequence] = needed
@@ -302,8 +302,8 @@ class Scheduler:
     def _may_have_slot(self, sequence: Sequence, batch: Batch) -> bool:
         """Whether fewer run than may, or one of a lower class that can give way to ``sequence``.
 
-        Who gave way in this step is not scheduled again in it: the step in flight may compute for
-        it.
+        A sequence that gave way in this step is not scheduled again in it: the step in flight may
+        compute for it.
         """
         if batch.displaced is not None and sequence.tier <= batch.displaced:
             return False
@@ -463,7 +463,7 @@ class Scheduler:
 def _grant(batch: Batch, config: EngineConfig, short: int) -> int:
     """Tokens for each running sequence: small gaps first, the rest to long prompts.
 
-    Every small gap gets one token at least, so that a step full of leaps delays nobody. Prompts
+    Every small gap gets one token at least, so that a step full of leaps delays no answer. Prompts
     may take all of it where no answer waits for the step, and ``short`` tokens where that is not 0.
     An image that has to be computed in one step has its room before all others, and may be more
     than prompts have otherwise. Returns how many tokens of prompts the step may compute beside

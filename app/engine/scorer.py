@@ -16,6 +16,7 @@ import numpy as np
 
 from app.core.choices import ChoosingState, ScoredChoice, Way
 from app.core.constraint import Constraint, ConstraintState, Vocabulary
+from app.core.lru import Lru
 from app.core.request import EngineRequest
 from app.engine.choices.cursor import Cursor, Found
 from app.engine.choices.scoring import Scoring, draw
@@ -29,7 +30,7 @@ _MOST_NODES = 1 << 13
 
 
 class Scorer:
-    """Finds what is to be scored of sequences, and tells them what came of it."""
+    """Finds what is to be scored of sequences, and gives them the results."""
 
     def __init__(
         self,
@@ -48,7 +49,7 @@ class Scorer:
         self._most = min(config.small_gap_tokens, beside)
         self._room = room
         self._branching = branching
-        self._trees: WeakKeyDictionary[Constraint, _Trees] = WeakKeyDictionary()
+        self._trees = WeakKeyDictionary[Constraint, Lru[Hashable, tuple[WayTree | None]]]()
 
     @staticmethod
     def cursor(request: EngineRequest, state: ConstraintState | None) -> Cursor | None:
@@ -75,7 +76,7 @@ class Scorer:
                 return
             sequence.scoring = self._scoring(sequence, cursor, found)
         if sequence.finish_reason is not None:
-            sequence.put_off = sequence.finish_reason
+            sequence.pending_finish = sequence.finish_reason
             sequence.finish_reason = None
 
     def finish(self, sequence: Sequence) -> None:
@@ -102,11 +103,11 @@ class Scorer:
         """Draw a way that can be finished within the budget."""
         found, state = scoring.found, sequence.state
         assert isinstance(state, ChoosingState)
-        told = cursor.text(found.start, cursor.length)
+        written = cursor.text(found.start, cursor.length)
         left = sequence.budget.limit - sequence.length
         kept: list[tuple[Way, ChoosingState, float]] = []
         for way, logprob in zip(found.choice.ways, logprobs, strict=True):
-            rest = _rest(way, told)
+            rest = _rest(way, written)
             if rest is None:
                 continue
             after = state.only(rest, found.ahead)
@@ -125,8 +126,8 @@ class Scorer:
         choice = found.choice
         several = len(choice.ways) > 1
         begun = found.start < cursor.length
-        told = cursor.text(found.start, cursor.length)
-        left = [_rest(way, told) is not None for way in choice.ways].count(True)
+        written = cursor.text(found.start, cursor.length)
+        left = [_rest(way, written) is not None for way in choice.ways].count(True)
         wanted = (options.exact or choice.is_exact) and len(choice.ways) != 1
         exact = wanted and left > 1 and not choice.is_open
         whole = bool(choice.ways) and choice.ways[0].kind in ("value", "text")
@@ -146,7 +147,7 @@ class Scorer:
 
     @staticmethod
     def _pass_over(sequence: Sequence, found: Found, wanted: bool) -> None:
-        """Nothing is scored; say so where it was ``wanted`` as a whole."""
+        """Nothing is scored; report it where it was ``wanted`` as a whole."""
         if wanted:
             sequence.scored.append(ScoredChoice(found.start, found.place, (), True, by_tokens=True))
 
@@ -165,9 +166,9 @@ class Scorer:
         window = tuple(sequence.tokens[max(sequence.answer_start, base - WINDOW_TOKENS) : base])
         trees = self._trees.get(constraint)
         if trees is None:
-            trees = self._trees[constraint] = _Trees()
+            trees = self._trees[constraint] = Lru(_MOST_NODES, _size)
         key = (found.state.state_id, found.place, found.choice.of, before, window)
-        if key not in trees.known:
+        if (kept := trees.get(key)) is None:
             # The last token of what is computed is a part of every pass.
             tree = WayTree.of(
                 found,
@@ -177,8 +178,8 @@ class Scorer:
                 most=self._most - 1,
                 branching=self._branching,
             )
-            trees.keep(key, tree)
-        tree = trees.known[key]
+            trees.keep(key, kept := (tree,))
+        (tree,) = kept
         if tree is None or base + max(len(each.nodes) for each in tree.passes) > self._room:
             return None
         return tree
@@ -207,33 +208,19 @@ class Scorer:
         return [*zip(tokens[index:], sizes[index:], strict=True)]
 
 
-def _rest(way: Way, told: bytes) -> Way | None:
-    """What is left of a way behind ``told``; None where that leaves it, or is all of it."""
-    if not told:
+def _rest(way: Way, written: bytes) -> Way | None:
+    """What is left of a way behind ``written``; None where that leaves it, or is all of it."""
+    if not written:
         return way
-    texts = tuple([text[len(told) :] for text in way.texts if text.startswith(told)])
-    ends = way.ends_answer and way.text.startswith(told)
+    texts = tuple([text[len(written) :] for text in way.texts if text.startswith(written)])
+    ends = way.ends_answer and way.text.startswith(written)
     if b"" in texts or not (texts or ends):
         return None
-    return replace(way, text=way.text[len(told) :], texts=texts, scored=(), ends_answer=ends)
+    return replace(way, text=way.text[len(written) :], texts=texts, scored=(), ends_answer=ends)
 
 
-class _Trees:
-    """Trees of one constraint, the newest of them."""
-
-    def __init__(self) -> None:
-        self.known: dict[Hashable, WayTree | None] = {}
-        self._nodes = 0
-
-    def keep(self, key: Hashable, tree: WayTree | None) -> None:
-        self.known[key] = tree
-        self._nodes += _size(tree)
-        while self._nodes > _MOST_NODES and len(self.known) > 1:
-            self._nodes -= _size(self.known.pop(next(iter(self.known))))
-
-
-def _size(tree: WayTree | None) -> int:
-    return 1 if tree is None else len(tree.nodes)
+def _size(kept: tuple[WayTree | None]) -> int:
+    return 1 if kept[0] is None else len(kept[0].nodes)
 
 
 def _uniform(key: int) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Hashable
 from collections.abc import Sequence as Seq
-from dataclasses import InitVar, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 
 from app.core.choices import ScoredChoice
@@ -14,7 +14,7 @@ from app.core.errors import LeapjsonError
 from app.core.events import AnswerToken, AnswerUsage, FinishReason, TokenChunk
 from app.core.request import EngineRequest, ServiceTier
 from app.core.step import SampledToken
-from app.engine.budget import Budget, Thinking
+from app.engine.budget import Budget
 from app.engine.choices.cursor import Cursor
 from app.engine.choices.scoring import Scoring
 from app.engine.draft import NO_DRAFT, Draft
@@ -47,10 +47,9 @@ class Sequence:
 
     request: EngineRequest
     state: ConstraintState | None
+    budget: Budget
     stop_tokens: StopTokens | None = None
     """None where only the vocabulary's ends of sequence and stop strings end it."""
-    thinking: InitVar[Thinking | None] = None
-    budget: Budget = field(init=False)
     tier: ServiceTier = field(init=False)
     """Its request's, or a higher one once its class has waited long."""
     tokens: list[int] = field(init=False)
@@ -65,7 +64,7 @@ class Sequence:
     """Those of recurrent layers, where the model has any."""
     has_penalties: bool = field(init=False)
     prediction: Prediction | None = None
-    """What the client expects, where it says so and drafts are wanted."""
+    """What the client expects, where it sent that and drafts are wanted."""
     statistics: DraftStatistics | None = None
     """What earlier answers of the constraint did, where there is one and it was begun."""
     place: Hashable = None
@@ -78,7 +77,7 @@ class Sequence:
     """The choice that is scored before it goes on."""
     scored: list[ScoredChoice] = field(default_factory=list)
     """What has not been emitted yet."""
-    put_off: FinishReason | None = None
+    pending_finish: FinishReason | None = None
     """How it ends once its last choices are scored."""
     drawn_again: int = 0
     """Draws of the token to come that brought what cannot follow."""
@@ -93,20 +92,18 @@ class Sequence:
     sources: TokenSources = field(default_factory=TokenSources)
     """Of the answer's tokens."""
     prompt_scores: PromptScores | None = None
-    """Until they were emitted; None where nobody asked for them."""
+    """Until they were emitted; None where they are not wanted."""
     _prompt_ending: bytes | None = None
     _pending: list[AnswerToken] = field(default_factory=list)
     """What has not been emitted yet."""
 
-    def __post_init__(self, thinking: Thinking | None) -> None:
+    def __post_init__(self) -> None:
         request = self.request
         self.tier = request.tier
         self.tokens = list(request.prompt)
         self.answer_start = len(self.tokens)
         images = request.images
         self.vision_input = None if images is None else PromptImageMap(request.prompt, images)
-        finishes = self.state is not None and request.options.on_budget == "finish"
-        self.budget = Budget(request.max_tokens, finishes=finishes, thinking=thinking)
         self.has_penalties = request.options.sampling.has_penalties
         seed = request.seed & 0xFFFF_FFFF_FFFF_FFFF
         self._hash = blake2b(seed.to_bytes(8, "little"), digest_size=8)
@@ -174,7 +171,7 @@ class Sequence:
         return b"" if self._stops is None else self._stops.found
 
     @property
-    def goes_on_plainly(self) -> bool:
+    def adds_one_token(self) -> bool:
         """Whether the next draw is expected to add one token, and nothing to come with it."""
         if len(self.tokens) - self.answer_start + 1 >= self.request.max_tokens:
             return False
@@ -186,7 +183,7 @@ class Sequence:
         if statistics is None:
             return True
         assert self.state is not None
-        return self.state.state_id not in statistics.eventful
+        return self.state.state_id not in statistics.multi_token_places
 
     @property
     def key(self) -> int:

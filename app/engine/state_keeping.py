@@ -64,13 +64,13 @@ class StateKeeper:
         return True
 
     def read(self, portion: Portion) -> None:
-        """Say which state the span reads, which saves none."""
+        """Set the state that the span reads; it saves none."""
         newest = portion.sequence.states.newest
         assert portion.sequence.states.end == portion.start
         portion.state = EMPTY if newest is None else newest.slot
 
     def save(self, portion: Portion) -> None:
-        """Say which state the span reads and which ones it saves.
+        """Set the state that the span reads, and those that it saves.
 
         That at the end was promised; those before drafted tokens and at borders that are worth a
         checkpoint are saved where a slot is free.

@@ -38,7 +38,7 @@ class Edit:
 
 
 class StopTokens:
-    """What one request says of the tokens that end it. Immutable.
+    """The tokens that end the answer of one request. Immutable.
 
     A token that comes after fewer than ``min_tokens`` others is early. Before that no end is drawn,
     as long as there is anything else to draw, and a stop token that has to be drawn goes on.
@@ -53,8 +53,8 @@ class StopTokens:
         if request.constraint is not None:
             silent = frozenset([token for token in self._stops if not spelling[token]])
         self._ends = eos | silent
-        put_off = (eos,) if request.options.ignore_eos else ()
-        self._late = _useful(Edit(silent - eos, put_off))
+        unwanted = (eos,) if request.options.ignore_eos else ()
+        self._late = _useful(Edit(silent - eos, unwanted))
         self._early = _useful(Edit(silent - eos, (self._ends | self._stops, self._ends)))
         self._early_inside = _useful(Edit(_NOTHING, (self._stops - self._ends,)))
 
@@ -96,7 +96,7 @@ class StopTokens:
     def edit(self, before: int, *, complete: bool) -> Edit | None:
         """How to change the mask of the draw after ``before`` tokens; None leaves it as it is.
 
-        ``complete`` says that the answer may end there. Costs nothing.
+        ``complete``: the answer may end there. Costs nothing.
         """
         if before >= self._min_tokens:
             return self._late if complete else None

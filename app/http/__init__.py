@@ -1,4 +1,4 @@
-"""HTTP, and what the APIs on it say.
+"""The APIs, over HTTP.
 
 application  the FastAPI application, put together
 connection   bounds of a client's connection, below HTTP
@@ -8,9 +8,9 @@ requests     what the requests of several APIs have in common
 chat, completions, messages, responses   an API each: parse, write
 renderers    what their writers share
 reports      what every API writes beside an answer's text: values, log-probabilities, warnings
-schemas, tokens, meta          the other routes
+schemas, tokens, files, batches, model_routes, page   the other routes
 errors       the one table of status codes
-openapi      ``/openapi.json``, from what the routes tell of themselves
+openapi      ``/openapi.json``, from the routes' descriptions
 
 A field of all requests goes into ``requests.generation``, one of a single API into the models in
 its ``parse``. A new API has a ``Renderer`` of its own.

@@ -16,7 +16,7 @@ from app.http.chat.parse import chat_router
 from app.http.completions.parse import PATH as COMPLETIONS
 from app.http.completions.parse import completions_router
 from app.http.config import ApiConfig
-from app.http.edge import Edge, Telemetry
+from app.http.edge import Edge
 from app.http.endpoint import Api
 from app.http.errors import install_error_handlers
 from app.http.files import files_router
@@ -25,7 +25,7 @@ from app.http.messages.parse import PATH as MESSAGES
 from app.http.messages.parse import messages_router
 from app.http.model_routes import models_router
 from app.http.models import ServedModels
-from app.http.openapi import Shape, install_openapi, response, tells
+from app.http.openapi import Shape, describe, install_openapi, response
 from app.http.page import page_router
 from app.http.requests.constraints import ConstraintReader
 from app.http.responses.parse import PATH as RESPONSES
@@ -39,6 +39,7 @@ from app.serving.kept_responses import ResponseStore
 from app.serving.service import GenerationService
 from app.serving.usage import UsageByKey
 from app.store.store import Store
+from app.telemetry.watch import Telemetry
 
 QUEUED_PATHS = frozenset({CHAT, COMPLETIONS, MESSAGES, RESPONSES, SCHEMAS})
 """Paths where a POST asks for an answer, or for a compilation."""
@@ -119,20 +120,20 @@ def _meta_router(
     router = APIRouter()
     not_well = {503: response(Status, HTTPStatus(503).phrase)}
 
-    @router.get("/health", openapi_extra=tells("Liveness probe", Status, others=not_well))
+    @router.get("/health", openapi_extra=describe("Liveness probe", Status, others=not_well))
     async def health() -> JSONResponse:
         """Liveness: 503 asks for a restart."""
         fault = service.fault
         return JSONResponse({"status": fault or "ok"}, 503 if fault else 200)
 
-    @router.get("/ready", openapi_extra=tells("Readiness probe", Status, others=not_well))
+    @router.get("/ready", openapi_extra=describe("Readiness probe", Status, others=not_well))
     async def ready() -> JSONResponse:
         """Readiness: 503 asks to send new requests elsewhere."""
         reason = service.fault or ("draining" if service.admission.draining else None)
         return JSONResponse({"status": reason or "ready"}, 503 if reason else 200)
 
     text = {"text/plain": {"schema": {"type": "string"}}}
-    operation = tells(
+    operation = describe(
         "Metrics in the Prometheus text format",
         others={200: {"description": "The metrics", "content": text}},
     )
@@ -142,7 +143,7 @@ def _meta_router(
         content, content_type = render_metrics()
         return Response(content, media_type=content_type)
 
-    @router.get("/version", openapi_extra=tells("The server's version", Version))
+    @router.get("/version", openapi_extra=describe("The server's version", Version))
     async def version() -> dict[str, str]:
         return {"version": config.version, "products": config.products}
 

@@ -16,10 +16,9 @@ from app.http.endpoint import Api, post
 from app.http.errors import NotKept, StoreOff
 from app.http.files import KEPT_SECONDS, expiry, page, paging, parameters, required
 from app.http.keys import owner_of
-from app.http.openapi import Page, Shape, tells
+from app.http.openapi import Page, Shape, describe
 from app.http.requests.wire import Body, Ignored, Wire, refusal
 from app.serving.admission import Ticket
-from app.serving.timeline import Timeline
 from app.serving.usage import UsageByKey
 from app.store.store import Store
 from app.store.tables import COUNTS
@@ -116,11 +115,11 @@ def batches_router(api: Api, store: Store | None, wake: Callable[[], None]) -> A
             raise refusal("metadata", "at most 16 pairs, with keys of at most 64 characters")
         return wire
 
-    async def create(call: BatchRequest, timeline: Timeline, _: Ticket) -> dict[str, Any]:
+    async def create(call: BatchRequest, ticket: Ticket) -> dict[str, Any]:
         expires = call.output_expires_after
         after = {} if expires is None else {"anchor": expires.anchor, "seconds": expires.seconds}
         seconds = expiry(after, "output_expires_after") if after else KEPT_SECONDS
-        state, owner = kept().state, timeline.owner
+        state, owner = kept().state, api.config.api_keys.owners.get(ticket.tenant, "")
         file = await kept().run(state.find_file, owner, call.input_file_id)
         if file is None or file["purpose"] != "batch":
             raise InvalidRequest(
@@ -140,7 +139,7 @@ def batches_router(api: Api, store: Store | None, wake: Callable[[], None]) -> A
         wake()
         return _shown(batch)
 
-    operation = tells(
+    operation = describe(
         "Answer the requests of a file",
         BatchObject,
         bodies=[BatchRequest],
@@ -155,11 +154,11 @@ def batches_router(api: Api, store: Store | None, wake: Callable[[], None]) -> A
             raise NotKept(message, param="batch_id")
         return found
 
-    @router.get(_ONE, openapi_extra=tells("A batch", BatchObject, errors=[404, 503]))
+    @router.get(_ONE, openapi_extra=describe("A batch", BatchObject, errors=[404, 503]))
     async def retrieve(batch_id: str, request: Request) -> dict[str, Any]:
         return _shown(await find(batch_id, request))
 
-    operation = tells("Cancel a batch", BatchObject, errors=[400, 404, 503])
+    operation = describe("Cancel a batch", BatchObject, errors=[400, 404, 503])
 
     @router.post(f"{_ONE}/cancel", openapi_extra=operation)
     async def cancel(batch_id: str, request: Request) -> dict[str, Any]:
@@ -173,7 +172,7 @@ def batches_router(api: Api, store: Store | None, wake: Callable[[], None]) -> A
         return _shown(await find(batch_id, request))
 
     listed = Page[BatchObject]  # type: ignore[valid-type]
-    operation = tells("The batches of an API key", listed, errors=[400, 404, 503])
+    operation = describe("The batches of an API key", listed, errors=[400, 404, 503])
     operation["parameters"] = parameters("limit", "after")
 
     @router.get(PATH, openapi_extra=operation)
@@ -188,7 +187,7 @@ def batches_router(api: Api, store: Store | None, wake: Callable[[], None]) -> A
 
 def usage_router(usage: UsageByKey | None) -> APIRouter:
     router = APIRouter()
-    operation = tells(
+    operation = describe(
         "Requests and tokens of an API key, by day", UsageList, errors=[400, 404, 503]
     )
     operation["parameters"] = parameters("start", "end")

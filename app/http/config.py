@@ -1,4 +1,4 @@
-"""What the HTTP layer is told about this server."""
+"""Settings and facts of this server that the HTTP layer needs."""
 
 from __future__ import annotations
 
@@ -60,9 +60,9 @@ class ApiConfig:
     max_tool_calls: int = MOST_CALLS
     """Calls of one answer."""
     whitespace: Whitespace = "spaced"
-    """Of answers whose request does not say."""
+    """Of answers where the request sets none."""
     schema_in_prompt: Literal["auto", "true", "false"] = "auto"
-    """Whether prompts tell the schema of an answer whose request does not say."""
+    """Whether prompts show the schema of an answer, where the request does not set it."""
     api_keys: ApiKeys = field(default_factory=ApiKeys)
     """Those that requests need one of; none: requests need no key."""
     priority_keys: frozenset[str] = frozenset()
@@ -73,8 +73,7 @@ class ApiConfig:
     """How long the head of a stream waits for the first token: an error that comes as soon has a
     status of its own, and a head that the first event follows at once is one packet."""
     ping_seconds: float = 15.0
-    """Of silence in a stream, after which its client is told that it is worked on. Proxies give up
-    after 60."""
+    """Of silence in a stream, after which a ping is sent. Proxies give up after 60."""
     cors_origins: tuple[str, ...] = ()
     """Origins whose pages may ask from a browser; ``*`` is every origin."""
     store: StoreRules = field(default_factory=StoreRules)

@@ -70,7 +70,7 @@ class BoundedConnection(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._checks.cancel()
-        for cycle in self._unanswered:  # uvicorn tells the last request alone
+        for cycle in self._unanswered:  # uvicorn disconnects the last request alone
             cycle.disconnected = True
             cycle.message_event.set()
         super().connection_lost(exc)

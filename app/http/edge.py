@@ -10,12 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
-import logging
 import secrets
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
@@ -23,7 +21,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from app.core.errors import InvalidRequest, LeapjsonError
+from app.core.errors import InvalidRequest
 from app.core.request import ServiceTier
 from app.http.config import ApiConfig
 from app.http.endpoint import CLIPPED, SCHEMA_IN_PROMPT
@@ -33,33 +31,13 @@ from app.http.page import page_files
 from app.http.reports import HEADER as RELAXED
 from app.http.requests.wire import HEADER as IGNORED
 from app.serving.admission import Admission, Ticket
-
-logger = logging.getLogger(__name__)
+from app.telemetry.watch import Telemetry
 
 EXPOSED = (
     *("x-request-id", "openai-processing-ms", "retry-after", "x-should-retry"),
     *(RELAXED, IGNORED, SCHEMA_IN_PROMPT, CLIPPED),
 )
 """Headers that pages of another origin may read."""
-
-
-class Watch(Protocol):
-    """Watches one request for its log line, its count and its span."""
-
-    @property
-    def keeps_bodies(self) -> bool:
-        """Whether it is to be shown the bodies of streams."""
-
-    def received(self, message: Message) -> None: ...
-
-    def sent(self, message: Message) -> None: ...
-
-    def end(self, error: BaseException | None) -> None:
-        """The answer has been sent, or ``error`` broke it off."""
-
-
-class Telemetry(Protocol):
-    def begin(self, scope: Scope) -> Watch: ...
 
 
 class Edge:
@@ -156,31 +134,27 @@ class Edge:
             await send(message)
 
         try:
-            inside, tiers = scope.get(TENANT), self._config.priority_keys
-            if not self._config.api_keys:
+            keys, tenant = self._config.api_keys, scope.get(TENANT)
+            if not keys:
                 self._check_page(scope)
-            elif inside is not None:
-                scope["state"].update(
-                    tenant=inside, owner=self._config.api_keys.owners.get(inside, "")
-                )
-            elif scope["path"] not in self._open_paths:
-                authenticate(scope, self._config.api_keys)
+            elif tenant is None and scope["path"] not in self._open_paths:
+                tenant = authenticate(scope, keys)
+            if keys and tenant is not None:
+                scope["state"].update(tenant=tenant, owner=keys.owners.get(tenant, ""))
             if scope["method"] == "POST":
-                queues = scope["path"] in self._queued_paths
                 tenant = tenant_of(scope)
+                is_priority = tenant in self._config.priority_keys
                 ticket = self._admission.enter(
                     tenant,
-                    queues=queues,
+                    queues=scope["path"] in self._queued_paths,
                     batch=scope.get(BATCH, False),
-                    highest=ServiceTier.PRIORITY if tenant in tiers else ServiceTier.DEFAULT,
+                    highest=ServiceTier.PRIORITY if is_priority else ServiceTier.DEFAULT,
                 )
                 scope["state"]["ticket"] = ticket
             await self._app({**scope, "method": "GET"} if is_head else scope, receive, watched)
         except Exception as error:
             if started:
                 raise
-            if not isinstance(error, LeapjsonError):
-                logger.error("a request failed", exc_info=error)
             await error_response(error, scope["path"])(scope, receive, send)
         finally:
             if ticket is not None:
@@ -273,9 +247,9 @@ async def ask(
 ) -> InsideAnswer:
     """The answer to ``POST path``, read whole. ``batch``: it is of the lowest tier.
 
-    ``tenant`` is whom it counts for, as ``app.http.keys.tenant_of`` said of the request that
-    created the batch. Cancelling aborts the answer. Errors are answers, as everywhere; raises what
-    the application raises, which is a fault of ours.
+    ``tenant``: ``app.http.keys.tenant_of`` the request that created the batch. Cancelling aborts
+    the answer. Errors are answers, as everywhere; raises what the application raises, which is a
+    fault of ours.
     """
     scope: Scope = {
         "type": "http",

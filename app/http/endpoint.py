@@ -39,7 +39,7 @@ CLIPPED = "x-leapjson-max-tokens"
 _MOST_FETCHED = 16
 """Schemas of one request that are read from the store."""
 _UNHURRIED = 32
-"""Chunks that are collected before a whole answer goes on: it need not wake for each step."""
+"""Chunks that are collected of an answer that is not streamed before it is woken."""
 
 Call = TypeVar("Call")
 T = TypeVar("T")
@@ -67,11 +67,11 @@ def post(
     path: str,
     operation: dict[str, Any],
     parse: Callable[[Mapping[str, Any], Ignored], Call],
-    respond: Callable[[Call, Timeline, Ticket], Coroutine[Any, Any, Any]],
+    respond: Callable[[Call, Ticket], Coroutine[Any, Any, Any]] | None = None,
     *,
     resume: Resume | None = None,
 ) -> None:
-    """Add a route that takes JSON: see ``endpoint``, ``openapi.tells``."""
+    """Add a route that takes JSON: see ``endpoint``, ``openapi.describe``."""
     router.post(path, openapi_extra=operation)(endpoint(api, path, parse, respond, resume=resume))
 
 
@@ -79,16 +79,16 @@ def endpoint(
     api: Api,
     path: str,
     parse: Callable[[Mapping[str, Any], Ignored], Call],
-    respond: Callable[[Call, Timeline, Ticket], Coroutine[Any, Any, Any]],
+    respond: Callable[[Call, Ticket], Coroutine[Any, Any, Any]] | None = None,
     *,
     resume: Resume | None = None,
 ) -> Callable[[Request], Coroutine[Any, Any, Response]]:
     """Reads the body by hand, for its limits; answers every error; ends when its client leaves.
 
-    ``parse`` checks a body, perhaps on a thread; what it tells ``Ignored`` of is named in the
-    answer's headers. ``respond`` gives the answer: its JSON, or a value, or a response that ends
-    the timeline itself. ``resume`` puts into a body what it refers to. All raise ``LeapjsonError``
-    for what they refuse.
+    ``parse`` checks a body, perhaps on a thread; fields that it leaves out are named in the
+    answer's headers. ``respond`` returns the answer, its JSON or a value; None: the body is parsed
+    to an ``AnswerCall``. ``resume`` puts into a body what it refers to. All raise
+    ``LeapjsonError``.
     """
     config = api.config
 
@@ -98,23 +98,21 @@ def endpoint(
         ignored = Ignored(refuses=config.unknown_fields == "refuse")
         try:
             async with ticket.deadline().holds("the request had not been parsed"):
-                with ticket.reading() as keep:
+                with ticket.reading():
                     read, size = await read_body(
-                        request,
-                        keep=keep,
-                        admit=ticket.admit,
-                        max_bytes=config.max_body_bytes,
-                        max_nesting=config.max_nesting,
+                        request, ticket, config.max_body_bytes, config.max_nesting
                     )
                     body: Mapping[str, Any] = read
                     if resume is not None:
                         body, more = await resume(read, request)
                         size += more
                     call = await _parsed(api, size, lambda: parse(body, ignored))
-            found = await while_connected(request.receive, respond(call, timeline, ticket))
-            if isinstance(found, Response):
-                response = found
+            if respond is None:
+                assert isinstance(call, AnswerCall)
+                work = _generate(api, call, timeline, ticket)
+                response = await while_connected(request.receive, work)
             else:
+                found = await while_connected(request.receive, respond(call, ticket))
                 timeline.end(status=200, finish_reason="stop")
                 data = found if isinstance(found, bytes) else to_json(found)
                 response = Response(data, media_type="application/json")
@@ -124,8 +122,6 @@ def endpoint(
             timeline.end(status=CLIENT_LEFT, finish_reason="abort")
             return Response(status_code=CLIENT_LEFT)
         except Exception as error:
-            if not isinstance(error, LeapjsonError):
-                logger.exception("a request failed")
             timeline.end(status=status_of(error), finish_reason="error")
             return error_response(error, path)
 
@@ -147,15 +143,15 @@ async def _parsed(api: Api, size: int, parse: Callable[[], Call]) -> Call:
 
 
 class Renderer(ABC):
-    """Writes the answers to one request in an API's words; what it returns is sent at once.
+    """Writes the answers to one request in an API's form; what it returns is sent at once.
 
-    The renderer of a whole answer returns all of it from ``end``.
+    The renderer of an answer that is not streamed returns all of it from ``end``.
     """
 
     response: Mapping[str, Any] | None = None
     """The answer as an object once it has ended, of an API whose answers are kept."""
     ping: ClassVar[bytes] = b": ping\n\n"
-    """What tells a client that waits for a stream that its answer is worked on."""
+    """Sent while a stream is silent."""
 
     def begin(self) -> bytes:
         """What comes before the first delta, or before an error where the API wants it there."""
@@ -168,15 +164,14 @@ class Renderer(ABC):
     def end(self) -> bytes: ...
 
     def fail(self, error: Exception) -> bytes:
-        """The bytes that tell of an error in a stream. For a whole answer it is raised again."""
+        """The event of an error in a stream. Of an answer that is not streamed it is raised."""
         raise error
 
 
-@dataclass(frozen=True, slots=True)
-class AnswerCall:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerCall(GenerationRequest):
     """A checked request: what to generate, and how to write it."""
 
-    request: GenerationRequest
     names: Mapping[Role, str]
     """This API's names of the fields that errors name by their role."""
     renderer: Callable[[Generation], Renderer]
@@ -187,17 +182,17 @@ class AnswerCall:
     """Keeps the answer for later requests, before its end is sent; None: it is not kept."""
 
 
-async def respond(api: Api, call: AnswerCall, timeline: Timeline, ticket: Ticket) -> Response:
+async def _generate(api: Api, call: AnswerCall, timeline: Timeline, ticket: Ticket) -> Response:
     """Open the generation and send what its renderer writes: at once, or as a stream."""
     try:
-        generation = await api.service.open(call.request, timeline, ticket)
+        generation = await api.service.open(call, timeline, ticket)
         try:
-            output = _output(api, generation, call, ticket)
+            output = _output(api, generation, call)
             headers = relaxed_headers(generation)
             if generation.shows_schema is not None:
                 shown = "told" if generation.shows_schema else "left out: too long"
                 headers[SCHEMA_IN_PROMPT] = shown
-            asked = call.request.options.max_tokens
+            asked = call.options.max_tokens
             if asked is not None and generation.max_tokens < asked:
                 headers[CLIPPED] = str(generation.max_tokens)
             if call.stream:
@@ -213,9 +208,7 @@ async def respond(api: Api, call: AnswerCall, timeline: Timeline, ticket: Ticket
         raise error.named(call.names) from None
 
 
-async def _output(
-    api: Api, generation: Generation, call: AnswerCall, ticket: Ticket
-) -> AsyncIterator[bytes]:
+async def _output(api: Api, generation: Generation, call: AnswerCall) -> AsyncIterator[bytes]:
     """What is to be sent, in order; what is ready together is sent together."""
     renderer, begun = call.renderer(generation), False
     silence = api.config.ping_seconds if call.stream else None
@@ -227,7 +220,7 @@ async def _output(
             head = b"" if begun else renderer.begin()
             begun = True
             yield head + b"".join(map(renderer.chunk, deltas))
-        await api.service.validate(generation, ticket)
+        await api.service.validate(generation)
         data = await asyncio.to_thread(renderer.end) if call.logprobs else renderer.end()
         if call.keep is not None and renderer.response is not None:
             await call.keep(renderer.response)
@@ -245,8 +238,8 @@ class ClientLeft(Exception):
 async def while_connected(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
     """The result of ``work``; if the client leaves first, ``work`` is cancelled: ``ClientLeft``.
 
-    ``receive`` is the request's ASGI channel, with the body read already: what it says next is
-    that the client has left.
+    ``receive`` is the request's ASGI channel, from which the body has been read: the next message
+    is that the client has left.
     """
     task = asyncio.ensure_future(work)
     listener = asyncio.ensure_future(_until_disconnect(receive))

@@ -107,7 +107,7 @@ _ELSEWHERE = {
     ): "stores files only for batches (POST /v1/files): put their text into the messages",
     ("fine_tuning",): "has no fine-tuning",
 }
-"""What is said of paths of other servers, by their first word behind ``/v1/`` or ``/v2/``."""
+"""Hints for paths of other servers, by their first word behind ``/v1/`` or ``/v2/``."""
 
 _OF_OLLAMA = {
     **dict.fromkeys(("tags", "show", "ps"), "GET /v1/models"),
@@ -205,7 +205,12 @@ def _clipped(text: str) -> str:
 
 
 def error_response(error: Exception, path: str) -> JSONResponse:
-    """The answer to a request for ``path`` that failed before anything of it was answered."""
+    """The answer to a request for ``path`` that failed before anything of it was answered.
+
+    An error that is not the client's is logged.
+    """
+    if not isinstance(error, LeapjsonError):
+        logger.error("a request failed", exc_info=error)
     headers = {}
     if isinstance(error, Unavailable):
         headers["retry-after"] = str(error.retry_after)
@@ -220,8 +225,6 @@ def install_error_handlers(app: FastAPI) -> None:
     """Give every error of ``app``, its router's own included, the envelope."""
 
     async def on_error(request: Request, error: Exception) -> JSONResponse:
-        if not isinstance(error, LeapjsonError):
-            logger.error("a request failed", exc_info=error)
         path = request.scope["path"]
         return error_response(error, ANTHROPIC if ANTHROPIC_VERSION in request.headers else path)
 

@@ -17,7 +17,7 @@ from app.core.errors import InvalidRequest, QueueFull, StoreUnavailable
 from app.http.config import ApiConfig
 from app.http.errors import BodyTooLarge, NotKept, StoreOff
 from app.http.keys import owner_of
-from app.http.openapi import Deleted, Json, Page, Shape, tells
+from app.http.openapi import Deleted, Json, Page, Shape, describe
 from app.http.requests.wire import Ignored, missing, refusal
 from app.store.store import CHUNK, Store
 from app.store.tables import NewFile, fresh_id
@@ -61,7 +61,7 @@ def files_router(store: Store | None, config: ApiConfig) -> APIRouter:
 
     kept = partial(required, store, "files")
 
-    operation = tells("Upload a file", FileObject, errors=[400, 404, 413, 429, 503])
+    operation = describe("Upload a file", FileObject, errors=[400, 404, 413, 429, 503])
     fields: Json = {
         "file": {"type": "string", "format": "binary"},
         "purpose": {"enum": ["batch"]},
@@ -89,7 +89,7 @@ def files_router(store: Store | None, config: ApiConfig) -> APIRouter:
             row = await _upload(kept(), request, config, ignored)
         return JSONResponse(shown(row), headers=ignored.headers)
 
-    operation = tells("The files that are kept", Page[FileObject], errors=[400, 404, 503])
+    operation = describe("The files that are kept", Page[FileObject], errors=[400, 404, 503])
     operation["parameters"] = parameters("limit", "after", "order", "purpose")
 
     @router.get(PATH, openapi_extra=operation)
@@ -111,11 +111,11 @@ def files_router(store: Store | None, config: ApiConfig) -> APIRouter:
             )
         return found
 
-    @router.get(_ONE, openapi_extra=tells("A file", FileObject, errors=[404, 503]))
+    @router.get(_ONE, openapi_extra=describe("A file", FileObject, errors=[404, 503]))
     async def retrieve(file_id: str, request: Request) -> dict[str, Any]:
         return shown(await find(file_id, request))
 
-    @router.delete(_ONE, openapi_extra=tells("Delete a file", Deleted, errors=[400, 404, 503]))
+    @router.delete(_ONE, openapi_extra=describe("Delete a file", Deleted, errors=[400, 404, 503]))
     async def delete(file_id: str, request: Request) -> dict[str, Any]:
         await find(file_id, request)
         used = await kept().run(kept().state.delete_file, owner_of(request.scope), file_id)
@@ -127,7 +127,7 @@ def files_router(store: Store | None, config: ApiConfig) -> APIRouter:
         return {"id": file_id, "object": "file", "deleted": True}
 
     binary = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
-    operation = tells(
+    operation = describe(
         "A file's contents",
         errors=[404, 503],
         others={200: {"description": "The contents", "content": binary}},

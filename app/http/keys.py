@@ -32,7 +32,7 @@ class ApiKeys:
             for number, digest in enumerate(self._digests, start=1)
         }
         """The names of the tenants in the store: they stay when other keys are added or removed,
-        and no key can be told from one."""
+        and do not reveal a key."""
 
     def __len__(self) -> int:
         return len(self._digests)
@@ -80,8 +80,8 @@ def _from_file(file: str) -> list[tuple[str, str]]:
     return found
 
 
-def authenticate(scope: Scope, keys: ApiKeys) -> None:
-    """Note the number of the key that a request offers, as ``Authorization: Bearer KEY`` (RFC 6750,
+def authenticate(scope: Scope, keys: ApiKeys) -> str:
+    """The tenant of the key that a request offers, as ``Authorization: Bearer KEY`` (RFC 6750,
     section 2.1), or as ``x-api-key: KEY``, as Anthropic's clients send it.
 
     Raises ``InvalidApiKey``. Nothing further in knows more of the key than its number.
@@ -101,8 +101,7 @@ def authenticate(scope: Scope, keys: ApiKeys) -> None:
             if given
             else "no API key was sent; send the header Authorization: Bearer KEY"
         )
-    tenant = f"key {number}"
-    scope.setdefault("state", {}).update(tenant=tenant, owner=keys.owners[tenant])
+    return f"key {number}"
 
 
 def owner_of(scope: Scope) -> str:

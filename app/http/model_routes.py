@@ -17,7 +17,7 @@ from app.core.errors import InvalidRequest
 from app.http.endpoint import Api, post
 from app.http.errors import ANTHROPIC_VERSION
 from app.http.models import ServedModel
-from app.http.openapi import Deleted, Shape, tells
+from app.http.openapi import Deleted, Shape, describe
 from app.http.requests.unserved import refused
 from app.http.requests.wire import Body, Ignored, Unserved
 from app.serving.adapters import NAME
@@ -111,7 +111,7 @@ def models_router(api: Api) -> APIRouter:
             "input_modalities": ["text", "image"] if config.images else ["text"],
         }
 
-    @router.get("/v1/models", openapi_extra=tells("List the models", ModelList, MessagesModels))
+    @router.get("/v1/models", openapi_extra=describe("List the models", ModelList, MessagesModels))
     async def list_models(request: Request) -> dict[str, Any]:
         found = [described(model, request) for model in models.all()]
         if ANTHROPIC_VERSION not in request.headers:
@@ -121,14 +121,14 @@ def models_router(api: Api) -> APIRouter:
 
     @router.get(
         "/v1/models/{model:path}",
-        openapi_extra=tells("Get a model", ModelObject, MessagesModel, errors=[404]),
+        openapi_extra=describe("Get a model", ModelObject, MessagesModel, errors=[404]),
     )
     async def retrieve_model(model: str, request: Request) -> dict[str, Any]:
         return described(models.find(model), request)
 
     @router.delete(
         "/v1/models/{model:path}",
-        openapi_extra=tells("Unload an adapter", Deleted, errors=[400, 404]),
+        openapi_extra=describe("Unload an adapter", Deleted, errors=[400, 404]),
     )
     async def delete_model(model: str) -> dict[str, Any]:
         return await unload(models.find(model))
@@ -148,8 +148,8 @@ def models_router(api: Api) -> APIRouter:
         await adapters.unload(model.adapter)
         return {"id": model.id, "object": "model", "deleted": True}
 
-    operation = tells("Load an adapter", ModelObject, bodies=[LoadAdapter], errors=_ERRORS)
+    operation = describe("Load an adapter", ModelObject, bodies=[LoadAdapter], errors=_ERRORS)
     post(router, api, LOAD, operation, LoadAdapter.read, load)
-    operation = tells("Unload an adapter", Deleted, bodies=[UnloadAdapter], errors=_ERRORS)
+    operation = describe("Unload an adapter", Deleted, bodies=[UnloadAdapter], errors=_ERRORS)
     post(router, api, UNLOAD, operation, parse_unload, unload)
     return router

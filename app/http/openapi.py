@@ -1,7 +1,7 @@
-"""``/openapi.json``, put together from what each route tells of itself with ``tells``.
+"""``/openapi.json``, put together from the descriptions of the routes.
 
 The routes read their bodies by hand, for the limits, so FastAPI cannot know what they take. Tests
-hold what is told against the answers of every route; schemathesis does so with random requests.
+compare the document with the answers of every route; schemathesis does so with random requests.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class MessagesError(Shape):
     error: MessagesErrorObject
 
 
-def tells(
+def describe(
     summary: str,
     *answers: type[BaseModel],
     event: type[BaseModel] | None = None,
@@ -136,7 +136,7 @@ def _one_of(models: Sequence[type[BaseModel]]) -> Any:
 
 
 def install_openapi(app: FastAPI, routers: Sequence[APIRouter], config: ApiConfig) -> None:
-    """Make ``/openapi.json`` say what the routes tell; it is put together when first asked for."""
+    """Serve ``/openapi.json``; the document is put together at the first request."""
 
     def openapi() -> Json:
         if app.openapi_schema is None:

@@ -1,4 +1,4 @@
-"""Renderers that several APIs share, whose answers are objects: whole, or in events.
+"""Renderers that several APIs share, whose answers are one object, or events.
 
 Chat completions and completions have choices (``UnstreamedRenderer``, ``ChunkRenderer``), messages
 and responses a list of blocks or items (``ListRenderer``).
@@ -135,7 +135,7 @@ class ChunkRenderer(Renderer):
 
 
 class UnstreamedChoice(Protocol):
-    """One choice of a whole answer while it comes."""
+    """One choice of an answer that is not streamed, while it comes."""
 
     def add(self, delta: Delta) -> None: ...
 
@@ -144,7 +144,7 @@ class UnstreamedChoice(Protocol):
 
 
 class UnstreamedRenderer(Renderer):
-    """A whole answer as one object."""
+    """An answer as one object."""
 
     def __init__(
         self, head: Mapping[str, Any], generation: Generation, choices: Sequence[UnstreamedChoice]

@@ -9,7 +9,7 @@ from urllib.parse import quote
 from pydantic import Field
 from pydantic_core import to_json
 
-from app.answer.pieces import Confidence, FieldValue, Measurements, Span, TokenByToken
+from app.answer.pieces import Confidence, FieldValue, Measurements, PromptSpan, TokenByToken
 from app.core.constraint import Vocabulary
 from app.core.events import AnswerToken, AnswerUsage, Origins, OriginToken
 from app.http.openapi import Shape
@@ -49,7 +49,7 @@ def measured(piece: Measurements) -> dict[str, Any]:
     return found
 
 
-def _pointed(value: Confidence | TokenByToken | Span) -> dict[str, Any]:
+def _pointed(value: Confidence | TokenByToken | PromptSpan) -> dict[str, Any]:
     call = {} if value.call is None else {"tool_call": value.call}
     return {**call, "pointer": value.pointer}
 
@@ -76,7 +76,7 @@ def _confidence(value: Confidence) -> dict[str, Any]:
     return entry
 
 
-def _place(span: Span) -> dict[str, Any]:
+def _place(span: PromptSpan) -> dict[str, Any]:
     return {"part": span.part, "start": span.start, "end": span.end}
 
 

@@ -24,14 +24,13 @@ from app.core.specs import Choice, Grammar, JsonSchema, OnUnsupported, Regex
 from app.http.config import Whitespace
 from app.http.endpoint import Api, endpoint, post
 from app.http.errors import envelope
-from app.http.openapi import Shape, tells
+from app.http.openapi import Shape, describe
 from app.http.requests.constraints import ResponseFormat
 from app.http.requests.unserved import NO_EFFECT
 from app.http.requests.wire import Body, Ignored, Name, Wire
 from app.serving.admission import Ticket
 from app.serving.compiling.graphs import Graphs
 from app.serving.compiling.schema_registry import RegisteredSchema, SchemaRegistry
-from app.serving.timeline import Timeline
 
 PATH = "/v1/schemas"
 
@@ -242,7 +241,7 @@ def schemas_router(api: Api, registry: SchemaRegistry, graphs: Graphs) -> APIRou
     """The router of schemas that are compiled ahead."""
     router = APIRouter()
 
-    async def register(call: _Call, _: Timeline, ticket: Ticket) -> bytes:
+    async def register(call: _Call, ticket: Ticket) -> bytes:
         try:
             registered = await registry.register(call.spec, call.name, ticket)
         except ConstraintError as error:
@@ -253,7 +252,7 @@ def schemas_router(api: Api, registry: SchemaRegistry, graphs: Graphs) -> APIRou
             answer = answer[:-1] + b',"graph":' + picture + b"}"
         return answer
 
-    operation = tells(
+    operation = describe(
         "Register and explain a schema",
         SchemaObject,
         bodies=[SchemaRequest],
@@ -261,7 +260,7 @@ def schemas_router(api: Api, registry: SchemaRegistry, graphs: Graphs) -> APIRou
     )
     post(router, api, PATH, operation, functools.partial(_call, api=api), register)
 
-    operation = tells(
+    operation = describe(
         "Follow a text through a schema's graph",
         WalkObject,
         bodies=[WalkRequest],
@@ -276,7 +275,7 @@ def schemas_router(api: Api, registry: SchemaRegistry, graphs: Graphs) -> APIRou
         except UnknownSchema as error:
             return _not_found(error)
 
-        async def follow(asked: WalkRequest, _: Timeline, ticket: Ticket) -> bytes:
+        async def follow(asked: WalkRequest, ticket: Ticket) -> bytes:
             options = GraphOptions() if asked.graph is None else asked.graph.options
             return await graphs.walk(registered, options, asked.text, asked.state, ticket)
 
@@ -285,7 +284,7 @@ def schemas_router(api: Api, registry: SchemaRegistry, graphs: Graphs) -> APIRou
 
     @router.get(
         PATH + "/{schema_id}",
-        openapi_extra=tells("Get a registered schema", SchemaObject, errors=[404]),
+        openapi_extra=describe("Get a registered schema", SchemaObject, errors=[404]),
     )
     async def retrieve_schema(schema_id: str) -> Response:
         try:
@@ -355,14 +354,14 @@ def _bundled(schema: Any, documents: list[dict[str, Any]]) -> Any:
 
 def _as_asked(spec: ConstraintSpec, asked: SchemaRequest) -> ConstraintSpec:
     """``spec``, refused or relaxed as ``on_unsupported`` says."""
-    said = asked.on_unsupported
-    if said is None:
+    on_unsupported = asked.on_unsupported
+    if on_unsupported is None:
         return spec
     if not isinstance(spec, JsonSchema):
         raise InvalidRequest(
             "on_unsupported is for JSON Schemas; leave it out", param="on_unsupported"
         )
-    return replace(spec, relax=said == "relax")
+    return replace(spec, relax=on_unsupported == "relax")
 
 
 def _object(registered: RegisteredSchema) -> bytes:

@@ -15,11 +15,10 @@ from app.answer.prompt import Prompt, TextPrompt
 from app.http.chat.parse import ConversationFields, read_conversation
 from app.http.completions.parse import check_token_ids
 from app.http.endpoint import Api, post
-from app.http.openapi import Shape, tells
+from app.http.openapi import Shape, describe
 from app.http.requests.unserved import CHAT, NO_EFFECT, UNSERVED, refused
 from app.http.requests.wire import Body, Ignored, Unserved
 from app.serving.admission import Ticket
-from app.serving.timeline import Timeline
 
 TOKENIZE = "/tokenize"
 DETOKENIZE = "/detokenize"
@@ -111,7 +110,7 @@ def tokens_router(api: Api) -> APIRouter:
         conversation, _ = read_conversation(chat, ignored, api.config)
         return conversation, False, bool(chat.return_token_strs)
 
-    async def tokenize(call: tuple[Prompt, bool, bool], _: Timeline, ticket: Ticket) -> bytes:
+    async def tokenize(call: tuple[Prompt, bool, bool], ticket: Ticket) -> bytes:
         """``token_strs`` are the texts of the tokens, each by itself; null if not asked for."""
         prompt, add_special_tokens, strings = call
         tokens = await api.service.tokenize(prompt, ticket, add_special_tokens=add_special_tokens)
@@ -139,16 +138,16 @@ def tokens_router(api: Api) -> APIRouter:
         check_token_ids(wire.tokens, "tokens", api.vocabulary.size)
         return wire.tokens
 
-    async def detokenize(tokens: Sequence[int], _: Timeline, ticket: Ticket) -> bytes:
+    async def detokenize(tokens: Sequence[int], ticket: Ticket) -> bytes:
         return await written(tokens, lambda: {"prompt": decode(tokens)})
 
-    operation = tells(
+    operation = describe(
         "Tokenize a text or a conversation's prompt",
         Tokenized,
         bodies=[TokenizeText, TokenizeChat],
         errors=_ERRORS,
     )
     post(router, api, TOKENIZE, operation, parse_tokenize, tokenize)
-    operation = tells("Detokenize", Detokenized, bodies=[DetokenizeRequest], errors=_ERRORS)
+    operation = describe("Detokenize", Detokenized, bodies=[DetokenizeRequest], errors=_ERRORS)
     post(router, api, DETOKENIZE, operation, parse_detokenize, detokenize)
     return router

@@ -29,7 +29,7 @@ from app.model.config import (
 )
 from app.serving.adapters import NAME
 from app.serving.images.fetching import is_host_pattern
-from app.serving.service import UNSAID_TOKENS
+from app.serving.service import USUAL_TOKENS
 from app.serving.worker import STALL_SECONDS
 from app.serving.workers.pool import WorkerLimits
 from app.serving.workers.worker_process import PATIENCE
@@ -180,7 +180,7 @@ class Settings(BaseSettings):
         Count,
         Field(
             description="Maximum tokens (prompt and max_tokens) of all waiting answers; a request "
-            f"without max_tokens counts as {UNSAID_TOKENS}."
+            f"without max_tokens counts as {USUAL_TOKENS}."
         ),
     ] = 1 << 22
     tenant_share: Annotated[float, Field(ge=0.01, le=1)] = 0.9

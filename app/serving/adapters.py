@@ -18,6 +18,7 @@ from typing import Any, Protocol
 
 from app.core.errors import InvalidAdapter, InvalidRequest, UnknownModel
 from app.core.request import Adapter
+from app.serving.admission import Ticket
 from app.serving.worker import EngineWorker
 
 NAME = r"^[A-Za-z0-9_.-]{1,64}$"
@@ -75,23 +76,15 @@ class Adapters:
     def find(self, name: str) -> Adapter | None:
         return self._loaded.get(name)
 
-    def hold(self, adapter: Adapter | None) -> Callable[[], None]:
-        """Keep an adapter where it is until what is returned has been called.
+    def hold(self, adapter: Adapter, ticket: Ticket) -> None:
+        """Keep an adapter where it is until ``ticket`` leaves.
 
         Raises ``UnknownModel`` where it has been unloaded since it was found.
         """
-        if adapter is None:
-            return lambda: None
         if self._loaded.get(adapter.name) != adapter:
             raise UnknownModel(f"the adapter {adapter.name!r} was just unloaded", param="model")
         self._answers[adapter] = self._answers.get(adapter, 0) + 1
-        held = [adapter]
-
-        def release() -> None:
-            if held:
-                self._release(held.pop())
-
-        return release
+        ticket.on_leave(functools.partial(self._release, adapter))
 
     async def load(self, name: str, place: str) -> Adapter:
         """Load a folder, given from the root or from the one that adapters are loaded from.

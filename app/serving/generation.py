@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 
+from app.answer.choice import ChoiceReader
 from app.answer.fields import ClosedValue
 from app.answer.pieces import Delta
 from app.answer.plan import AnswerPlan
@@ -12,7 +13,7 @@ from app.answer.spans import Quotable
 from app.answer.warnings import RelaxedAnswers
 from app.core.errors import LeapjsonError
 from app.core.events import AnswerUsage, TokenChunk
-from app.core.request import GenerationOptions
+from app.core.request import EngineRequest
 from app.serving.admission import Ticket
 from app.serving.admission.admission import Deadline
 from app.serving.timeline import Timeline
@@ -27,30 +28,28 @@ CLIENT_LEFT = 499
 class Generation:
     """An inbox of the worker on one side, pieces for the client on the other.
 
-    What the client has not read yet waits here: a slow client holds nobody up, and what waits
-    is bounded by ``max_tokens``. Who opened it calls ``close`` in the end, whatever happens.
+    What the client has not read yet waits here: a slow client delays no other, and what waits is
+    bounded by ``max_tokens``. ``close`` has to be called in the end, whatever happens.
     """
 
     def __init__(
         self,
-        *,
-        request_ids: Sequence[str],
+        choices: Sequence[EngineRequest],
         plans: Sequence[AnswerPlan],
-        options: GenerationOptions,
+        *,
         exact: bool = False,
-        texts: Sequence[Quotable | None] = (),
+        texts: Sequence[Quotable | None],
         ticket: Ticket,
         timeline: Timeline,
         abort: Callable[[Sequence[str]], None],
         status_of: Callable[[LeapjsonError], int],
-        release: Callable[[], None],
         relaxed: RelaxedAnswers | None = None,
-        max_tokens: int = 0,
     ) -> None:
-        """``plans``: of each prompt, whose choices have consecutive ``request_ids``. ``release`` is
-        called when all have ended, perhaps more than once. ``exact``: choices are drawn as wholes.
-        ``texts``: for each plan those that values are looked up in, where that is asked for.
-        ``relaxed``: what is told of answers that are not held to all of their schema."""
+        """``plans``: one for each prompt, whose ``choices`` follow one another. ``exact``: choices
+        of values are drawn as wholes. ``texts``: of each plan, where values are looked up, if their
+        places are reported. ``relaxed``: collects answers that are not held to all of their schema.
+        ``ticket`` leaves when all have ended."""
+        options = choices[0].options
         self.relaxed = relaxed
         self.closed: list[ClosedValue] = []
         """Of each choice that its budget has ended one in, the first."""
@@ -58,25 +57,19 @@ class Generation:
         """Choices whose value is not among them yet, with their text up to its end."""
         self.shows_schema = plans[0].shows_schema
         """See ``AnswerPlan``."""
-        self.max_tokens = max_tokens
+        self.max_tokens = min([each.max_tokens for each in choices])
         """Tokens that each answer may have, the least of several prompts'."""
+        self.tenant = ticket.tenant
         self.tier = ticket.tier
         """That it is served in."""
         self.request_id = timeline.request_id
-        self.n = len(request_ids)
-        self._index = {request_id: index for index, request_id in enumerate(request_ids)}
+        self.n = len(choices)
+        self._index = {each.request_id: index for index, each in enumerate(choices)}
         self._plans = plans
         self._choices_each = self.n // len(plans)
         self._prompt_tokens = sum(len(plan.prompt) for plan in plans)
         self._readers = [
-            plans[number].reader(
-                index,
-                confidence=options.confidence,
-                exact=exact,
-                fields=options.fields,
-                origins=options.origins,
-                texts=texts[number] if texts else None,
-            )
+            ChoiceReader(index, plans[number], options, exact=exact, texts=texts[number])
             for index in range(self.n)
             for number in [index // self._choices_each]
         ]
@@ -84,7 +77,6 @@ class Generation:
         self._timeline = timeline
         self._abort = abort
         self._status_of = status_of
-        self._release = release
         self._reasons: dict[int, str] = {}
         self._unread: list[TokenChunk] = []
         self._enough = 1
@@ -123,11 +115,10 @@ class Generation:
     ) -> AsyncIterator[Sequence[Delta]]:
         """What has come since the last batch, a delta for each choice, until all have ended.
 
-        A batch is waited for until it has ``at_least`` so many chunks, or is the last one: who
-        is in no hurry need not be woken by each step of the engine. It has a bounded size, and
-        where there is more, which may be a whole answer, other tasks have their turn before it.
-        After ``silence`` seconds without one comes an empty batch. Raises the error that ended the
-        generation, after what came before it.
+        Waits until a batch has ``at_least`` so many chunks, or is the last one: an answer that is
+        not streamed need not wake for each step of the engine. Batches are of a bounded size, and
+        other tasks have their turn between two of them. After ``silence`` seconds without a chunk
+        comes an empty batch. Raises the error that ended the generation, after what came before it.
         """
         self._enough = at_least
         while True:
@@ -216,7 +207,7 @@ class Generation:
         if chunk.finish_reason is not None:
             self._reasons[index] = chunk.finish_reason
             if len(self._reasons) == self.n:
-                # The slowest way to end says most: "length" if any choice was cut.
+                # Of several choices: "length" if any was cut.
                 self._end(200, "length" if "length" in self._reasons.values() else "stop")
         if self._waiting is not None and len(self._unread) >= self._enough:
             self._wake()
@@ -232,4 +223,3 @@ class Generation:
             self._expiry.cancel()
         self._timeline.end(status=status, finish_reason=finish_reason, error=error)
         self._ticket.leave()
-        self._release()

@@ -54,8 +54,8 @@ class GenerationRequest:
     options: GenerationOptions = field(default_factory=GenerationOptions)
 
 
-UNSAID_TOKENS = 1024
-"""What an answer is taken to need in the queue where nobody set a ``max_tokens``."""
+USUAL_TOKENS = 1024
+"""Tokens that the queue counts for an answer without a ``max_tokens``."""
 
 LONG_PROMPT = 4096
 """Characters from which a prompt is tokenized on a thread: shorter ones take less than a hop."""
@@ -82,7 +82,7 @@ class ServiceConfig:
     clip_max_tokens: bool = True
     """Whether a ``max_tokens`` above what the context leaves is lowered to that, or refused."""
     exact_choices: bool = False
-    """Whether values of a finite set are drawn as wholes where a request does not say."""
+    """Whether values of a finite set are drawn as wholes where a request does not set it."""
     tenants_share: bool = True
     """Whether they use each other's computed prompts and learned drafts."""
 
@@ -153,8 +153,8 @@ class GenerationService:
         and whose ticket leaves when its answers have ended. Cancelling the call leaves nothing
         behind but the ticket, which is the caller's.
         """
-        config = self._config
-        for token_id in request.options.sampling.logit_bias:
+        config, options, adapter = self._config, request.options, request.adapter
+        for token_id in options.sampling.logit_bias:
             if not 0 <= token_id < config.vocabulary_size:
                 raise InvalidRequest(
                     f"logit_bias has the token id {token_id}; the vocabulary has ids 0 to "
@@ -163,24 +163,10 @@ class GenerationService:
                 )
         if not self._worker.alive:
             raise EngineDied(DEATH_NOTICE, retry_after=RETRY_SECONDS)
-        release = self.adapters.hold(request.adapter)
-        try:
-            return await self._open(request, timeline, ticket, release)
-        except BaseException:
-            release()
-            raise
-
-    async def _open(
-        self,
-        request: GenerationRequest,
-        timeline: Timeline,
-        ticket: Ticket,
-        release: Callable[[], None],
-    ) -> Generation:
-        config, options, adapter = self._config, request.options, request.adapter
         exact = options.choices == "exact" if options.choices else config.exact_choices
         scope = "" if config.tenants_share else ticket.tenant
         if adapter is not None:
+            self.adapters.hold(adapter, ticket)
             timeline.adapter = adapter.name
         deadline = ticket.deadline(options.timeout)
         ticket.take(options.n * len(request.prompts), options.tier)
@@ -191,9 +177,9 @@ class GenerationService:
             for plan in plans:
                 _check_choices(options, plan, exact=exact)
             budgets = [self._max_tokens(options, plan) for plan in plans]
-            said = options.max_tokens is not None or config.default_max_tokens is not None
+            is_set = options.max_tokens is not None or config.default_max_tokens is not None
             room = sum(
-                len(plan.prompt) + (budget if said else min(budget, UNSAID_TOKENS))
+                len(plan.prompt) + (budget if is_set else min(budget, USUAL_TOKENS))
                 for plan, budget in zip(plans, budgets, strict=True)
             )
             ticket.claim(options.n * room, deadline.left)
@@ -218,7 +204,7 @@ class GenerationService:
                     images = await self._images.encoder.encode(plan.images, ticket)
                     plans[at] = plan = replace(plan, images=images)
                 asked = options.spans or (options.confidence and quotable.documents)
-                texts.append(replace(quotable, listed=options.spans) if asked else None)
+                texts.append(quotable if asked else None)
                 scored = None
                 if plan.begun is None and (plan.has_json or plan.is_text):
                     scored = ChoiceOptions(options.confidence, exact, plan.locator, plan.is_text)
@@ -248,18 +234,15 @@ class GenerationService:
                 relaxed = RelaxedAnswers(tuple(relaxations), request.content, request.tools, begun)
                 timeline.relaxed = tuple([each.keyword for each in relaxations if not each.inexact])
             generation = Generation(
-                request_ids=[choice.request_id for choice in choices],
-                plans=plans,
-                options=options,
+                choices,
+                plans,
                 exact=exact,
                 texts=texts,
                 ticket=ticket,
                 timeline=timeline,
                 abort=self._worker.abort,
                 status_of=self._status_of,
-                release=release,
                 relaxed=relaxed,
-                max_tokens=min(budgets),
             )
             try:
                 await self._worker.submit(choices, generation)
@@ -274,19 +257,17 @@ class GenerationService:
         generation.expire(deadline)
         return generation
 
-    async def validate(self, generation: Generation, ticket: Ticket) -> None:
-        """Tell of relaxed answers that have ended whether they satisfy all of their schema."""
+    async def validate(self, generation: Generation) -> None:
+        """Find out of relaxed answers that have ended whether they satisfy all of their schema."""
         if generation.relaxed is not None:
-            await self._validation.complete(generation.relaxed, ticket.tenant)
+            await self._validation.complete(generation.relaxed, generation.tenant)
 
     async def _start(self, constraint: Constraint, given: bytes) -> ConstraintState:
         """Where ``constraint`` stands behind ``given``, worked out between the engine's steps.
 
         Raises ``InvalidRequest`` where no answer goes on from there.
         """
-        states: list[ConstraintState] = []
-        await self._worker.between_steps(lambda: states.append(constraint.start()))
-        [state] = states
+        state = await self._worker.between_steps(constraint.start)
         if isinstance(state, ChoosingState) and state.has_exact_choices:
             raise InvalidRequest(
                 "x-choice: exact cannot be combined with an assistant prefill; leave one of them "
@@ -295,7 +276,7 @@ class GenerationService:
             )
 
         def accept(part: bytes) -> int:
-            """How many bytes of ``part`` are of the beginning of an answer."""
+            """How many bytes of ``part`` an answer can begin with."""
             try:
                 state.accept_bytes(part)
                 return len(part)
@@ -309,14 +290,10 @@ class GenerationService:
             return len(part)
 
         for begin in range(0, len(given), _BYTES_BETWEEN_STEPS):
-            part, accepted = given[begin : begin + _BYTES_BETWEEN_STEPS], [0]
-
-            def work(part: bytes = part, accepted: list[int] = accepted) -> None:
-                accepted[0] = accept(part)
-
-            await self._worker.between_steps(work)
-            if accepted[0] < len(part):
-                place = begin + accepted[0]
+            part = given[begin : begin + _BYTES_BETWEEN_STEPS]
+            accepted = await self._worker.between_steps(functools.partial(accept, part))
+            if accepted < len(part):
+                place = begin + accepted
                 before = given[max(0, place - 40) : place].decode(errors="replace")
                 raise InvalidRequest(
                     f"the assistant prefill is not the start of a valid answer: after {before!r} "
@@ -363,7 +340,7 @@ class GenerationService:
         if request is not None:
             content, tools, asked = request.content, request.tools, request.options.max_tokens
             # What is left of the context beside an answer of usual length.
-            usual = min(UNSAID_TOKENS, config.max_sequence_tokens // 2)
+            usual = min(USUAL_TOKENS, config.max_sequence_tokens // 2)
             if asked is not None:
                 usual = min(asked, usual) if config.clip_max_tokens else asked
             room = config.max_sequence_tokens - usual
@@ -408,8 +385,8 @@ class GenerationService:
 
 
 def _check_choices(options: GenerationOptions, plan: AnswerPlan, *, exact: bool) -> None:
-    """Raises ``InvalidRequest`` where the values of an answer are asked about that has none,
-    or of which the client has written a part."""
+    """Raises ``InvalidRequest`` for reports on the values of an answer that has none, or that the
+    client has begun."""
     if plan.begun is not None:
         asked = {
             "confidence": options.confidence,

@@ -1,4 +1,4 @@
-"""When things happened to one request; told to the observer once, when it ends."""
+"""The moments of one request, reported to the observer once, when it ends."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Timeline:
     observer: RequestObserver
     clock: Callable[[], float]
     owner: str = ""
-    """Who is told of its usage: an API key, or "" without any."""
+    """The API key that its usage is counted for; "" without any."""
     adapter: str = ""
     """What the request's answers are made with; "" for the base model."""
     relaxed: Sequence[str] = ()

@@ -18,11 +18,13 @@ import logging
 import queue
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from app.core.errors import DeviceFailed, EngineDied, LeapjsonError, RequestError, ShutDown
 from app.core.events import StepOutput, TokenChunk
 from app.core.request import EngineRequest, ServiceTier
+
+T = TypeVar("T")
 
 
 class Engine(Protocol):
@@ -40,7 +42,7 @@ class Engine(Protocol):
     def step(self) -> Iterator[StepOutput]:
         """Run one step, as far as what it yields is taken.
 
-        What can be said before anything is computed comes first, then what the step added.
+        Openings that need no computation come first, then what the step added.
         """
 
     @property
@@ -85,7 +87,7 @@ class Inbox(Protocol):
         """A step that began at ``moment`` (of the worker's clock) scheduled a choice."""
 
     def on_chunk(self, chunk: TokenChunk, moment: float) -> None:
-        """``moment``: when the event loop was told of the step that made it."""
+        """``moment``: when the step that made it reached the event loop."""
 
     def on_failure(self, error: LeapjsonError) -> None:
         """Nothing more will come."""
@@ -94,7 +96,7 @@ class Inbox(Protocol):
 _Command = Callable[[], None]
 
 _Added = Sequence[tuple[asyncio.Future[None], LeapjsonError | None]]
-"""Who waits for requests to be added, each with the error that refused them."""
+"""Futures of requests that were added, each with the error that refused them."""
 
 _Deliver = Callable[[_Added, StepOutput, float], None]
 """Takes what one turn of the engine's thread has for the event loop, and when its step began."""
@@ -116,7 +118,7 @@ class _EngineThread:
         """Calls of ``add`` with requests above flex. Written by this thread alone."""
 
     def run(self) -> None:
-        """Serve until told to stop; raises what the engine's step raises."""
+        """Serve until a command ends the thread; raises what the engine's step raises."""
         while True:
             for command in self._take_commands():
                 if command is None:
@@ -130,7 +132,7 @@ class _EngineThread:
             self.busy_since = self._clock()
 
     def add(self, requests: Sequence[EngineRequest], added: asyncio.Future[None]) -> None:
-        """Add all or none; ``added`` is told with the next hand-over, on the event loop."""
+        """Add all or none; ``added`` is done with the next hand-over, on the event loop."""
         self.urgent_added += _is_urgent(requests)
         error: LeapjsonError | None = None
         try:
@@ -170,7 +172,7 @@ def _is_urgent(requests: Sequence[EngineRequest]) -> bool:
     return any(request.tier >= ServiceTier.DEFAULT for request in requests)
 
 
-def _tell(waiting: asyncio.Future[None], error: Exception | None) -> None:
+def _settle(waiting: asyncio.Future[None], error: Exception | None) -> None:
     if waiting.done():
         return
     if error is None:
@@ -254,22 +256,24 @@ class EngineWorker:
             self.abort([request.request_id for request in requests])
             raise
 
-    async def between_steps(self, work: Callable[[], None]) -> None:
-        """Have the engine's thread do something before its next step. Raises what ``work`` raises,
-        ``EngineDied`` or ``ShutDown``. It is done even if nobody waits for it any more."""
+    async def between_steps(self, work: Callable[[], T]) -> T:
+        """What ``work`` returns, called on the engine's thread before its next step. Raises what it
+        raises, ``EngineDied`` or ``ShutDown``. It is called even if this call is cancelled."""
+        results: list[T] = []
 
         def command(done: asyncio.Future[None]) -> None:
             error: Exception | None = None
             try:
-                work()
+                results.append(work())
             except Exception as caught:
                 error = caught
-            self._on_loop(_tell, done, error)
+            self._on_loop(_settle, done, error)
 
         await self._done(command)
+        return results[0]
 
     async def _done(self, command: Callable[[asyncio.Future[None]], None]) -> None:
-        """Have the engine's thread run ``command``, and wait until that has told the future."""
+        """Have the engine's thread run ``command``, and wait until the future is done."""
         if not self.alive:
             raise EngineDied(DEATH_NOTICE, retry_after=RETRY_SECONDS)
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -296,7 +300,7 @@ class EngineWorker:
     def lose(self, why: str) -> None:
         """End every request with ``EngineDied``: no step will end any more. Any thread may call it.
 
-        ``why`` says nothing of a request.
+        ``why`` has nothing of a request in it.
         """
         self._report_death(f": {why}")
 
@@ -313,7 +317,7 @@ class EngineWorker:
         try:
             self._engine_thread.run()
         except BaseException as error:
-            # By default the log leaves out what exceptions say; this one says nothing of a request.
+            # By default the log leaves messages out; this one has nothing of a request in it.
             why = f": {error}" if isinstance(error, DeviceFailed) else ""
             self._report_death(why, error)
 
@@ -326,13 +330,13 @@ class EngineWorker:
 
     def _on_loop(self, call: Callable[..., None], *arguments: Any) -> None:
         assert self._loop is not None
-        # With the loop closed nobody listens any more, and nobody is left waiting either.
+        # Once the loop is closed no inbox is left, and no future is waited for.
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(call, *arguments)
 
     def _receive(self, added: _Added, output: StepOutput, began: float) -> None:
         for waiting, error in added:
-            _tell(waiting, error)
+            _settle(waiting, error)
         for request_id in output.scheduled:
             if (inbox := self._inboxes.get(request_id)) is not None:
                 inbox.on_scheduled(began)

@@ -75,6 +75,7 @@ class RequestWatch:
 
     @property
     def keeps_bodies(self) -> bool:
+        """Whether it has to see the bodies of streams, too."""
         return self._telemetry.content > 0
 
     def received(self, message: Message) -> None:
@@ -94,6 +95,7 @@ class RequestWatch:
         self._keep("answer", body)
 
     def end(self, error: BaseException | None) -> None:
+        """The answer has been sent, or ``error`` broke it off."""
         exchange = self._exchange
         if error is not None:
             exchange.error = type(error).__name__

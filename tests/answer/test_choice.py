@@ -11,7 +11,10 @@ from app.answer.pieces import CallStart, Content, Delta, End
 from app.answer.plan import AnswerPlan
 from app.answer.tools import FunctionTool, ToolUse
 from app.core.events import AnswerToken, AnswerUsage, FinishReason, TokenChunk
+from app.core.request import GenerationOptions
 from app.core.text import RenderedPrompt
+
+CONTENT = AnswerPlan.of(RenderedPrompt([1]), None, None, ChatFormat(HERMES))
 
 USAGE = AnswerUsage(1, 0, 1, 0, 0, 0, 1)
 
@@ -27,7 +30,7 @@ def content(delta: Delta) -> str:
 
 
 def test_a_character_split_between_chunks_comes_whole() -> None:
-    reader = ChoiceReader(0, None)
+    reader = ChoiceReader(0, CONTENT, GenerationOptions())
     first, second = "é".encode()[:1], "é".encode()[1:]
     assert content(reader.read([chunk(b"caf" + first)])) == "caf"
     assert content(reader.read([chunk(second)])) == "é"
@@ -35,14 +38,16 @@ def test_a_character_split_between_chunks_comes_whole() -> None:
 
 
 def test_an_unfinished_character_at_the_end_is_replaced() -> None:
-    reader = ChoiceReader(0, None)
+    reader = ChoiceReader(0, CONTENT, GenerationOptions())
     assert content(reader.read([chunk(b"\xf0\x9f")])) == ""
     assert content(reader.read([chunk(b"", "stop")])) == "\ufffd"
 
 
 def test_no_token_is_lost_behind_bytes_that_are_no_character() -> None:
     format = ChatFormat(HERMES, ReasoningFormat("<think>", "</think>"))
-    reader = AnswerPlan.of(RenderedPrompt([1], "<think>"), None, None, format).reader(0)
+    reader = ChoiceReader(
+        0, AnswerPlan.of(RenderedPrompt([1], "<think>"), None, None, format), GenerationOptions()
+    )
     deltas = [
         reader.read([chunk(each)]) for each in (b"h\xff\xe2\x82m</think>\n", b"\n\xff\xe2a", b"bc")
     ]
@@ -54,7 +59,7 @@ def test_no_token_is_lost_behind_bytes_that_are_no_character() -> None:
 
 @given(st.text(), st.integers(1, 7))
 def test_chunks_of_any_size_give_the_same_text(text: str, size: int) -> None:
-    reader, data = ChoiceReader(0, None), text.encode(errors="ignore")
+    reader, data = ChoiceReader(0, CONTENT, GenerationOptions()), text.encode(errors="ignore")
     deltas = [reader.read([chunk(data[i : i + size])]) for i in range(0, len(data), size)]
     deltas.append(reader.read([chunk(b"", "length")]))
     assert "".join(map(content, deltas)) == data.decode()
@@ -70,7 +75,7 @@ def test_chunks_read_together_are_read_as_one_after_the_other(
     plan = AnswerPlan.of(RenderedPrompt([1], "<think>" if reasons else ""), None, use, format)
     data = (("hm</think>" if reasons else "") + text).encode(errors="ignore")
     chunks = [chunk(data[i : i + size]) for i in range(0, len(data), size)] + [chunk(b"", "stop")]
-    single, joined = plan.reader(0), plan.reader(0)
+    single, joined = (ChoiceReader(0, plan, GenerationOptions()) for _ in range(2))
     one_by_one = [single.read([each]) for each in chunks]
     in_groups = [
         joined.read(chunks[i : i + together]) for i in range(0, len(chunks), together)
@@ -89,7 +94,7 @@ def test_tokens_go_with_the_content_in_which_they_begin() -> None:
     format = ChatFormat(HERMES, ReasoningFormat("<think>", "</think>"))
     use = ToolUse((FunctionTool("f"),))
     plan = AnswerPlan.of(RenderedPrompt([1], "<think>"), None, use, format)
-    reader = plan.reader(0)
+    reader = ChoiceReader(0, plan, GenerationOptions())
     text = 'hm</think>\n\nHi \u00e9<tool_call>\n{"name": "f", "arguments": {}}\n</tool_call>'
     deltas = [reader.read([chunk(bytes([byte]))]) for byte in text.encode()]
     deltas.append(reader.read([chunk(b"", "stop")]))

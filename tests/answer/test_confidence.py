@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import pytest
 
+from app.answer.choice import ChoiceReader
 from app.answer.confidence import (
     ConfidenceReader,
     Scores,
@@ -31,6 +32,7 @@ from app.answer.tools import FunctionTool, ToolUse
 from app.core.choices import ScoredChoice, ScoredWay, Way, WayKind
 from app.core.events import AnswerToken, AnswerUsage, TokenChunk
 from app.core.json_scan import Place
+from app.core.request import GenerationOptions
 from app.core.specs import Choice, JsonSchema
 from app.core.text import RenderedPrompt
 
@@ -203,7 +205,7 @@ def _confidences(plan: AnswerPlan, text: str, choices: Sequence[ScoredChoice]) -
     data = text.encode()
     spelled = [AnswerToken(byte, bytes([byte]), "sampled", -0.1) for byte in data]
     usage = AnswerUsage(1, 0, 1, 0, 0, 0, 1)
-    reader = plan.reader(0, confidence=True)
+    reader = ChoiceReader(0, plan, GenerationOptions(confidence=True))
     found: list[Confidence] = []
     for start in range(0, len(data), 7):
         part = slice(start, start + 7)
@@ -308,7 +310,7 @@ def test_where_choices_are_not_exact_is_told_by_pointer() -> None:
 @pytest.mark.parametrize("confidence", [False, True])
 def test_that_is_a_piece_of_its_own(confidence: bool) -> None:
     plan = AnswerPlan.of(RenderedPrompt([1], None), Choice(("a", "b")), None, FORMAT)
-    reader = plan.reader(0, confidence=confidence, exact=True)
+    reader = ChoiceReader(0, plan, GenerationOptions(confidence=confidence), exact=True)
     chunk = TokenChunk("r", b"a", [], AnswerUsage(1, 0, 1, 0, 0, 0, 1), "stop")
     chunk.choices = [ScoredChoice(0, Place.TEXT, (), True, by_tokens=True)]
     pieces = reader.read([chunk]).pieces

@@ -5,16 +5,16 @@ from __future__ import annotations
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from app.answer.incoming import Decoder
+from app.answer.incoming import Utf8Decoder
 
 
 @given(st.lists(st.binary(max_size=5)), st.data())
 @example([b"a\xe2\x82", b"\xffb"], None)
 def test_places_are_those_of_the_bytes(parts: list[bytes], data: st.DataObject | None) -> None:
-    whole, decoder = b"".join(parts), Decoder()
+    whole, decoder = b"".join(parts), Utf8Decoder()
     text = "".join(map(decoder.decode, parts)) + decoder.decode(b"", last=True)
     assert text == whole.decode(errors="replace")
-    assert Decoder().decode(whole, last=True) == text
+    assert Utf8Decoder().decode(whole, last=True) == text
     places = [*range(len(text) + 1)]
     if data is not None:
         places = sorted(data.draw(st.sets(st.sampled_from(places))))

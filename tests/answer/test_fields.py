@@ -14,7 +14,6 @@ from app.answer.pieces import (
     CallArguments,
     CallStart,
     Content,
-    Delta,
     End,
     EndReason,
     Fields,
@@ -146,7 +145,7 @@ def test_how_often_a_text_is_told_has_a_bound() -> None:
 
 
 def read(reader: FieldReader, *pieces: Piece) -> list[Piece]:
-    return list(reader.read(Delta(0, pieces)).pieces)
+    return reader.read(pieces)
 
 
 def test_values_follow_the_piece_that_made_them_whole() -> None:

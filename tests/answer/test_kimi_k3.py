@@ -74,7 +74,7 @@ def test_an_answer_is_content_and_then_perhaps_calls(
     if not admitted:
         return
     for chunks in splits(text):
-        pieces = read(plan._answer_reader(), chunks)
+        pieces = read(plan.answer_reader(), chunks)
         assert content(pieces) == said
         assert reasoning(pieces) == ("Hm." if prompt == THINKS else "")
         found = [(name, json.loads(arguments)) for name, arguments in calls(pieces)]
@@ -91,7 +91,7 @@ def test_a_model_can_end_its_message_as_it_does_where_calls_might_follow() -> No
     assert WALKER.admits(plan.constraint, text)
     for each in (plan, free):
         for chunks in splits(text):
-            assert content(read(each._answer_reader(), chunks)) == "Well"
+            assert content(read(each.answer_reader(), chunks)) == "Well"
 
 
 def test_the_type_that_is_written_tells_a_string_from_null() -> None:
@@ -100,7 +100,7 @@ def test_the_type_that_is_written_tells_a_string_from_null() -> None:
         written = SAID_END + CALL.replace('type="string"', f'type="{type}"')
         assert plan.constraint is not None
         assert WALKER.admits(plan.constraint, written)
-        ((_, arguments),) = calls(read(plan._answer_reader(), [written]))
+        ((_, arguments),) = calls(read(plan.answer_reader(), [written]))
         assert json.loads(arguments)["s"] == value
     wrong = SAID_END + CALL.replace('type="string"', 'type="number"')
     assert not WALKER.admits(plan.constraint or SCHEMA, wrong)
@@ -120,8 +120,8 @@ def test_whatever_is_admitted_is_read_as_it_was_constrained(
         start = thoughts + begins[at % 3]
         text = WALKER.text(plan.constraint, randoms, budget=90, start=start)
         assert text is not None
-        pieces = read(plan._answer_reader(), cut(text, randoms))
-        assert pieces == read(plan._answer_reader(), [text])
+        pieces = read(plan.answer_reader(), cut(text, randoms))
+        assert pieces == read(plan.answer_reader(), [text])
         if calls(pieces):
             seen["calls"] += 1
             assert all(set(json.loads(each)) <= {"s", "n"} for _, each in calls(pieces))

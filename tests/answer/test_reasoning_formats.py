@@ -92,7 +92,7 @@ def test_what_a_template_renders_is_admitted_and_read_back_in_every_split(name: 
     assert free.constraint is not None
     assert WALKER.admits(free.constraint, text)
     for chunks in splits(text):
-        for reader in (plan._answer_reader(), free._answer_reader()):
+        for reader in (plan.answer_reader(), free.answer_reader()):
             pieces = read(reader, chunks)
             assert (reasoning(pieces), content(pieces)) == ("A lamp\nor two.", '{"n": 1}')
 
@@ -107,9 +107,9 @@ def test_whatever_is_admitted_is_read_as_it_was_constrained(name: str, kind: str
         for _ in range(4):
             text = WALKER.text(plan.constraint, randoms, budget=80)
             assert text is not None
-            reader = plan._answer_reader()
+            reader = plan.answer_reader()
             whole = content(read(reader, [text]))
-            pieces = read(plan._answer_reader(), cut(text, randoms))
+            pieces = read(plan.answer_reader(), cut(text, randoms))
             assert content(pieces) == whole
             if spec is not None:
                 assert WALKER.admits(spec, whole), text
@@ -167,14 +167,14 @@ def test_an_answer_that_does_not_reason_may_have_to_say_so() -> None:
     assert plan.constraint is not None
     assert WALKER.admits(plan.constraint, '</mm:think>{"n": 1}')
     assert not WALKER.admits(plan.constraint, '{"n": 1}')
-    assert content(read(plan._answer_reader(), list('</mm:think>{"n": 1}'))) == '{"n": 1}'
+    assert content(read(plan.answer_reader(), list('</mm:think>{"n": 1}'))) == '{"n": 1}'
 
 
 def test_a_newline_before_the_mark_is_written_once_and_read_in_any_case() -> None:
     plan = planned(REASONERS["glm"], SCHEMA)
     assert plan.constraint is not None
     assert WALKER.admits(plan.constraint, '\n<think>x</think>\n{"n": 1}')
-    assert reasoning(read(plan._answer_reader(), ["<think>x</think>"])) == "x"
+    assert reasoning(read(plan.answer_reader(), ["<think>x</think>"])) == "x"
     behind = planned(REASONERS["glm"], SCHEMA, prompt="<|bot|>\n")
     assert WALKER.admits(behind.constraint or SCHEMA, '<think>x</think>\n{"n": 1}')
 
@@ -211,7 +211,7 @@ def test_harmony_is_one_language_of_messages(
     if not admitted:
         return
     for chunks in splits(text):
-        pieces = read(plan._answer_reader(), chunks)
+        pieces = read(plan.answer_reader(), chunks)
         assert (content(pieces), calls(pieces)) == (said, called)
         assert reasoning(pieces) == "Hm." * text.count("Hm.")
 
@@ -225,7 +225,7 @@ def test_random_texts_of_harmony_are_read_as_they_were_constrained() -> None:
             text = WALKER.text(plan.constraint, randoms, budget=60, start=start)
             if text is None:
                 continue
-            pieces = read(plan._answer_reader(), cut(text, randoms))
+            pieces = read(plan.answer_reader(), cut(text, randoms))
             found = calls(pieces)
             assert len(found) == sum(isinstance(piece, CallStart) for piece in pieces) <= 1
             for _, arguments in found:
@@ -250,10 +250,10 @@ def test_free_text_of_harmony_is_read_by_its_channels_without_a_constraint() -> 
         (in_json.replace("<|constrain|>", "") + "Yes.", ""),
     ):
         for chunks in splits(text):
-            pieces = read(plan._answer_reader(), chunks)
+            pieces = read(plan.answer_reader(), chunks)
             assert (reasoning(pieces), content(pieces)) == (thought, "Yes.")
-    assert read(plan._answer_reader(), [THOUGHT + "<|channel|>fin"])[1:] == []
-    assert read(plan._answer_reader(), ["<|channel|>final <|constr"]) == []
+    assert read(plan.answer_reader(), [THOUGHT + "<|channel|>fin"])[1:] == []
+    assert read(plan.answer_reader(), ["<|channel|>final <|constr"]) == []
     barred = planned(HARMONY, None, ToolUse(TOOLS), ReasoningUse(wanted=False))
     assert barred.constraint is not None
     assert WALKER.admits(barred.constraint, SAYING + CALL)
@@ -273,7 +273,7 @@ def test_calls_that_a_template_does_not_know_are_content_to_the_model(name: str,
         text = before + around.begin + said + around.end
         assert WALKER.admits(plan.constraint, text)
         for chunks in splits(text):
-            pieces = read(plan._answer_reader(), chunks)
+            pieces = read(plan.answer_reader(), chunks)
             assert (content(pieces), calls(pieces)) == ("" if called else said, called)
 
 

@@ -22,6 +22,7 @@ from app.core.events import TokenChunk
 from app.core.request import EngineRequest, SamplingParams
 from app.engine import Engine, EngineConfig
 from app.engine.batch import Portion
+from app.engine.budget import Budget
 from app.engine.decoding import Decoder
 from app.engine.draft import held_back
 from app.engine.sequence import Sequence
@@ -251,7 +252,9 @@ def test_a_draft_is_verified_up_to_the_first_token_that_its_mask_excludes() -> N
     short, long, other = (VOCABULARY.ids[piece] for piece in (b"na", b"n", b"c"))
 
     def verified(one: EngineRequest, *drafted: int) -> int:
-        sequence = Sequence(one, language.start())
+        budget = Budget(one.max_tokens)
+        budget.finishes = True
+        sequence = Sequence(one, language.start(), budget)
         sequence.draft = held_back(drafted)
         return len(decoder.masks(Portion.of(sequence, sequence.gap), 1_000))
 

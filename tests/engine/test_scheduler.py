@@ -12,6 +12,7 @@ from app.core.events import AnswerToken
 from app.core.images import PromptImages
 from app.core.request import EngineRequest, ServiceTier
 from app.core.step import Span
+from app.engine.budget import Budget
 from app.engine.config import EngineConfig
 from app.engine.draft import Draft, Source
 from app.engine.fair_queue import MOST_BEFORE
@@ -65,7 +66,7 @@ class Bench:
         request = EngineRequest(
             name, tuple(tokens), max_tokens, tenant=tenant, images=images, scope=scope, tier=tier
         )
-        sequence = Sequence(request, state)
+        sequence = Sequence(request, state, Budget(max_tokens))
         self.sequences[name] = sequence
         self.scheduler.add(sequence)
 

@@ -9,8 +9,7 @@ from dataclasses import replace
 import pytest
 
 from app.answer.choice import OriginReader
-from app.answer.pieces import Delta
-from app.core.events import Origins, OriginToken, TokenChunk
+from app.core.events import OriginToken, TokenChunk
 from app.core.request import EngineRequest, SamplingParams
 from app.engine import Engine, EngineConfig
 from tests.engine.harness import (
@@ -46,10 +45,7 @@ class Client:
         self.usage: dict[str, int] = {}
 
     def take(self, chunk: TokenChunk) -> None:
-        delta = Delta(0, [])
-        self.reader.read([chunk], delta)
-        for origins in delta.pieces:
-            assert isinstance(origins, Origins)
+        if (origins := self.reader.read([chunk])) is not None:
             assert origins.index <= len(self.tokens)
             self.tokens[origins.index :] = origins.tokens
         self.text += chunk.data

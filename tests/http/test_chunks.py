@@ -13,7 +13,7 @@ from pydantic_core import to_json
 from app.answer.pieces import Content, Delta, End
 from app.answer.plan import AnswerPlan
 from app.core.events import TokenChunk
-from app.core.request import GenerationOptions, ServiceTier
+from app.core.request import EngineRequest, ServiceTier
 from app.core.text import RenderedPrompt
 from app.http.chat.parse import ChatCompletionRequest
 from app.http.chat.write import chat_renderer
@@ -41,14 +41,13 @@ def generation(n: int = 2) -> Generation:
     """One whose choices have a token each."""
     observer = RecordingObserver()
     found = Generation(
-        request_ids=[f"r-{index}" for index in range(n)],
-        plans=[AnswerPlan.of(RenderedPrompt([1, 2]), None, None, PLAIN)],
-        options=GenerationOptions(n=n),
+        [EngineRequest(f"r-{index}", [1, 2], 9) for index in range(n)],
+        [AnswerPlan.of(RenderedPrompt([1, 2]), None, None, PLAIN)],
+        texts=[None],
         ticket=_Ticket(),  # type: ignore[arg-type]
         timeline=Timeline("/test", "id", observer, lambda: 0.0),
         abort=lambda ids: None,
         status_of=lambda error: 500,
-        release=lambda: None,
     )
     for index in range(n):
         found.on_chunk(TokenChunk(f"r-{index}", b"x", (), USAGE), 0.0)
@@ -56,6 +55,7 @@ def generation(n: int = 2) -> Generation:
 
 
 class _Ticket:
+    tenant = ""
     tier = ServiceTier.DEFAULT
 
     def start(self) -> None: ...

@@ -84,8 +84,9 @@ def test_what_never_queues_enters_a_full_and_a_draining_server() -> None:
     admission.drain()
     with pytest.raises(Draining):
         admission.enter()
-    with admission.enter(queues=False).reading() as keep:
-        keep(10)
+    ticket = admission.enter(queues=False)
+    with ticket.reading():
+        ticket.hold_body(10)
         assert admission.body_bytes == 10
     assert admission.body_bytes == 0
 
@@ -94,9 +95,9 @@ def test_what_never_queues_enters_a_full_and_a_draining_server() -> None:
 def test_a_ticket_that_leaves_gives_back_whatever_it_holds(steps: int) -> None:
     admission = Admission(2, clock=Clock(), max_queue_tokens=50, max_body_bytes=50)
     ticket = admission.enter()
-    with ticket.reading() as keep:
+    with ticket.reading():
         moves: list[Callable[[], object]] = [
-            lambda: keep(50),
+            lambda: ticket.hold_body(50),
             lambda: ticket.take(2),
             lambda: ticket.claim(50, 10),
             ticket.start,
@@ -107,8 +108,8 @@ def test_a_ticket_that_leaves_gives_back_whatever_it_holds(steps: int) -> None:
         assert admission.live == admission.body_bytes == 0
         ticket.start()
     again = admission.enter()
-    with again.reading() as keep:
-        keep(50)
+    with again.reading():
+        again.hold_body(50)
     again.take(2)
     again.claim(50, 10)
 
@@ -119,8 +120,8 @@ def test_every_refusal_is_told_once_with_its_code() -> None:
         3, clock=Clock(), on_rejection=told.append, max_queue_tokens=10, max_body_bytes=5
     )
     ticket = admission.enter()
-    with pytest.raises(QueueFull), ticket.reading() as keep:
-        keep(6)
+    with pytest.raises(QueueFull), ticket.reading():
+        ticket.hold_body(6)
     ticket.take(1)
     ticket.claim(10, 10)
     other = admitted(admission, 2)

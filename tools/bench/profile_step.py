@@ -349,16 +349,13 @@ class Bench:
         ticket = admission.enter()
         ticket.take(1)
         generation = Generation(
-            options=request.options,
-            request_ids=[request.request_id],
-            plans=[
-                AnswerPlan.of(RenderedPrompt(request.prompt), None, None, self._config.chat_format)
-            ],
+            [request],
+            [AnswerPlan.of(RenderedPrompt(request.prompt), None, None, self._config.chat_format)],
+            texts=[None],
             ticket=ticket,
             timeline=Timeline("profile", request.request_id, self.recorder, time.perf_counter),
             abort=worker.abort,
             status_of=lambda error: 500,
-            release=lambda: None,
         )
         served = ServedModel.base(self._config)
         renderer = chat_renderer(

@@ -67,7 +67,7 @@ class ChatFormat:
     takes_results: bool = True
     """Whether the template takes results of calls that are the text of their messages."""
     takes_system: bool = True
-    """Whether the template writes what a system message says."""
+    """Whether the template writes system messages."""
     takes_text: bool = True
     """Whether a message's content may be a text; else the template wants a list of parts."""
     image_marker: str = ""

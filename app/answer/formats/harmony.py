@@ -1,4 +1,4 @@
-"""gpt-oss: an answer is several messages, each with a channel and perhaps somebody it goes to.
+"""gpt-oss: an answer is several messages, each with a channel and perhaps a recipient.
 
 Source: https://cookbook.openai.com/articles/openai-harmony. A call is the last message::
 

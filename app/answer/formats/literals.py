@@ -128,10 +128,10 @@ def takes_results_of_text(template: str) -> bool:
     """
     question, call = {"role": "user", "content": "Hello."}, {"role": "assistant", "content": "f()"}
     result = {"role": "tool", "name": "f", "tool_call_id": "abcdefgh0", "content": "1"}
-    told = {"role": "assistant", "content": "One."}
-    if render(template, [question, told, question]) is None:  # not for that
+    answer = {"role": "assistant", "content": "One."}
+    if render(template, [question, answer, question]) is None:  # not for that
         return True
-    return render(template, [question, call, result, told, question]) is not None
+    return render(template, [question, call, result, answer, question]) is not None
 
 
 def _rendered(template: str) -> str | None:

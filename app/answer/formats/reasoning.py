@@ -1,4 +1,4 @@
-"""The marks around a model's reasoning, and around what it says; what a request asks of it.
+"""The marks around a model's reasoning, and around its content; how much a request wants of it.
 
 Also what a chat template calls the reasoning of messages, and how much of it there is to be.
 """
@@ -54,7 +54,7 @@ class ContentFormat:
     without: tuple[str, ...] = ()
     """What content that is free text does not hold, besides ``end``."""
     other_begins: tuple[str, ...] = ()
-    """What models write in place of ``begin`` where nothing says what they may."""
+    """What models write in place of ``begin`` where nothing constrains them."""
     always: bool = False
     """Whether it stands before calls as well, and be it empty."""
     ending: str = ""
@@ -197,10 +197,10 @@ _EFFORT_VARIABLES = (
 )
 
 _EFFORTS = {"none": 0, "minimal": 1, "low": 2, "medium": 3, "high": 4, "xhigh": 5, "max": 6}
-"""What requests say, by how much it is."""
+"""Efforts that requests name, by how much they are."""
 
 _AMOUNTS = {**_EFFORTS, "no_think": 0, "off": 0, "disabled": 0, "on": 3, "enabled": 3}
-"""The same and what templates say."""
+"""The same, and the words of templates."""
 
 _USUAL = ("low", "medium", "high")
 """For templates that write the word into the prompt."""
@@ -259,7 +259,7 @@ _SHARES = {"low": 0.2, "medium": 0.5}
 
 @dataclass(frozen=True, slots=True)
 class ReasoningUse:
-    """How much an answer reasons before it says anything, and whether that is shown."""
+    """How much an answer reasons before its content, and whether that is shown."""
 
     wanted: bool | None = None
     """True: the answer begins with reasoning. False: it has none. None: as the model has it."""

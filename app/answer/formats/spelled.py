@@ -38,7 +38,7 @@ class SpelledCalls:
     name: str
     call: str
     """With ``$name`` for the function's name as it is, ``$arguments``, and ``$id`` where the model
-    writes an id, which nobody reads. Between each two of them is some text; there may be none
+    writes an id, which is not read. Between each two of them is some text; there may be none
     between a name and arguments with a notation of which all texts begin with ``<``."""
     notation: Parameters | Literals | None = None
     """How arguments are written, behind the name; None: as JSON."""

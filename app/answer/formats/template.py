@@ -46,7 +46,7 @@ class Template:
 
     @property
     def writes_calls(self) -> bool:
-        """Whether it writes calls, whatever else their message says.
+        """Whether it writes calls, whatever else their message has.
 
         Not so where it looks for them in messages with no content alone: DeepSeek's first ones,
         which then leave out marks.

@@ -18,8 +18,8 @@ from app.core.specs import Grammar, Regex
 from app.core.verbatim import Passage
 from app.http.chat.write import ChatCompletion, ChatCompletionChunk, chat_renderer
 from app.http.config import ApiConfig
-from app.http.endpoint import AnswerCall, Api, post, respond
-from app.http.openapi import GENERATES, tells
+from app.http.endpoint import AnswerCall, Api, post
+from app.http.openapi import GENERATES, describe
 from app.http.requests.constraints import ConstraintFields
 from app.http.requests.generation import GenerationFields, answer_call, stream_options, token_limit
 from app.http.requests.messages import (
@@ -266,7 +266,7 @@ PATH = "/v1/chat/completions"
 
 def chat_router(api: Api) -> APIRouter:
     """The router of chat completions."""
-    operation = tells(
+    operation = describe(
         "Answer a conversation",
         ChatCompletion,
         event=ChatCompletionChunk,
@@ -274,7 +274,7 @@ def chat_router(api: Api) -> APIRouter:
         errors=GENERATES,
     )
     router, parse = APIRouter(), partial(chat_call, api=api)
-    post(router, api, PATH, operation, parse, partial(respond, api))
+    post(router, api, PATH, operation, parse)
     return router
 
 

@@ -1,4 +1,4 @@
-"""Answers in the words of chat completions: whole completions, and the chunks of a stream."""
+"""Answers in the form of chat completions: one object, or the chunks of a stream."""
 
 from __future__ import annotations
 
@@ -201,7 +201,7 @@ class _Choice:
     """Each with the pieces of its arguments."""
     tokens: list[AnswerToken] = field(default_factory=list)
     measured: dict[str, Any] = field(default_factory=dict)
-    """What is told of the values."""
+    """What is reported of the values."""
     finish_reason: str | None = None
 
     def add(self, delta: Pieces) -> None:
@@ -258,12 +258,12 @@ class _Chunks(ChunkRenderer):
         self._vocabulary = vocabulary
         self._reasoning_names = reasoning_names
         self._measured: dict[int, dict[str, Any]] = {}
-        """By choice, until its last chunk: what is told of its values."""
+        """By choice, until its last chunk: what is reported of its values."""
 
     def begin(self) -> bytes:
         """Each choice's first chunk, which has the role."""
         introduction = {"role": "assistant", "content": "", "refusal": None}
-        return b"".join([self._part(i, introduction) for i in range(self._generation.n)])
+        return b"".join([self._event(_wire(i, introduction)) for i in range(self._generation.n)])
 
     def chunk(self, delta: Pieces) -> bytes:
         return b"".join([self._piece(delta.index, piece) for piece in delta.pieces])
@@ -275,17 +275,17 @@ class _Chunks(ChunkRenderer):
                 logprobs = _logprobs(tokens, self._vocabulary)
                 if not text and not (logprobs and logprobs["content"]):
                     return b""
-                return self._part(index, {"content": text}, logprobs)
+                return self._event(_wire(index, {"content": text}, logprobs))
             case Reasoning(text=text):
-                return self._part(index, dict.fromkeys(self._reasoning_names, text))
+                return self._event(_wire(index, dict.fromkeys(self._reasoning_names, text)))
             case CallStart(index=number, id=id):
                 call = {"index": number, "id": id, **_called(piece.custom, "", piece.name)}
-                return self._part(index, {"tool_calls": [call]})
+                return self._event(_wire(index, {"tool_calls": [call]}))
             case CallArguments(index=number, text=text, custom=custom):
                 if custom and not text:
                     return b""
                 call = {"index": number, **_called(custom, text)}
-                return self._part(index, {"tool_calls": [call]})
+                return self._event(_wire(index, {"tool_calls": [call]}))
             case Fields(values=whole):
                 return self._event(_wire(index, {}), whole)
             case Origins():
@@ -297,14 +297,6 @@ class _Chunks(ChunkRenderer):
                 last = _wire(index, {}, finish_reason=reason)
                 return self._last(last | self._measured.pop(index, {}))
         return b""
-
-    def _part(
-        self,
-        index: int,
-        delta: dict[str, Any],
-        logprobs: dict[str, Any] | None = None,
-    ) -> bytes:
-        return self._event(_wire(index, delta, logprobs))
 
 
 def _called(custom: bool, text: str, name: str | None = None) -> dict[str, Any]:

@@ -12,8 +12,8 @@ from pydantic import Field, WithJsonSchema
 from app.answer.prompt import Prompt, TextPrompt, TokenPrompt
 from app.core.errors import InvalidRequest
 from app.http.completions.write import Completion, CompletionChunk, completion_renderer, token_name
-from app.http.endpoint import AnswerCall, Api, post, respond
-from app.http.openapi import GENERATES, tells
+from app.http.endpoint import AnswerCall, Api, post
+from app.http.openapi import GENERATES, describe
 from app.http.requests.constraints import ConstraintFields
 from app.http.requests.generation import GenerationFields, answer_call, stream_options, token_limit
 from app.http.requests.unserved import COMPLETIONS, NO_EFFECT
@@ -60,7 +60,7 @@ _SLICE = 1 << 16
 
 def completions_router(api: Api) -> APIRouter:
     """The router of completions."""
-    operation = tells(
+    operation = describe(
         "Continue a text",
         Completion,
         event=CompletionChunk,
@@ -68,7 +68,7 @@ def completions_router(api: Api) -> APIRouter:
         errors=GENERATES,
     )
     router, parse = APIRouter(), partial(completion_call, api=api)
-    post(router, api, PATH, operation, parse, partial(respond, api))
+    post(router, api, PATH, operation, parse)
     return router
 
 

@@ -1,4 +1,4 @@
-"""Answers in the words of completions: whole, and the chunks of a stream."""
+"""Answers in the form of completions: one object, or the chunks of a stream."""
 
 from __future__ import annotations
 
@@ -221,7 +221,7 @@ class _Text:
     prompt: Sequence[AnswerToken] = ()
     """Those of the prompt, where the text begins with it."""
     measured: dict[str, Any] = field(default_factory=dict)
-    """What is told of the values."""
+    """What is reported of the values."""
     finish_reason: str | None = None
     whole: list[FieldValue] = field(default_factory=list)
     origins: Origins | None = None

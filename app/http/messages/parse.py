@@ -1,7 +1,7 @@
 """``POST /v1/messages`` and ``/v1/messages/count_tokens``: from JSON to what is generated.
 
 The models have what Anthropic's API reference has, and extensions. ``cache_control`` may stand
-wherever Anthropic takes it: prefixes are shared without being told.
+wherever Anthropic takes it, and changes nothing: prefixes are always shared.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from app.core.errors import InvalidRequest
 from app.core.specs import JsonSchema
 from app.core.verbatim import Passage
 from app.http.config import ApiConfig
-from app.http.endpoint import AnswerCall, Api, post, respond
+from app.http.endpoint import AnswerCall, Api, post
 from app.http.errors import ANTHROPIC
 from app.http.messages.write import AnsweredMessage, CountedTokens, MessageEvent, messages_renderer
-from app.http.openapi import GENERATES, MessagesError, tells
+from app.http.openapi import GENERATES, MessagesError, describe
 from app.http.requests.constraints import NamedConstraint
 from app.http.requests.generation import GenerationFields, answer_call, token_limit
 from app.http.requests.messages import (
@@ -65,7 +65,6 @@ from app.http.requests.wire import (
     refusal,
 )
 from app.serving.admission import Ticket
-from app.serving.timeline import Timeline
 
 CacheControl = dict[str, Any] | None
 
@@ -169,7 +168,7 @@ class MessagesTool(Definition):
 
     @property
     def tool(self) -> FunctionTool:
-        # Anthropic leaves objects open unless told to be strict.
+        # Anthropic leaves objects open unless the tool is strict.
         return FunctionTool(self.name, self.description, self.input_schema, bool(self.strict))
 
 
@@ -293,7 +292,7 @@ COUNT = f"{PATH}/count_tokens"
 
 def messages_router(api: Api) -> APIRouter:
     """The router of both."""
-    operation = tells(
+    operation = describe(
         "Answer a conversation (Anthropic's Messages API)",
         AnsweredMessage,
         event=MessageEvent,
@@ -302,17 +301,17 @@ def messages_router(api: Api) -> APIRouter:
         envelope=MessagesError,
     )
     router, parse = APIRouter(), partial(messages_call, api=api)
-    post(router, api, PATH, operation, parse, partial(respond, api))
+    post(router, api, PATH, operation, parse)
 
     def parse_count(body: Mapping[str, Any], ignored: Ignored) -> Conversation:
         wire = CountTokensRequest.read(body, ignored)
         api.models.find(wire.model)
         return read_conversation(wire, ignored, api.config)[0]
 
-    async def count(prompt: Conversation, _: Timeline, ticket: Ticket) -> dict[str, Any]:
+    async def count(prompt: Conversation, ticket: Ticket) -> dict[str, Any]:
         return {"input_tokens": len(await api.service.tokenize(prompt, ticket))}
 
-    operation = tells(
+    operation = describe(
         "Count the tokens of a conversation's prompt",
         CountedTokens,
         bodies=[CountTokensRequest],
@@ -468,15 +467,15 @@ def template_messages(
         content = message.content
         if isinstance(content, str):
             conversation.say(message.role, content)
-            said = [content]
+            texts = [content]
         elif not content:
             raise refusal(f"{param}.content", "it must have at least one block")
         else:
-            said = [
+            texts = [
                 conversation.add(message.role, block, f"{param}.content[{index}]")
                 for index, block in enumerate(content)
             ]
-        text = _BETWEEN.join([each for each in map(without_images, said) if each])
+        text = _BETWEEN.join([each for each in map(without_images, texts) if each])
         conversation.passages.append(Passage(param, text, message.role == "user"))
     return conversation.messages, conversation.passages
 
@@ -496,7 +495,7 @@ class _Blocks(TemplateMessages):
         message["content"] = appended(before, text) if before else text
 
     def add(self, role: str, block: AnyBlock, param: str) -> str:
-        """Returns the text that is said, which thoughts, calls and results are not."""
+        """Returns the text of the block; "" for thoughts, calls and results."""
         match block:
             case ThinkingBlock() | ToolUseBlock() if role != "assistant":
                 raise refusal(

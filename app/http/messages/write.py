@@ -1,4 +1,4 @@
-"""Answers in the words of the Messages API: a whole message, or the events of a stream.
+"""Answers in the form of the Messages API: one message, or the events of a stream.
 
 A block at a time::
 
@@ -153,7 +153,7 @@ class _Unstreamed(ListRenderer):
         return begun, text
 
     def _begun(self, piece: Piece) -> Block | None:
-        """The block that begins with ``piece``; None where one goes on or nothing is said."""
+        """The block that begins with ``piece``; None where one goes on or there is no text."""
         open_type = self._blocks[-1][0]["type"] if self._blocks else None
         match piece:
             case Content(text=text) if text and open_type != "text":

@@ -15,6 +15,7 @@ from pydantic_core import from_json
 from app.core.errors import InvalidRequest
 from app.http.errors import BodyTooLarge
 from app.http.requests.wire import refusal
+from app.serving.admission import Ticket
 
 T = TypeVar("T")
 
@@ -32,26 +33,20 @@ _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
 
 
 async def read_body(
-    request: Request,
-    *,
-    keep: Callable[[int], None],
-    admit: Callable[[bytearray], None],
-    max_bytes: int,
-    max_nesting: int,
+    request: Request, ticket: Ticket, max_bytes: int, max_nesting: int
 ) -> tuple[dict[str, Any], int]:
     """The body, a JSON object (RFC 8259: no NaN, no lone surrogates), and its size in bytes.
 
-    ``keep`` is called with the size of each chunk before it is kept, ``admit`` with the body before
-    it is parsed; what they raise is raised. Raises ``BodyTooLarge`` as soon as the limit is passed,
-    ``InvalidRequest`` for what is no such object.
+    Raises ``BodyTooLarge`` as soon as the limit is passed, ``InvalidRequest`` for what is no such
+    object, and ``QueueFull`` where ``ticket`` finds no room for it.
     """
     # Forms, which any web page may send without a preflight (Fetch standard, CORS), are refused:
     # otherwise a server on a user's machine would answer every page that they visit.
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if "origin" in request.headers and media_type != "application/json":
         raise InvalidRequest("web pages must send the header content-type: application/json")
-    data = await _read(request, keep, max_bytes)
-    admit(data)
+    data = await _read(request, ticket, max_bytes)
+    ticket.admit(data)
     size = len(data)
     return await in_thread_if_large(size, lambda: parse_json_object(data, max_nesting)), size
 
@@ -96,7 +91,7 @@ def _brackets(data: bytes | bytearray) -> int:
     return data.count(b"[") + data.count(b"{")
 
 
-async def _read(request: Request, keep: Callable[[int], None], max_bytes: int) -> bytearray:
+async def _read(request: Request, ticket: Ticket, max_bytes: int) -> bytearray:
     coding = request.headers.get("content-encoding", "identity")
     if coding.lower() != "identity":
         raise InvalidRequest(f"the content-encoding {coding!r} is not supported; send plain JSON")
@@ -107,7 +102,7 @@ async def _read(request: Request, keep: Callable[[int], None], max_bytes: int) -
     async for chunk in request.stream():
         if len(data) + len(chunk) > max_bytes:
             raise _too_large(max_bytes)
-        keep(len(chunk))
+        ticket.hold_body(len(chunk))
         data += chunk
     return data
 

@@ -11,7 +11,7 @@ from pydantic import Field
 from app.answer.prompt import Prompt
 from app.answer.tools import ToolUse
 from app.core.composite import with_schemas
-from app.core.errors import InvalidRequest, Role
+from app.core.errors import InvalidRequest
 from app.core.request import GenerationOptions, SamplingParams, ServiceTier
 from app.core.specs import OnUnsupported
 from app.http.endpoint import AnswerCall, Renderer
@@ -21,7 +21,6 @@ from app.http.requests.messages import TextPart
 from app.http.requests.unserved import left_out
 from app.http.requests.wire import Body, TokenLimit, Unserved, Wire
 from app.serving.generation import Generation
-from app.serving.service import GenerationRequest
 
 _LONGEST_STOP = 1024
 """Characters of a stop string, which is compared with the end of the answer at every token."""
@@ -190,19 +189,22 @@ def answer_call(
     spec, asked = content.spec, fields.on_unsupported
     if asked is not None and spec is not None:
         spec = with_schemas(spec, lambda schema: replace(schema, relax=asked == "relax"))
-    request = GenerationRequest(
+    return AnswerCall(
         prompts=prompts,
         options=options,
         adapter=model.adapter,
         content=spec,
         tools=tools and replace(tools, on_unsupported=fields.on_unsupported),
+        names={
+            "prompt": prompt,
+            "max_tokens": name,
+            "constraint": "tools" if content.spec is None else content.param,
+        },
+        renderer=renderer,
+        stream=bool(fields.stream),
+        logprobs=logprobs is not None,
+        keep=keep,
     )
-    names: dict[Role, str] = {
-        "prompt": prompt,
-        "max_tokens": name,
-        "constraint": "tools" if content.spec is None else content.param,
-    }
-    return AnswerCall(request, names, renderer, bool(fields.stream), logprobs is not None, keep)
 
 
 ServedTier = Literal["default", "flex", "priority"]

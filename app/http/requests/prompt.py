@@ -1,4 +1,4 @@
-"""What requests tell the prompt beside their messages: the schema, template variables, reasoning.
+"""What prompts have beside the messages: the schema, template variables, how much to reason.
 
 ``reasoning_effort`` is OpenAI's field; ``reasoning`` is OpenRouter's, and that of Responses, which
 has ``effort`` alone: https://openrouter.ai/docs/use-cases/reasoning-tokens.
@@ -67,11 +67,11 @@ def schema_prompt(
     *,
     by_format: bool = False,
 ) -> SchemaPrompt | None:
-    """What the prompt tells of ``content``; None: nothing.
+    """The schema of ``content`` as the prompt shows it; None: it shows none.
 
     ``format``, or ``by_format``: it was asked for as OpenAI's and Anthropic's APIs have it, whose
-    servers tell the model. Raises ``InvalidRequest`` where there is nothing to tell though it was
-    asked for.
+    servers show it to the model. Raises ``InvalidRequest`` where the request wants it shown and has
+    none.
     """
     if not isinstance(content, JsonSchema):
         if asked is True:
@@ -125,17 +125,17 @@ class ThinkingSwitch(Wire):
 def with_thinking(
     fields: ReasoningFields | None, switch: ThinkingSwitch | None
 ) -> ReasoningFields | None:
-    """``fields`` and what ``switch`` says. Raises ``InvalidRequest`` where they disagree."""
+    """``fields`` and ``switch`` together. Raises ``InvalidRequest`` where they disagree."""
     if switch is None or switch.type in ("adaptive", "auto"):
         return fields
-    said = {"enabled": switch.type == "enabled", "max_tokens": switch.budget_tokens}
+    switched = {"enabled": switch.type == "enabled", "max_tokens": switch.budget_tokens}
     before = fields or ReasoningFields()
-    for name, value in said.items():
+    for name, value in switched.items():
         if value is not None and getattr(before, name) not in (None, value):
             raise InvalidRequest(
                 f"thinking and reasoning.{name} differ; send only one of them", param="thinking"
             )
-    return before.model_copy(update={k: v for k, v in said.items() if v is not None})
+    return before.model_copy(update={k: v for k, v in switched.items() if v is not None})
 
 
 def asked_reasoning(
@@ -145,11 +145,10 @@ def asked_reasoning(
     effort: str | None = None,
     param: str = "reasoning",
 ) -> tuple[ReasoningUse, dict[str, Any]]:
-    """What is asked of the reasoning, and the variables that tell the chat template.
+    """How much answers reason, and the variables of the chat template for that.
 
-    ``effort`` is the one that stands in a field of its own; ``param`` is the object's name.
-
-    Raises ``InvalidRequest`` for fields that say the contrary of each other.
+    ``effort`` is the one in a field of its own; ``param`` is the object's name. Raises
+    ``InvalidRequest`` for fields that contradict each other.
     """
     fields = fields or ReasoningFields()
     if effort is not None and fields.effort not in (None, effort):
@@ -158,17 +157,17 @@ def asked_reasoning(
         )
     effort = effort or fields.effort
     wanted = fields.enabled
-    for said in (
+    for implied in (
         None if effort is None else effort not in _WITHOUT,
         None if fields.max_tokens is None else fields.max_tokens > 0,
     ):
-        if said is not None and wanted not in (None, said):
+        if implied is not None and wanted not in (None, implied):
             raise InvalidRequest(
                 f"{param} turns reasoning both on and off: enabled, effort and max_tokens must "
                 "agree",
                 param=param,
             )
-        wanted = wanted if said is None else said
+        wanted = wanted if implied is None else implied
     is_graded = effort is not None and not config.chat_format.efforts.keys().isdisjoint(_GRADED)
     use = ReasoningUse(
         wanted=wanted,
@@ -182,7 +181,7 @@ def asked_reasoning(
 def template_words(
     wanted: bool | None, effort: str | None, max_tokens: int | None, config: ApiConfig
 ) -> dict[str, Any]:
-    """The same in the template's own words, as far as it has any."""
+    """The variables of the chat template for it, as far as it has any."""
     known = config.chat_format.variables
     variables: dict[str, Any] = {}
     if wanted is not None:

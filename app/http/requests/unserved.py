@@ -20,7 +20,7 @@ NO_EFFECT = frozenset(
         "workspace_id",
     ]
 )
-"""Labels, and hints about caches: prefixes are shared without being told."""
+"""Labels, and hints about caches: prefixes are always shared."""
 
 
 def refused(instead: str, *nothing: Any) -> Unserved:
@@ -116,7 +116,7 @@ UNSERVED: Mapping[str, Unserved] = {
     "typical_p": refused(_DRAWING, 1, 1.0),
     "use_beam_search": refused("use n", False),
     "xtc_probability": refused(_DRAWING, 0, 0.0),
-    # What is told beside it.
+    # Reports beside the answer.
     "logprob_token_ids": refused("use top_logprobs"),
     "n_probs": refused("use logprobs", 0),
     **dict.fromkeys(

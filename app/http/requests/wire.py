@@ -1,4 +1,4 @@
-"""What requests to all endpoints have in common: strict models, known fields, complaints."""
+"""What requests to all endpoints have in common: strict models, known fields, errors."""
 
 from __future__ import annotations
 
@@ -120,8 +120,8 @@ class Wire(BaseModel):
         properties = handler.resolve_ref_schema(described).setdefault("properties", {})
         for name, field in cls.unserved.items():
             if field.instead is not None:
-                said = f"{_NOT_SUPPORTED} Instead: {field.instead}."
-                properties.setdefault(name, {"enum": list(field.nothing), "description": said})
+                reason = f"{_NOT_SUPPORTED} Instead: {field.instead}."
+                properties.setdefault(name, {"enum": list(field.nothing), "description": reason})
         return described
 
 
@@ -177,7 +177,7 @@ class Body(Wire):
     def read(cls, body: Mapping[str, Any], ignored: Ignored) -> Self:
         """``body``, checked. Raises ``InvalidRequest`` that names the field and the reason.
 
-        What is not acted on is told to ``ignored``. Takes time linear in the size of ``body``.
+        Fields that are not acted on go to ``ignored``. Takes time linear in the size of ``body``.
         """
         declared, known = _declared(cls), {}
         for name, value in body.items():

@@ -51,7 +51,7 @@ class Resumed(dict[str, Any]):
 
 
 def not_kept(response_id: str) -> str:
-    """What an error says of an id that nothing is kept under."""
+    """The error's text for an id that nothing is kept under."""
     return (
         f"there is no response {response_id[:64]!r}: it was not stored, was deleted, has expired "
         "or was evicted; send the conversation in input"

@@ -21,12 +21,12 @@ from app.core.errors import InvalidRequest
 from app.core.specs import Grammar, Regex
 from app.core.verbatim import Passage
 from app.http.config import ApiConfig
-from app.http.endpoint import AnswerCall, Api, post, respond
+from app.http.endpoint import AnswerCall, Api, post
 from app.http.errors import NotKept
 from app.http.files import page, paging
 from app.http.keys import owner_of
 from app.http.models import ServedModel
-from app.http.openapi import GENERATES, Deleted, Page, tells
+from app.http.openapi import GENERATES, Deleted, Page, describe
 from app.http.requests.constraints import ExtensionFields, JsonSchemaResponse, ResponseFormat
 from app.http.requests.generation import GenerationFields, answer_call, token_limit
 from app.http.requests.messages import (
@@ -88,7 +88,6 @@ from app.http.responses.write import (
 )
 from app.serving.admission import Ticket
 from app.serving.kept_responses import KeptResponse, ResponseStore
-from app.serving.timeline import Timeline
 
 
 class InputText(TextPart):
@@ -389,7 +388,7 @@ def responses_call(body: Mapping[str, Any], ignored: Ignored, api: Api) -> Answe
 
 
 def _settings(wire: ResponsesRequest, model: ServedModel, *, store: bool) -> dict[str, Any]:
-    """What a response says of its request, with the defaults where nothing was asked for."""
+    """The settings of its request that a response repeats, defaults included."""
     reasoning = wire.reasoning
     choice = wire.tool_choice
     return {
@@ -596,8 +595,7 @@ class _ItemReader(TemplateMessages):
             case MessageItem(role=role):
                 imageless = None if role == "user" else role
                 text = self._text(item.content, f"{param}.content", role=imageless)
-                said = without_images(text)
-                self.passages.append(Passage(param, said, by_user=role == "user"))
+                self.passages.append(Passage(param, without_images(text), by_user=role == "user"))
                 self.messages.append({"role": template_role(role), "content": text})
             case FunctionCallOutput(call_id=id):
                 lacking = f"{param}: no call before this item has the call_id"
@@ -663,7 +661,7 @@ def responses_router(api: Api, store: ResponseStore | None) -> APIRouter:
         assert store is not None
         return Conversations(store, owner_of(request.scope), api.config.max_body_bytes)
 
-    operation = tells(
+    operation = describe(
         "Answer a list of items (Responses API)",
         ResponseObject,
         event=ResponseEvent,
@@ -671,7 +669,7 @@ def responses_router(api: Api, store: ResponseStore | None) -> APIRouter:
         errors=GENERATES,
     )
     router, parse = APIRouter(), partial(responses_call, api=api)
-    post(router, api, PATH, operation, parse, partial(respond, api), resume=resume)
+    post(router, api, PATH, operation, parse, resume=resume)
 
     def parse_count(body: Mapping[str, Any], ignored: Ignored) -> Conversation:
         wire = ConversationFields.read(body, ignored)
@@ -679,11 +677,11 @@ def responses_router(api: Api, store: ResponseStore | None) -> APIRouter:
         content = api.constraints.response_format(read_format(wire), ignored, "text.format")
         return read_conversation(wire, body, ignored, api.config, content)[0]
 
-    async def count(prompt: Conversation, _: Timeline, ticket: Ticket) -> dict[str, Any]:
+    async def count(prompt: Conversation, ticket: Ticket) -> dict[str, Any]:
         tokens = await api.service.tokenize(prompt, ticket)
         return {"object": "response.input_tokens", "input_tokens": len(tokens)}
 
-    operation = tells(
+    operation = describe(
         "Count the tokens of a response's prompt",
         CountedInput,
         bodies=[ConversationFields],
@@ -698,7 +696,7 @@ def responses_router(api: Api, store: ResponseStore | None) -> APIRouter:
         return found
 
     @router.get(
-        _ONE, openapi_extra=tells("Get a stored response", ResponseObject, errors=[400, 404])
+        _ONE, openapi_extra=describe("Get a stored response", ResponseObject, errors=[400, 404])
     )
     async def retrieve(response_id: str, request: Request) -> Response:
         if request.query_params.get("stream") == "true":
@@ -708,7 +706,7 @@ def responses_router(api: Api, store: ResponseStore | None) -> APIRouter:
         found = await kept(response_id, request)
         return Response(found.response, media_type="application/json")
 
-    @router.delete(_ONE, openapi_extra=tells("Delete a stored response", Deleted, errors=[404]))
+    @router.delete(_ONE, openapi_extra=describe("Delete a stored response", Deleted, errors=[404]))
     async def delete(response_id: str, request: Request) -> Response:
         await kept(response_id, request)
         assert store is not None
@@ -717,7 +715,7 @@ def responses_router(api: Api, store: ResponseStore | None) -> APIRouter:
 
     @router.post(
         f"{_ONE}/cancel",
-        openapi_extra=tells("Cancel a response (always refused)", errors=[400, 404]),
+        openapi_extra=describe("Cancel a response (always refused)", errors=[400, 404]),
     )
     async def cancel(response_id: str, request: Request) -> Response:
         await kept(response_id, request)
@@ -727,7 +725,7 @@ def responses_router(api: Api, store: ResponseStore | None) -> APIRouter:
 
     @router.get(
         f"{_ONE}/input_items",
-        openapi_extra=tells(
+        openapi_extra=describe(
             "List the input items of a response", Page[InputItem], errors=[400, 404, 413]
         ),
     )

@@ -1,4 +1,4 @@
-"""Responses in the words of their API: whole, or as the events of a stream.
+"""Answers in the form of the Responses API: one object, or the events of a stream.
 
 An item at a time::
 
@@ -105,7 +105,7 @@ class OutputBuilder:
         return {**self._open.add(""), COMPLETE: values}
 
     def end(self, status: Ended) -> list[Event]:
-        """The answer is over. One that says nothing at all has a message that is empty."""
+        """The answer is over. One without any text has an empty message."""
         events = []
         if self._open is None and not self.items and status == "completed":
             events += self._begin(_MESSAGE)
@@ -402,7 +402,7 @@ class _Events(_Unstreamed):
         return self._write(self._with_origins([event]))
 
     def _with_origins(self, events: list[Event]) -> list[Event]:
-        """``events``, the last of which tells of the tokens that came with them."""
+        """``events``, the last of which reports the tokens that came with them."""
         if events:
             events[-1] |= self._take_origins(self._vocabulary)
         return events

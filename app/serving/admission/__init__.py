@@ -1,4 +1,4 @@
-"""How much may be alive at once, and what is said to those for whom there is no room."""
+"""Bounds on what is alive at once, and the errors of requests that find no room."""
 
 from app.serving.admission.admission import Admission, Ticket
 

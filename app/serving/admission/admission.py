@@ -31,7 +31,7 @@ class Deadline:
         return self.moment - asyncio.get_running_loop().time()
 
     def exceeded(self, what: str) -> DeadlineExceeded:
-        """The error of a request whose time has passed; ``what`` says how far it got."""
+        """The error of a request whose time has passed; ``what`` it did not get to."""
         whose = "its timeout" if self.asked else "the most that a request may take here"
         return DeadlineExceeded(f"{what} within {self.seconds:g} s, {whose}")
 
@@ -101,6 +101,7 @@ class Ticket:
         self.flex_alone = False
         """Whether no answer of the default tier had room when it arrived, and one of flex had."""
         self._admission = admission
+        self._releases: list[Callable[[], None]] = []
 
     @property
     def waiting_tokens(self) -> int:
@@ -122,29 +123,29 @@ class Ticket:
         return Deadline(arrived + seconds, seconds, asked is not None)
 
     @contextmanager
-    def reading(self) -> Iterator[Callable[[int], None]]:
-        """While the body is read. Yields a function to call with the size of each part first.
-
-        It raises ``QueueFull`` where the bodies that are being read leave no room for the part.
-        What was only announced takes no room, so whoever holds others' room has sent as much.
-        """
-        bodies = self._admission.bodies
-
-        def keep(size: int) -> None:
-            if bodies.missing(self.tenant, size) > 0:
-                self._admission.refuse(
-                    f"the request bodies being read have {bodies.used} bytes and the limit is "
-                    f"{bodies.alone}; retry later",
-                    BODY_RETRY,
-                    "bodies_full",
-                )
-            bodies.take(self.tenant, size)
-            self.body_bytes += size
-
+    def reading(self) -> Iterator[None]:
+        """While the body is read; gives its room back at the end."""
         try:
-            yield keep
+            yield
         finally:
             self._forget_body()
+
+    def hold_body(self, size: int) -> None:
+        """Hold a part of the body, before it is kept.
+
+        Raises ``QueueFull`` where the bodies that are being read leave no room for it. Only bytes
+        that have come take room: a client that holds others' room has sent as many.
+        """
+        bodies = self._admission.bodies
+        if bodies.missing(self.tenant, size) > 0:
+            self._admission.refuse(
+                f"the request bodies being read have {bodies.used} bytes and the limit is "
+                f"{bodies.alone}; retry later",
+                BODY_RETRY,
+                "bodies_full",
+            )
+        bodies.take(self.tenant, size)
+        self.body_bytes += size
 
     def _forget_body(self) -> None:
         self._admission.bodies.give(self.tenant, self.body_bytes)
@@ -197,7 +198,7 @@ class Ticket:
         self._admission.take(self, answers)
 
     def claim(self, tokens: int, within: float) -> None:
-        """Say how many tokens the answers may have, their prompts included. Called once.
+        """Claim room for the tokens of the answers and their prompts. Called once.
 
         Raises ``QueueFull`` where too many wait already, or the answers would still wait
         ``within`` seconds from now.
@@ -232,6 +233,10 @@ class Ticket:
             self.started += 1
             self._no_longer_wait(1, before - self.waiting_tokens)
 
+    def on_leave(self, release: Callable[[], None]) -> None:
+        """Call ``release`` when it leaves."""
+        self._releases.append(release)
+
     def leave(self) -> None:
         """Give everything back. Calling it again does nothing."""
         if self.left:
@@ -243,8 +248,10 @@ class Ticket:
         if self.answers:
             left_tokens = self.waiting_tokens
             self._no_longer_wait(self.answers - self.started, left_tokens)
-            # One that left before it ran says nothing of how fast answers are made.
+            # Only answers that ran count for the rate.
             self._admission.left(self, self.tokens - left_tokens)
+        for release in self._releases:
+            release()
 
     def _no_longer_wait(self, answers: int, tokens: int) -> None:
         queue = self._admission.queue_of(self)
@@ -428,8 +435,8 @@ class Admission:
     def _spread_retry(self, queue: _Queue, size: int, missing: int) -> float | None:
         """Seconds until ``size`` places should be free, where ``missing`` have to be given back.
 
-        A burst that is refused would come back at one moment if each were told when the next place
-        gets free: so each comes behind those that were refused before. None: nothing is known.
+        With the moment at which the next place gets free for all, a burst would come back at once:
+        so each comes behind those that were refused before. None: nothing is known.
         """
         seconds = queue.rate.seconds_for_answers(missing)
         if seconds is None:

@@ -58,8 +58,8 @@ _SHORTEST = 1.0
 class DrainRate:
     """Answers, and their tokens, that left in the last ``window`` seconds of overload.
 
-    Time without overload does not count: what leaves an idle server says how much is asked of it,
-    not how much it can do. Memory: two counts for each second of the window.
+    Time without overload does not count: what leaves an idle server shows its load, not its
+    throughput. Memory: two counts for each second of the window.
     """
 
     def __init__(self, clock: Callable[[], float], window: float) -> None:
@@ -73,7 +73,7 @@ class DrainRate:
         """Answers and tokens that left, by the second of overload."""
 
     def note(self, *, overloaded: bool) -> None:
-        """Say whether answers wait for places from now on."""
+        """Note whether answers wait for places from now on."""
         self._advance()
         self._overloaded = overloaded
 
@@ -98,7 +98,7 @@ class DrainRate:
     def seconds_for(self, answers: int, tokens: float) -> float | None:
         """Seconds until that many answers, with that many tokens in all, have left, or None.
 
-        The lower of what the two rates say: each may mislead where requests have changed.
+        The lower of the two estimates: each may mislead where requests have changed.
         """
         known = (self.seconds_for_answers(answers), self.seconds_for_tokens(tokens))
         if self._time < _SHORTEST:

@@ -164,7 +164,7 @@ class Bindings:
 
 
 def _digests(texts: Mapping[Source, Sequence[str]]) -> tuple[tuple[Source, bytes], ...]:
-    """What tells documents apart."""
+    """Digests of the texts of each source; documents with equal ones are equal."""
     return tuple((source, _digest(each)) for source, each in texts.items())
 
 

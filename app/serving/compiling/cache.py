@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from app.core.constraint import Constraint, ConstraintSpec
 from app.core.errors import ConstraintError
 from app.core.events import RequestObserver
+from app.core.lru import Lru
 from app.core.request import ServiceTier
 from app.serving.tasks import Tasks
 
@@ -59,10 +60,9 @@ class ConstraintCache:
         self._max_bytes = max_bytes
         self._observer = observer
         self._clock = clock
-        self._max_failures = max_failures
         self._failure_seconds = failure_seconds
         self._entries: OrderedDict[bytes, _Entry] = OrderedDict()
-        self._failures: OrderedDict[bytes, _Failure] = OrderedDict()
+        self._failures = Lru[bytes, _Failure](max_failures, lambda failure: 1)
         self._to_measure: deque[bytes] = deque()
         """In turn; some may have been dropped."""
         self._compiling: dict[bytes, asyncio.Task[Constraint]] = {}
@@ -135,10 +135,8 @@ class ConstraintCache:
         try:
             constraint = await self._compile(spec, tenant, tier)
         except ConstraintError as error:
-            self._failures[key] = _Failure(_fresh(error), self._clock() + self._failure_seconds)
-            self._failures.move_to_end(key)
-            if len(self._failures) > self._max_failures:
-                self._failures.popitem(last=False)
+            expires = self._clock() + self._failure_seconds
+            self._failures.keep(key, _Failure(_fresh(error), expires))
             self._observer.observe_compile(spec.kind, error.code, self._clock() - started)
             raise
         except Exception:

@@ -45,7 +45,7 @@ class Graphs:
     async def picture(
         self, registered: RegisteredSchema, options: GraphOptions, ticket: Ticket
     ) -> bytes:
-        """The picture as JSON; where none can be drawn, ``error`` says why.
+        """The picture as JSON; where none can be drawn, ``error`` with the reason.
 
         Raises ``Unavailable`` and ``DeadlineExceeded``.
         """
@@ -58,7 +58,7 @@ class Graphs:
             try:
                 picture = await self._in_turn(lambda: self._draw(asked, ticket.tenant), ticket)
             except ConstraintTooComplex as error:
-                # The schema can be used: that there is no picture is told in its place.
+                # The schema can be used: the reason why there is no picture stands in its place.
                 problem = {"error": {"message": str(error), "code": error.code}}
                 picture = json.dumps(problem).encode()
         self._pictures.keep(key, picture)

@@ -1,4 +1,4 @@
-"""Schemas that were compiled ahead, by ids that follow from what they say."""
+"""Schemas that were compiled ahead, by ids that follow from their content."""
 
 from __future__ import annotations
 

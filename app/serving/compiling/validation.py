@@ -31,7 +31,7 @@ class Validation:
         self._running = Tasks()
 
     async def complete(self, answers: RelaxedAnswers, tenant: str) -> None:
-        """Tell the warnings of ``answers`` what is known."""
+        """Note in the warnings of ``answers`` whether they are satisfied."""
         tasks = []
         for warned, written in answers.written():
             if len(self._running) < self._most:

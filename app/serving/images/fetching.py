@@ -44,7 +44,7 @@ def is_host_pattern(name: str) -> bool:
 
 
 def allowed_url(url: str, hosts: Collection[str]) -> ImageUrl:
-    """``url``, where its host is one of ``hosts``. Raises ``ValueError`` that says what to do."""
+    """``url``, where its host is one of ``hosts``. Raises ``ValueError`` for clients to read."""
     if not hosts:
         raise ValueError("image URLs are disabled; send the image as a data URL")
     if not url[:8].lower().startswith("https://"):
@@ -108,7 +108,7 @@ class FetchLimits:
 
 
 def addresses_of(host: str) -> Sequence[str]:
-    """What the system's resolver says; it may take as long as that waits for a name server."""
+    """The addresses from the system's resolver, which may wait long for a name server."""
     found = socket.getaddrinfo(host, 443, type=socket.SOCK_STREAM)
     return list(dict.fromkeys(str(address[0]) for *_, address in found))
 
@@ -134,7 +134,7 @@ class Fetcher:
         self._port = port
         self._context = ssl.create_default_context() if context is None else context
         self._free = asyncio.Semaphore(_MOST_AT_ONCE)
-        # Threads of its own: a name server that does not answer keeps those of nobody else.
+        # Threads of its own: a name server that does not answer keeps no others.
         self._resolver = ThreadPoolExecutor(_RESOLVERS, thread_name_prefix="leapjson-names")
 
     def close(self) -> None:
@@ -176,7 +176,7 @@ class Fetcher:
         )
 
     async def _ask(self, url: ImageUrl) -> bytes | str:
-        """The file, or where it is said to be."""
+        """The file, or the place that it is redirected to."""
         address = await self._address(url.host)
         reader, writer = await asyncio.open_connection(
             address, self._port, ssl=self._context, server_hostname=url.host, limit=_READ

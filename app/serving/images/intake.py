@@ -58,11 +58,11 @@ READING = Trouble(
     ReaderStuck,
     "the image could not be decoded",
 )
-"""What is told where a worker fails at an image."""
+"""The errors of an image at which a worker fails."""
 
 
 class ImageObserver(Protocol):
-    """Told of images; must be quick and must not raise."""
+    """Called for every image; must be quick and must not raise."""
 
     def observe_image(self, result: str, seconds: float) -> None:
         """``result``: ok, kept, invalid, unavailable or error; ``seconds``: waiting included."""

@@ -2,7 +2,7 @@
 
 It imports torch and transformers, which is why these workers are others than those for schemas.
 
-What a file is is told by its first bytes, and one decoder of Pillow reads it. Its size in pixels is
+The first bytes of a file name its format, and one decoder of Pillow reads it. Its size in pixels is
 checked as its header has it, before anything is decoded. Whatever a decoder then makes of it, the
 worker's bounds on processor time and memory hold; metadata beside the pixels is bounded by Pillow
 (``PngImagePlugin.MAX_TEXT_CHUNK``).
@@ -60,7 +60,7 @@ _OTHERS = {
     b"data:": "a data URL once more",
 }
 _BRANDS = {b"heic": "HEIC", b"heix": "HEIC", b"mif1": "HEIF", b"avif": "AVIF", b"avis": "AVIF"}
-Image.MAX_IMAGE_PIXELS = None  # sizes are checked here, in words that say what to do
+Image.MAX_IMAGE_PIXELS = None  # sizes are checked here, with errors for clients
 _ORIENTATION = 0x0112
 """Tag of EXIF: how the camera was held."""
 _TURNED = {
@@ -132,8 +132,8 @@ def _format_of(data: bytes) -> str:
     other = next((name for first, name in _OTHERS.items() if data.startswith(first)), None)
     if data[4:8] == b"ftyp" and data[8:12] in _BRANDS:
         other = _BRANDS[data[8:12]]
-    said = f"; this looks like {other}" if other else ""
-    raise InvalidImage(f"the file is not a PNG, JPEG, WebP or GIF by its first bytes{said}")
+    guess = f"; this looks like {other}" if other else ""
+    raise InvalidImage(f"the file is not a PNG, JPEG, WebP or GIF by its first bytes{guess}")
 
 
 def _webp_size(data: bytes) -> tuple[int, int] | None:
@@ -188,7 +188,7 @@ def _on_white(image: Image.Image) -> Image.Image:
 
 
 def _upright(pixels: Image.Image, file: Image.Image) -> Image.Image:
-    """Turned as the file's EXIF says. What cannot be read there says nothing."""
+    """Turned by the orientation in the file's EXIF, if that can be read."""
     try:
         orientation = file.getexif().get(_ORIENTATION)
     except Exception:

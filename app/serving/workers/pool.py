@@ -108,7 +108,7 @@ _BIG_JOB = 1 << 18
 """Characters of an argument from which a job is written on a thread: an image may have millions."""
 
 KILLED = -signal.SIGKILL
-"""Exit status: somebody has killed the process, the kernel for lack of memory if nobody else."""
+"""Exit status: the process was killed, most likely by the kernel for lack of memory."""
 
 STUCK_RETRY = 5
 """Seconds after which a request may try again that no worker could serve: one's restart."""
@@ -130,10 +130,10 @@ class WorkerLimits:
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """How the requests are told whose jobs fail."""
+    """The errors of requests whose jobs fail."""
 
     exceeded: Callable[[str], RequestError]
-    """A limit was passed, which is told: ``time: more than 10 s``."""
+    """From a limit that was passed, ``time: more than 10 s``."""
     stuck: Callable[..., Unavailable]
     """The job could not be done although nothing is wrong with it."""
     undone: str
@@ -205,7 +205,7 @@ class _Worker:
         """
         async with asyncio.timeout(PATIENCE * seconds):
             if not self._stdin.is_closing():  # uvloop refuses to write to what is closed
-                with contextlib.suppress(ConnectionError):  # reading tells how the process ended
+                with contextlib.suppress(ConnectionError):  # reading shows how the process ended
                     self._stdin.write(LENGTH.pack(len(job)))
                     for at in range(0, len(job), _WRITTEN):
                         self._stdin.write(job[at : at + _WRITTEN])
