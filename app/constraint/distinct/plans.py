@@ -97,11 +97,9 @@ class Plans:
                 continue
             if position == len(text):
                 return bytes(done)
-            after = self._places.step(place, text[position])
-            assert after is not None, "a completion that does not complete"
-            done.append(text[position])
-            place = after
-            position += 1
+            end, place = self._places.along(place, text, position)
+            done += text[position:end]
+            position = end
 
     def _fresh(self, place: Place, sources: _Sources) -> tuple[bytes, Place] | None:
         """A short item or name that begins here and was not said, and the place behind it.
