@@ -30,6 +30,9 @@ _MOST_IN_ANSWERS = 5_000
 _MOST_TO_IMPROVE = 500
 """States that are visited for a string that is shorter than a known one."""
 
+_WORK_OF_COMBINATION = 20
+"""Steps of work that one combination of alternatives takes of which the length is new."""
+
 _PREFERRED = b"a0A _"
 """Bytes a shortest completion is spelled with where several are as short."""
 
@@ -351,7 +354,10 @@ class Derivatives(Rows):
         if kind == Kind.REMAINDER:
             return len(operand.shortest())
         if kind == Kind.CASES:
-            return int(operand.mapped(self.length).nearest(pool.nearest))
+            known = len(pool.nearest)
+            length = int(operand.mapped(self.length).nearest(pool.nearest))
+            self.spend(_WORK_OF_COMBINATION * (len(pool.nearest) - known))
+            return length
         if kind == Kind.DISTINCT:
             items, between, least, _ = operand
             nearest: list[int] = sorted(map(self.length, items))[: int(least)]

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import Any
 
+from app.constraint.language.cases import Cases
 from app.constraint.language.expressions import (
     ALL_BYTES,
     ByteSet,
@@ -31,8 +32,8 @@ _MANY_CLASSES = 24
 _DENSE_WORK = 60
 """Steps that looking at all bytes takes."""
 
-_WORK_OF_PART = 8
-"""Steps that a part by choices takes which is taken apart."""
+_WORK_OF_PART = 2
+"""Steps that a part by choices takes for each class of bytes."""
 
 _BUILDING_WORK = 4
 """Steps that an expression takes which unions or intersections are the first to build."""
@@ -236,8 +237,8 @@ class Rows:
             finally:
                 self._open.discard(expression)
         if kind == Kind.CASES:
-            self.spend(_WORK_OF_PART * len(operand.parts))
-        if kind == Kind.DISTINCT or kind == Kind.CASES:
+            return self._row_of_cases(operand)
+        if kind == Kind.DISTINCT:
             return self.row(pool.expand(expression))
         if kind == Kind.REMAINDER:
             return self._by_target((byte, pool.remainder(rest)) for byte, rest in operand.ways())
@@ -286,6 +287,29 @@ class Rows:
             (bits, targets[0] if len(targets) == 1 else self.intersect(targets))
             for bits, targets in classes
         )
+
+    def _row_of_cases(self, cases: Cases) -> Row:
+        """Along all that the first part may be at once, so that one state says which demands it
+        meets, however many ways there are."""
+        first, *others = cases.parts
+        classes: list[tuple[ByteSet, tuple[Expression, ...]]] = [(ALL_BYTES, ())]
+        different = dict.fromkeys(first)
+        for entry in different:
+            row = self.row(entry)
+            none = ALL_BYTES & ~sum(bits for bits, _ in row)
+            classes = [
+                (common, (*targets, target))
+                for bits, targets in classes
+                for entry_bits, target in (*row, (none, self.pool.empty))
+                if (common := bits & entry_bits)
+            ]
+        self.spend(_WORK_OF_PART * len(cases.parts) * len(classes))
+        going_on = []
+        for bits, targets in classes:
+            behind = dict(zip(different, targets, strict=True))
+            table = tuple([behind[entry] for entry in first])
+            going_on.append((bits, self.pool.cases(Cases((table, *others), cases.choices))))
+        return self._merge([self._by_target(going_on), self.row(self.pool.behind_first(cases))])
 
     def _common_targets(self, members: Sequence[Expression]) -> list[tuple[ByteSet, Expression]]:
         """The same, byte by byte: where there are many classes this takes less time."""

@@ -324,6 +324,7 @@ class _Tails:
     def chosen(self, first: Cases, behind: Cases) -> tuple[Expression, bool]:
         """The same where alternatives ask something of members; and whether none need be there."""
         pool, tail = self._pool, self._ending(1, 0)
+        behind.check(pool.empty)
         absent = behind.mapped(lambda e: pool.epsilon if pool.nullable[e] else pool.empty)
         starts = []
         for number, table in enumerate(first.parts):
