@@ -351,8 +351,10 @@ class Places:
         if known is None:
             automaton, blanks, here = self.automaton, b"", state
             while not (items := self.levels.front(here).items):
-                text = automaton.leading_literal(automaton.expression(here))  # costs no row
-                text = text or automaton.forced(here).text
+                expression = automaton.expression(here)
+                text = automaton.leading_literal(expression)
+                if not text and any(automaton.leads_on(expression, BYTES[b]) for b in _BLANKS):
+                    text = automaton.forced(here).text  # takes a row, which blanks rarely need
                 more = text[: len(text) - len(text.lstrip(_BLANKS))]
                 if not more:
                     break

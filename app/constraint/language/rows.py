@@ -29,6 +29,10 @@ UNBOUNDED = 1 << 62
 _MANY_CLASSES = 24
 """Classes in the rows of an intersection from which on single bytes are looked at instead."""
 
+_MANY_MEMBERS = 16
+"""Members of a union from which on it is remembered what follows each of them."""
+_MOST_AFTER = 1 << 16
+
 _DENSE_WORK = 60
 """Steps that looking at all bytes takes."""
 
@@ -63,11 +67,13 @@ class Rows:
         """Unions, by their members as they come."""
         self._met: dict[tuple[Expression, ...], Expression] = {}
         """Intersections in the same way."""
+        self._after: dict[tuple[Expression, int], Expression] = {}
+        """What follows a byte in a member of a union of many."""
         self._allowed = UNBOUNDED
         self._left = UNBOUNDED
 
     def __getstate__(self) -> dict[str, Any]:
-        computed = ("_rows", "_dense", "_joined", "_united", "_met")
+        computed = ("_rows", "_dense", "_joined", "_united", "_met", "_after")
         fresh = {name: dict[Any, Any]() for name in computed}
         return {**vars(self), **fresh, "_allowed": UNBOUNDED, "_left": UNBOUNDED}
 
@@ -83,7 +89,7 @@ class Rows:
     @property
     def nbytes(self) -> int:
         """Memory for rows, in bytes, estimated. Any thread may read it."""
-        notes = len(self._joined) + len(self._united) + len(self._met)
+        notes = len(self._joined) + len(self._united) + len(self._met) + len(self._after)
         return 220 * len(self._rows) + 2_200 * len(self._dense) + 110 * notes
 
     def row(self, expression: Expression) -> Row:
@@ -196,14 +202,31 @@ class Rows:
             if kind == Kind.COMPLEMENT:
                 return pool.complement(self.derivative_of(operand, byte))
             if kind == Kind.UNION or kind == Kind.INTERSECTION:
-                members = [self.derivative_of(member, byte) for member in operand]
                 if kind == Kind.INTERSECTION:
-                    return self.intersect(members)
-                self._left -= len(members) // 4
-                members = [member for member in members if member != pool.empty]
+                    return self.intersect([self.derivative_of(e, byte) for e in operand])
+                self._left -= len(operand) // 4
+                members = self._members_after(operand, byte)
                 return self.unite(members) if len(members) > 1 else (*members, pool.empty)[0]
         row = self.row(expression)
         return next((target for members, target in row if members >> byte & 1), pool.empty)
+
+    def _members_after(self, members: Sequence[Expression], byte: int) -> list[Expression]:
+        """What may follow ``byte`` in each of ``members`` that goes on with it.
+
+        Of many it is remembered: behind the next byte most of them are there again.
+        """
+        if len(members) < _MANY_MEMBERS:
+            found = [self.derivative_of(member, byte) for member in members]
+        else:
+            if len(self._after) > _MOST_AFTER:
+                self._after.clear()
+            known, found = self._after, []
+            for member in members:
+                after = known.get((member, byte))
+                if after is None:
+                    after = known[member, byte] = self.derivative_of(member, byte)
+                found.append(after)
+        return [after for after in found if after != self.pool.empty]
 
     def _row(self, expression: Expression) -> Row:
         pool = self.pool
