@@ -335,30 +335,31 @@ class Places:
     def _scan_of(self, place: Place) -> NameScan:
         return self._whole or self._scans[self.levels.front(place.state).text]
 
-    def next_item(self, place: Place) -> NextItem | None:
-        """The item that begins here, perhaps behind blanks, if it may be one that was said."""
+    def next_item(self, place: Place, ahead: bytes = b"") -> NextItem | None:
+        """The item that begins here, perhaps behind blanks, if it may be one that was said.
+
+        ``ahead``: a byte that may come next, if known; then it is seldom looked for what may.
+        """
         if not place.frames:
             return None
-        blanks, items = self._next_items(place.state)
+        blanks, items = self._next_items(place.state, ahead)
         for level, ways in items.items():
             if level < len(place.frames) and place.frames[level].said.texts:
                 return NextItem(level, blanks, ways)
         return None
 
-    def _next_items(self, state: State) -> tuple[bytes, dict[int, list[Expression]]]:
+    def _next_items(self, state: State, ahead: bytes) -> tuple[bytes, dict[int, list[Expression]]]:
         """The blanks before the items that may begin next, and by level what they may be."""
         known = self._next.get(state)
         if known is None:
             automaton, blanks, here = self.automaton, b"", state
             while not (items := self.levels.front(here).items):
-                expression = automaton.expression(here)
-                text = automaton.leading_literal(expression)
-                if not text and any(automaton.leads_on(expression, BYTES[b]) for b in _BLANKS):
-                    text = automaton.forced(here).text  # takes a row, which blanks rarely need
+                text = automaton.leading_literal(automaton.expression(here))
+                text = text or ahead.lstrip(_BLANKS) or automaton.forced(here).text
                 more = text[: len(text) - len(text.lstrip(_BLANKS))]
                 if not more:
                     break
-                blanks, here = blanks + more, automaton.step(here, more)
+                blanks, here, ahead = blanks + more, automaton.step(here, more), b""
             known = self._next[state] = blanks, items
         return known
 

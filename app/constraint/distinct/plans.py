@@ -84,7 +84,8 @@ class Plans:
         sources: _Sources = {}
         done, text, position = bytearray(), self._automaton.shortest(place.state), 0
         while True:
-            if place.is_near or self._places.next_item(place) is not None:
+            ahead = text[position : position + 1]
+            if place.is_near or self._places.next_item(place, ahead) is not None:
                 found = self._fresh(place, sources) or self._places.away(place)
                 if found is None:
                     return None
