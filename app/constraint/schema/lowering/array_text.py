@@ -69,7 +69,7 @@ class ArrayWriter:
         self._pool = text.pool
         self._any_value = value
         self._values = values
-        self._plenty = distinct_counts
+        self._distinct_counts = distinct_counts
         self._depth = depth
         self._form = form
         self._told_apart = False
@@ -254,7 +254,10 @@ class ArrayWriter:
         """The most items that can be different from one another."""
         asks, high, size = _asked(shape), shape.high, len(shape.prefix)
         for index in range(size if high is None else min(size, high)):
-            if self._plenty.count(self._value(shape.prefix[index]), index + 1, asks) <= index:
+            if (
+                self._distinct_counts.count(self._value(shape.prefix[index]), index + 1, asks)
+                <= index
+            ):
                 return index
         last = ENDLESS if high is None or form != Form.ANY else high
         if last <= size:
@@ -270,10 +273,10 @@ class ArrayWriter:
                         w.high for w, is_one in zip(shape.wanted, counted, strict=True) if is_one
                     ]
                     needed = min([needed, *(high for high in highs if high is not None)])
-                    if self._plenty.count(item, needed, asks) < needed:
+                    if self._distinct_counts.count(item, needed, asks) < needed:
                         raise few(asks)
             return high
-        count = self._plenty.count(self._value(shape.rest), last, asks)
+        count = self._distinct_counts.count(self._value(shape.rest), last, asks)
         if count < last and form != Form.ANY:
             raise few(asks)  # how many such arrays there are is not counted
         return high if count == last else max(count, size)

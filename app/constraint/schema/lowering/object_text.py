@@ -73,7 +73,7 @@ class ObjectWriter:
         self._strings = strings
         self._free_names = free_names
         self._value = value
-        self._plenty = distinct_counts
+        self._distinct_counts = distinct_counts
         self._depth = depth
         self._names: list[Expression] = []
         """Free names."""
@@ -232,7 +232,7 @@ class ObjectWriter:
                 raise _not_counted(nodes, "names that the schema leaves open are not told apart")
             return
         if property_names(nodes) or any("patternProperties" in node.schema for node in nodes):
-            number = self._plenty.number_of(self._names[::-1])
+            number = self._distinct_counts.number_of(self._names[::-1])
             self.most_free = None if number == ENDLESS else number
             if number is None and shape.low > required:
                 raise _not_counted(nodes, "there may be too few names that the schema leaves open")
