@@ -147,7 +147,7 @@ class Store:
     async def _on(self, threads: ThreadPoolExecutor, call: Callable[[], T]) -> T:
         if self._waiting >= _MOST_WAITING:
             raise StoreUnavailable(
-                f"{_MOST_WAITING} calls wait for the store, the limit; retry later",
+                f"{_MOST_WAITING} calls are waiting for the store (the limit); retry later",
                 retry_after=_RETRY_SECONDS,
             )
 
@@ -190,14 +190,13 @@ def _explained(error: Exception) -> Exception:
     logger.warning("the store failed: %s: %s", type(error).__name__, str(error).split("\n")[0])
     full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
     full |= isinstance(error, DBAPIError) and "is full" in str(error.orig)  # SQLite's words
-    return _unreachable("has no room left" if full else "cannot be reached")
+    return _unreachable("is full" if full else "cannot be reached")
 
 
 def _unreachable(what: str) -> StoreUnavailable:
     return StoreUnavailable(
-        f"the store {what} (LEAPJSON_DATA, LEAPJSON_STORE, LEAPJSON_SCHEMA_STORE; the server's log "
-        "has the cause); "
-        "nothing that was kept is lost, retry later",
+        f"the store {what} (LEAPJSON_DATA, LEAPJSON_STORE, LEAPJSON_SCHEMA_STORE; the server's "
+        "log has the cause); stored data is not lost, retry later",
         retry_after=_RETRY_SECONDS,
     )
 
@@ -209,8 +208,8 @@ def open_store(data: str, url: str | None, *, clock: Callable[[], float] = time.
         if data.startswith("s3://"):
             if url is None:
                 raise LeapjsonError(
-                    "LEAPJSON_DATA is a bucket, which holds files alone; name a PostgreSQL "
-                    "database for the state in LEAPJSON_STORE"
+                    "LEAPJSON_DATA is a bucket, which holds only files; set LEAPJSON_STORE to a "
+                    "PostgreSQL database for the state"
                 )
             files: Files = Bucket(data)
         else:
@@ -244,14 +243,14 @@ def _naming(setting: str, value: str, database: str) -> Iterator[None]:
     except ImportError as error:
         raise LeapjsonError(f"{error.name} is missing: pip install 'leapjson[store]'") from None
     except OSError as error:
-        raise LeapjsonError(f"{setting}, {value}, cannot be used: {error}") from None
+        raise LeapjsonError(f"{setting} ({value}) cannot be used: {error}") from None
     except SQLAlchemyError as error:  # never its text alone: it may quote the URL's password
         cause = error.orig if isinstance(error, DBAPIError) else type(error).__name__
-        raise LeapjsonError(f"the database of {database} cannot be used: {cause}") from None
+        raise LeapjsonError(f"cannot use the database in {database}: {cause}") from None
     except Exception as error:
         if isinstance(error, LeapjsonError) or type(error).__module__[:7] != "obstore":
             raise
-        raise LeapjsonError(f"{setting}, {value}, cannot be used: {error}") from None
+        raise LeapjsonError(f"{setting} ({value}) cannot be used: {error}") from None
 
 
 def _locked(path: Path) -> Any:
@@ -262,8 +261,8 @@ def _locked(path: Path) -> Any:
     except BlockingIOError:
         file.close()
         raise LeapjsonError(
-            f"another server uses the folder {path.parent} (LEAPJSON_DATA); give each a folder of "
-            "its own, or share a PostgreSQL database with LEAPJSON_STORE"
+            f"another server uses the folder {path.parent} (LEAPJSON_DATA); use a separate "
+            "folder, or share a PostgreSQL database with LEAPJSON_STORE"
         ) from None
     return file
 

@@ -111,7 +111,7 @@ class Cases(NamedTuple):
                     seen.add(group)
                     waiting += group.taking()
             if len(seen) > _MOST_COMBINATIONS:
-                raise ConstraintTooComplex("alternatives that depend on each other too much")
+                raise ConstraintTooComplex("too many dependencies between alternatives")
 
     def nearest(self, known: dict[Cases, int]) -> int:
         """The length of the shortest string, from the lengths of the parts. ``known``: the same of
