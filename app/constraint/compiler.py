@@ -31,10 +31,6 @@ _WARMING = JsonSchema(
 )
 """Its masks take every way that masks are made."""
 
-_DIFFERING = JsonSchema({"type": "array", "items": {"type": "string"}, "uniqueItems": True})
-"""Its masks are edited for what was said."""
-
-
 _QUOTING = JsonSchema(
     {
         "type": "object",
@@ -85,8 +81,6 @@ class Compiler:
         small = VocabularyIndex(_Bytes())
         warmed = CompiledConstraint(compile_program(_WARMING), small)
         _run_kernels(warmed, b'{"a": "x", "b": "ab", "c": "h", "bc": "y"}')
-        differing = CompiledConstraint(compile_program(_DIFFERING), small)
-        _run_kernels(differing, b'["a", "ab"]')
         quote = CompiledConstraint(compile_program(_QUOTING), small)
         texts = {hole.source: ["x"] for hole in quote.holes}
         documents = {each: read_document(texts[each], each.words) for each in texts}

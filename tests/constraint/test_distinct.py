@@ -58,6 +58,13 @@ SCHEMAS: dict[str, Any] = {
         minItems=3,
     ),
     "one that is wanted": unique(items={"type": "integer"}, contains={"const": 5}),
+    "at most two of a kind": unique(
+        items={"enum": [*range(20), "a", "ab", "ba"]},
+        contains={"type": "string"},
+        minContains=0,
+        maxContains=2,
+        minItems=5,
+    ),
     "several lists": {
         "type": "object",
         "properties": {
@@ -131,6 +138,35 @@ FINITE: dict[str, tuple[Any, list[Any], int, int]] = {
         unique(prefixItems=[{"type": "boolean"}], items={"type": ["boolean", "null"]}, minItems=1),
         [True, False, None],
         1,
+        3,
+    ),
+    "no more than one number": (
+        unique(items={"enum": ["a", "aa", 1, 2, 12]}, contains={"type": "integer"}, maxContains=1),
+        ["a", "aa", 1, 2, 12],
+        1,
+        3,
+    ),
+    "two strings, and what else there is": (
+        unique(
+            items={"enum": ["a", "b", "ab", None]},
+            contains={"type": "string"},
+            minContains=1,
+            maxContains=2,
+            minItems=2,
+        ),
+        ["a", "b", "ab", None],
+        2,
+        3,
+    ),
+    "perhaps one of a kind, twenty in all": (
+        unique(
+            items={"enum": [*range(20)]},
+            contains={"minimum": 2},
+            minContains=0,
+            maxContains=1,
+        ),
+        [*range(20)],
+        0,
         3,
     ),
 }

@@ -453,6 +453,115 @@ def test_conditions_of_twenty_flags_are_no_product_of_them(
     assert min(kept.values()) > 5
 
 
+REASONS: dict[str, tuple[Any, list[dict[str, Any]]]] = {
+    "required": ("some text", [{"required": ["why{}"]}]),
+    "one value": ("no", [{"properties": {"why{}": {"const": "no"}}, "required": ["why{}"]}]),
+    "one of two": ("x", [{"required": ["why{}"]}, {"required": ["who{}"]}]),
+}
+
+
+@pytest.mark.parametrize("asked", REASONS)
+def test_alternatives_that_overlap_do_not_multiply_within_an_answer(asked: str) -> None:
+    """Whether a flag is set or not, both of its alternatives may hold."""
+    reason, ways = REASONS[asked]
+    flags = [f"has{n}" for n in range(20)]
+    others = [f"{word}{n}" for word in ("why", "who") for n in range(20)]
+    schema = {
+        "type": "object",
+        "properties": {
+            **{flag: {"type": "boolean"} for flag in flags},
+            **{other: {"type": "string"} for other in others},
+        },
+        "allOf": [
+            {
+                "anyOf": [
+                    {"properties": {flag: {"const": False}}},
+                    *json.loads(json.dumps(ways).replace("{}", str(number))),
+                ]
+            }
+            for number, flag in enumerate(flags)
+        ],
+        "required": flags,
+    }
+    validator = jsonschema.Draft202012Validator(schema)
+    program = compile_program(JsonSchema(schema, close_objects=True))
+    walker = Walker(program.derivatives.pool, program.root)
+    rng = random.Random(3)
+    for likely in (0.0, 0.5, 1.0):
+        value: dict[str, Any] = {flag: rng.random() < likely for flag in flags}
+        value |= {f"why{n}": reason for n in range(20) if value[f"has{n}"] and n != 7}
+        value |= {"who7": reason} if value["has7"] and asked == "one of two" else {}
+        walker.derivatives.allow(500_000)
+        assert walker.accepts_value(value) is validator.is_valid(value)
+        value = {name: value.get(name, reason) for name in [*flags, *others]}
+        assert walker.accepts_value(value)
+        assert validator.is_valid(value)
+
+
+def test_items_differ_in_a_list_that_alternatives_say_something_of() -> None:
+    names = ["tags", "a", "b", "c", "d"]
+    schema = {
+        "type": "object",
+        "properties": {
+            "tags": {"type": "array", "items": {"type": "string"}, "uniqueItems": True},
+            **{name: {"type": "integer"} for name in names[1:]},
+        },
+        "required": ["tags"],
+        "allOf": [
+            {"anyOf": [{"properties": {"tags": {"minItems": 2}}}, {"required": [name]}]}
+            for name in names[1:]
+        ],
+    }
+    validator = jsonschema.Draft202012Validator(schema)
+    walker = Walker.of(JsonSchema(schema, close_objects=True))
+    lists = [["x"] * n for n in range(4)] + [["x", "y"], ["x", "y", "x"], ["x", "y", "z"], ["xy"]]
+    for tags, given in product(lists, range(5)):
+        value = {"tags": tags, **dict.fromkeys(names[1 : 1 + given], 1)}
+        assert walker.accepts_value(value) is validator.is_valid(value), value
+    for seed in range(40):
+        validator.validate(json.loads(walker.sample(random.Random(seed), 60)))
+
+
+def test_alternatives_that_are_too_entangled_are_refused_when_they_are_compiled() -> None:
+    """Their lengths would take thousands of combinations to work out, within an answer too."""
+    rng = random.Random(0)
+    names = [f"q{n}" for n in range(28)]
+    values = {name: ["a", "b", "c" * (3 + n), "d" * (9 + 2 * n)] for n, name in enumerate(names)}
+    slots = [name for name in names for _ in range(3)]
+    groups: list[list[str]] = [[]]
+    while not all(len(set(group)) == 4 for group in groups):
+        rng.shuffle(slots)
+        groups = [slots[place : place + 4] for place in range(0, len(slots), 4)]
+
+    def without(name: str, *gone: int) -> dict[str, Any]:
+        return {"enum": [value for n, value in enumerate(values[name]) if n not in gone]}
+
+    def of(*some: str) -> dict[str, Any]:
+        return {"properties": {name: without(name, 1) for name in some}}
+
+    schema = {
+        "type": "object",
+        "properties": {
+            "p": {"enum": ["aaaa", "bbbb"]},
+            **{name: without(name) for name in names},
+        },
+        "required": ["p", *names],
+        "allOf": [
+            {
+                "anyOf": [
+                    {"properties": {"p": {"const": "aaaa"}}},
+                    {"properties": {name: without(name, 0) for name in names}},
+                ]
+            },
+            *({"anyOf": [of(*group[:2]), of(*group[2:])]} for group in groups),
+        ],
+    }
+    with pytest.raises(ConstraintTooComplex, match="dependencies between alternatives"):
+        compile_program(JsonSchema(schema, close_objects=True))
+    spec = JsonSchema(schema, close_objects=True, relax=True)
+    assert compile_program(spec).relaxed
+
+
 @pytest.mark.parametrize("seed", range(many(400)))
 def test_alternatives_kept_apart_say_what_jsonschema_says(seed: int) -> None:
     """Alternatives that overlap in all ways; every object of four names and three values."""

@@ -134,7 +134,9 @@ class Automaton:
         if self.rows[state] >= 0:
             return
         if self._row_count == len(self.transitions):
-            self.transitions = np.concatenate([self.transitions, np.zeros_like(self.transitions)])
+            # In place and by a quarter: twice the size in a copy takes 20 ms and more at 16 MB.
+            size = self._row_count + max(16, self._row_count // 4)
+            self.transitions.resize((size, 256), refcheck=False)
         here = self._expressions[state]
         literal = self.leading_literal(here)
         row = self.transitions[self._row_count]

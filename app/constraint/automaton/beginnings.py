@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from app.constraint.automaton.automaton import Automaton
 from app.constraint.automaton.bits import set_bits
+from app.constraint.automaton.bounds_relaxation import BoundsRelaxation
 from app.constraint.automaton.trie import Int32s, UInt8s
 from app.constraint.automaton.vocabulary_index import VocabularyIndex
 from app.constraint.language.expressions import Expression, Kind
@@ -18,10 +19,6 @@ from app.core.kernels import kernel
 
 _FEWEST_WORDS = 8
 """Members of a union that are looked at together."""
-
-_MOST_WORDS = 2_000
-_MOST_BYTES = 1 << 16
-"""Of all words that are looked up together."""
 
 _WORDS_PER_STEP = 2
 """Words that are looked up in the time of one step of work."""
@@ -33,8 +30,11 @@ Part = tuple[Expression, Expression, bytes]
 class Beginnings:
     """Looks texts up, of one automaton over one vocabulary. One thread at a time."""
 
-    def __init__(self, automaton: Automaton, index: VocabularyIndex) -> None:
+    def __init__(
+        self, automaton: Automaton, index: VocabularyIndex, bounds: BoundsRelaxation
+    ) -> None:
         self._automaton = automaton
+        self._bounds = bounds
         self._index = index
         self._found = np.empty(index.longest + 1, np.int32)
         self._literals: dict[tuple[bytes, bytes], tuple[Int32s, int, bool]] = {}
@@ -99,8 +99,8 @@ class Beginnings:
             pool = self._automaton.pool
             words = None
             if pool.kinds[head] == Kind.UNION and len(pool.operands[head]) >= _FEWEST_WORDS:
-                words = self._listed(head)
-            if words is None:
+                words = self._bounds.listed(head)
+            if not words or b"" in words:
                 self._words[head] = None
             else:
                 ordered = sorted(words)
@@ -109,34 +109,6 @@ class Beginnings:
                 self._words_bytes += 2 * len(flat) + 100 * len(ordered)
                 self._words[head] = flat, ends, ordered
         return self._words[head]
-
-    def _listed(self, head: Expression) -> set[bytes] | None:
-        """All strings of a language that is plainly finite and small; None elsewhere, and where
-        the empty one is among them."""
-        pool, words, size = self._automaton.pool, set[bytes](), 0
-        waiting = [(head, b"")]
-        """What is left of words, and what comes before it."""
-        while waiting:
-            here, begun = waiting.pop()
-            self._automaton.derivatives.spend(1)
-            size += len(begun)
-            if size > _MOST_BYTES or len(words) + len(waiting) > _MOST_WORDS:
-                return None
-            first, rest = here, pool.epsilon
-            if pool.kinds[here] == Kind.CONCATENATION:
-                first, rest = pool.operands[here]
-            kind, operand = pool.kinds[first], pool.operands[first]
-            if kind == Kind.EPSILON:
-                words.add(begun)
-            elif kind == Kind.LITERAL:
-                waiting.append((rest, begun + operand))
-            elif kind == Kind.BYTES:
-                waiting += [(rest, begun + bytes([b])) for b in range(256) if operand >> b & 1]
-            elif kind == Kind.UNION and rest == pool.epsilon:
-                waiting += [(member, begun) for member in operand]
-            else:
-                return None
-        return None if b"" in words else words
 
 
 @kernel()

@@ -17,6 +17,8 @@ _MOST_PIECES = 64
 """Parts of a head."""
 _MOST_WORDS = 2_000
 """Words of a finite language that are listed."""
+_MOST_BYTES = 1 << 16
+"""Of all words that are listed."""
 
 
 class BoundsRelaxation:
@@ -24,7 +26,7 @@ class BoundsRelaxation:
 
     def __init__(self, derivatives: Derivatives, characters: Collection[Expression | None]) -> None:
         self._pool = derivatives.pool
-        self._length = derivatives.length
+        self._length, self._spend = derivatives.length, derivatives.spend
         self._plain: dict[Expression, bool] = {
             each: True for each in characters if each is not None
         }
@@ -108,35 +110,34 @@ class BoundsRelaxation:
         return result, min(bounds, default=None)
 
     def words(self, expression: Expression) -> frozenset[bytes] | None:
-        """All strings of a language that is plainly finite and small; None elsewhere."""
-        if expression in self._words:
-            return self._words[expression]
-        found = self._words[expression] = self._listed(expression)
-        return found
+        """All strings of a language that is plainly finite and small; None elsewhere. Memoised."""
+        if expression not in self._words:
+            self._words[expression] = self.listed(expression)
+        return self._words[expression]
 
-    def _listed(self, expression: Expression) -> frozenset[bytes] | None:
-        pool = self._pool
-        kind, operand = pool.kinds[expression], pool.operands[expression]
-        if kind == Kind.EMPTY:
-            return frozenset()
-        if kind == Kind.EPSILON:
-            return frozenset([b""])
-        if kind == Kind.LITERAL:
-            return frozenset([operand])
-        if kind == Kind.BYTES:
-            return frozenset(bytes([byte]) for byte in range(256) if operand >> byte & 1)
-        if kind not in (Kind.UNION, Kind.CONCATENATION):
-            return None
-        pieces = operand if kind == Kind.UNION else pool.pieces(expression)
-        total = frozenset[bytes]() if kind == Kind.UNION else frozenset([b""])
-        for piece in pieces:
-            words = self.words(piece)
-            if words is None or len(words) > _MOST_WORDS // (
-                len(total) if kind == Kind.CONCATENATION else 1
-            ):
+    def listed(self, expression: Expression) -> frozenset[bytes] | None:
+        """The same, not kept."""
+        pool, words, size = self._pool, set[bytes](), 0
+        waiting = [(expression, b"")]
+        """What is left of words, and what comes before it."""
+        while waiting:
+            here, begun = waiting.pop()
+            self._spend(1)
+            size += len(begun)
+            if size > _MOST_BYTES or len(words) + len(waiting) > _MOST_WORDS:
                 return None
-            if kind == Kind.UNION:
-                total |= words
-            else:
-                total = frozenset(first + second for first in total for second in words)
-        return total if len(total) <= _MOST_WORDS else None
+            first, rest = here, pool.epsilon
+            if pool.kinds[here] == Kind.CONCATENATION:
+                first, rest = pool.operands[here]
+            kind, operand = pool.kinds[first], pool.operands[first]
+            if kind == Kind.EPSILON:
+                words.add(begun)
+            elif kind == Kind.LITERAL:
+                waiting.append((rest, begun + operand))
+            elif kind == Kind.BYTES:
+                waiting += [(rest, begun + bytes([b])) for b in range(256) if operand >> b & 1]
+            elif kind == Kind.UNION and rest == pool.epsilon:
+                waiting += [(member, begun) for member in operand]
+            elif kind != Kind.EMPTY:
+                return None
+        return frozenset(words)

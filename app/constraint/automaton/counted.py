@@ -48,11 +48,8 @@ class Counted:
         if is_free(counted):
             return None
         high = _UNBOUNDED if counted.high is None else counted.high
-        return self._head(head, text, counted, high)
-
-    def _head(self, head: Expression, text: bytes, counted: CountedRounds, high: int) -> Head:
         automaton, trie = self._automaton, self._index.trie
-        pool, (stack, progress, units) = automaton.pool, self._stacks
+        stack, progress, units = self._stacks
         pattern = pool.intersect((counted.pattern, pool.repeat(counted.round)))
         character = self._index.characters[automaton.characters.index(counted.round)]
         found, exits = np.empty((512, 4), np.int32), np.empty(512, np.int32)

@@ -23,7 +23,7 @@ _UNREACHABLE = 1 << 30
 _NODES_PER_STEP = 128
 """Nodes of the trie that a kernel looks at in the time of one step of work."""
 
-_TOKENS_AHEAD = 64
+_TOKENS_AHEAD = 16
 """States of a completion that are noted at once."""
 
 

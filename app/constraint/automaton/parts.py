@@ -52,7 +52,7 @@ class Parts:
         self._numbering = Numbering(automaton.pool, index.heads)
         self._counted = Counted(automaton, index)
         self._heads: dict[tuple[Expression, bytes], Head] = {}
-        self._beginnings = Beginnings(automaton, index)
+        self._beginnings = Beginnings(automaton, index, self.bounds)
         self._spelled: dict[tuple[Expression, bytes], Int32s] = {}
         """Where the words that a text is not end in the trie, by the text and what is before it."""
         self._overlaps: dict[tuple[Expression, bytes], tuple[Mask, int]] = {}

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from app.constraint.automaton.automaton import Automaton, State
 from app.constraint.automaton.trie import DEAD
+from app.constraint.language.cases import Cases
 from app.constraint.language.expressions import Expression, Kind, Mark
 
 
@@ -67,6 +68,11 @@ class Levels:
                 waiting += [(piece, level) for piece in self._first_pieces(here)]
             elif kind == Kind.DRAWN:
                 waiting.append((operand[0], level))
+            elif kind == Kind.CASES:
+                for table in operand.parts:
+                    waiting += [(entry, level) for entry in table]
+                    if not any(pool.nullable[entry] for entry in table):
+                        break
             elif kind == Kind.MARKED:
                 inner, mark = operand
                 if mark == Mark.ITEM:
@@ -113,6 +119,13 @@ class Levels:
             cut = self._cut(operand[0], levels)
             texts = [text for text in operand[1] if self._automaton.leads_on(cut, text)]
             return pool.drawn(cut, texts)
+        if kind == Kind.CASES:
+            first, *others = operand.parts
+            table = tuple([self._cut(entry, levels) for entry in first])
+            ways = [pool.cases(Cases((table, *others), operand.choices))]
+            if not any(map(self._marks, first)):
+                ways.append(self._cut(pool.behind_first(operand), levels))
+            return pool.union(ways)
         if kind == Kind.CONCATENATION:
             ways = []
             while pool.kinds[expression] == Kind.CONCATENATION:

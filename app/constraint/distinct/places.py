@@ -215,6 +215,26 @@ class Places:
             frames = frames[: len(left)]
         return Place(state, tuple(frames), left, names)
 
+    def along(self, place: Place, text: bytes, position: int) -> tuple[int, Place]:
+        """The next position in ``text``, a completion that goes on from ``place`` at ``position``,
+        with the place there; where only names may repeat, that where one may.
+
+        No state on the way is looked at then, nor that behind all of ``text``, which is left out.
+        """
+        if self.has_items or self._whole is None:
+            after = self.step(place, text[position])
+            assert after is not None, "a completion that does not complete"
+            return position + 1, after
+        names, end = place.names, position
+        while end < len(text) and (end == position or names.near is None):
+            self._spend(1)
+            names = self._scanned(self._whole, names, BYTES[text[end]])
+            end += 1
+        state = place.state
+        if end < len(text):
+            state = self.automaton.step(state, text[position:end])
+        return end, Place(state, names=names)
+
     def _named(self, place: Place, data: bytes, state: State) -> Names:
         """Where the names are after ``data``, which leads to ``state``.
 
@@ -315,25 +335,31 @@ class Places:
     def _scan_of(self, place: Place) -> NameScan:
         return self._whole or self._scans[self.levels.front(place.state).text]
 
-    def next_item(self, place: Place) -> NextItem | None:
-        """The item that begins here, perhaps behind blanks, if it may be one that was said."""
+    def next_item(self, place: Place, ahead: bytes = b"") -> NextItem | None:
+        """The item that begins here, perhaps behind blanks, if it may be one that was said.
+
+        ``ahead``: a byte that may come next, if known; then it is seldom looked for what may.
+        """
         if not place.frames:
             return None
-        blanks, items = self._next_items(place.state)
+        blanks, items = self._next_items(place.state, ahead)
         for level, ways in items.items():
             if level < len(place.frames) and place.frames[level].said.texts:
                 return NextItem(level, blanks, ways)
         return None
 
-    def _next_items(self, state: State) -> tuple[bytes, dict[int, list[Expression]]]:
+    def _next_items(self, state: State, ahead: bytes) -> tuple[bytes, dict[int, list[Expression]]]:
         """The blanks before the items that may begin next, and by level what they may be."""
         known = self._next.get(state)
         if known is None:
-            blanks, items = b"", self.levels.front(state).items
-            forced = self.automaton.forced(state).text if not items else b""
-            if forced and forced[0] in _BLANKS:
-                blanks = forced[: len(forced) - len(forced.lstrip(_BLANKS))]
-                items = self.levels.front(self.automaton.step(state, blanks)).items
+            automaton, blanks, here = self.automaton, b"", state
+            while not (items := self.levels.front(here).items):
+                text = automaton.leading_literal(automaton.expression(here))
+                text = text or ahead.lstrip(_BLANKS) or automaton.forced(here).text
+                more = text[: len(text) - len(text.lstrip(_BLANKS))]
+                if not more:
+                    break
+                blanks, here, ahead = blanks + more, automaton.step(here, more), b""
             known = self._next[state] = blanks, items
         return known
 

@@ -84,7 +84,8 @@ class Plans:
         sources: _Sources = {}
         done, text, position = bytearray(), self._automaton.shortest(place.state), 0
         while True:
-            if place.is_near or self._places.next_item(place) is not None:
+            ahead = text[position : position + 1]
+            if place.is_near or self._places.next_item(place, ahead) is not None:
                 found = self._fresh(place, sources) or self._places.away(place)
                 if found is None:
                     return None
@@ -97,11 +98,9 @@ class Plans:
                 continue
             if position == len(text):
                 return bytes(done)
-            after = self._places.step(place, text[position])
-            assert after is not None, "a completion that does not complete"
-            done.append(text[position])
-            place = after
-            position += 1
+            end, place = self._places.along(place, text, position)
+            done += text[position:end]
+            position = end
 
     def _fresh(self, place: Place, sources: _Sources) -> tuple[bytes, Place] | None:
         """A short item or name that begins here and was not said, and the place behind it.

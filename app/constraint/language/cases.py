@@ -1,8 +1,8 @@
 """Concatenations whose parts depend on independent choices: what `if`/`then` pairs ask of members.
 
 A part is a table: entry m is the part where the demands with the bits of m are made of it, and more
-demands leave less of it. A choice has ways, of which one is taken; a way makes demands of parts. So
-the number of combinations does not matter: they are told apart as far as an answer goes.
+demands leave less of it. A choice has ways, of which one is taken; a way makes demands of parts.
+They are not combined: an answer loses the ways whose demands it does not meet, part by part.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ Table = tuple[int, ...]
 Way = tuple[tuple[int, int], ...]
 """Demands: the index of a part, and bits of its table."""
 
-_MOST_COMBINATIONS = 4_000
-"""Combinations that are looked at for the length of one expression."""
+_MOST_COMBINATIONS = 1_000
+"""Combinations that may be looked at for the length of one expression."""
 
 
 class Cases(NamedTuple):
@@ -28,12 +28,26 @@ class Cases(NamedTuple):
     parts: tuple[Table, ...]
     choices: tuple[tuple[Way, ...], ...]
 
-    def taking(self, chosen: int, way: Way) -> Cases:
-        """The same after ``way`` was taken of a choice."""
-        parts = list(self.parts)
-        for index, bits in way:
-            parts[index] = _with(parts[index], bits)
-        return Cases(tuple(parts), self.choices[:chosen] + self.choices[chosen + 1 :])
+    def taking(self) -> list[Cases]:
+        """The same after each way of the choice that demands something of the earliest part."""
+        earliest = [min([n for way in ways for n, _ in way], default=0) for ways in self.choices]
+        chosen = earliest.index(min(earliest))
+        choices, found = self.choices[:chosen] + self.choices[chosen + 1 :], []
+        for way in self.choices[chosen]:
+            parts = list(self.parts)
+            for index, bits in way:
+                parts[index] = _with(parts[index], bits)
+            found.append(Cases(tuple(parts), choices))
+        return found
+
+    def split(self) -> list[Cases]:
+        """The same, by which demands the first part meets: of the ways those are left that make no
+        other of it. Where more demands are met more ways are left."""
+        first, *others = self.parts
+        return [
+            Cases(((entry,), *others), tuple([_left(ways, met) for ways in self.choices]))
+            for met, entry in enumerate(first)
+        ]
 
     def mapped(self, entry: Callable[[int], int]) -> Cases:
         return Cases(tuple([tuple(map(entry, table)) for table in self.parts]), self.choices)
@@ -74,10 +88,34 @@ class Cases(NamedTuple):
         parts = [table if n in touched else table[:1] for n, table in enumerate(parts)]
         return None if (nothing,) in parts else Cases(tuple(parts), choices)
 
+    def check(self, nothing: int) -> None:
+        """Raises ``ConstraintTooComplex`` where ``nearest`` may have too many combinations to look
+        at, whatever the lengths are: of these parts, and in an answer of what is left of them.
+
+        Equal parts have equal lengths, as has what is left of them; of others none is taken to be
+        as long as another.
+        """
+        united: dict[frozenset[int], int] = {}
+
+        def unite(entries: Iterable[int]) -> int:
+            some = frozenset(entries) - {nothing}
+            return (
+                united.setdefault(some, -1 - len(united)) if len(some) > 1 else (*some, nothing)[0]
+            )
+
+        seen, waiting = set[Cases](), [self]
+        while waiting:
+            found = waiting.pop().reduced(unite, nothing)
+            for _, group in found._groups() if found else ():
+                if group not in seen:
+                    seen.add(group)
+                    waiting += group.taking()
+            if len(seen) > _MOST_COMBINATIONS:
+                raise ConstraintTooComplex("too many dependencies between alternatives")
+
     def nearest(self, known: dict[Cases, int]) -> int:
         """The length of the shortest string, from the lengths of the parts. ``known``: the same of
-        other choices, to be added to."""
-        most = len(known) + _MOST_COMBINATIONS
+        other choices, to be added to. ``check`` bounds how many there may be."""
 
         def of(cases: Cases) -> int:
             found = cases.reduced(min, INFINITE)
@@ -89,10 +127,7 @@ class Cases(NamedTuple):
         def of_group(group: Cases) -> int:
             length = known.get(group)
             if length is None:
-                if len(known) >= most:
-                    raise ConstraintTooComplex("too many dependencies between alternatives")
-                length = min([of(group.taking(0, way)) for way in group.choices[0]])
-                known[group] = length
+                length = known[group] = min(map(of, group.taking()))
             return length
 
         return of(self)
@@ -102,8 +137,7 @@ class Cases(NamedTuple):
         found = [table[0] for table in self.parts]
         for touched, group in self._groups():
             while group.choices:
-                ways = {way: group.taking(0, way) for way in group.choices[0]}
-                group = min(ways.values(), key=lambda left: left.mapped(length).nearest(known))
+                group = min(group.taking(), key=lambda left: left.mapped(length).nearest(known))
             for n, table in zip(touched, group.parts, strict=True):
                 found[n] = table[0]
         return found
@@ -128,6 +162,17 @@ class Cases(NamedTuple):
             ways = [tuple([tuple([(new[n], b) for n, b in w]) for w in ways]) for ways in together]
             found.append((old, Cases(tuple([self.parts[n] for n in old]), tuple(ways))))
         return found
+
+
+def _left(ways: tuple[Way, ...], met: int) -> tuple[Way, ...]:
+    """The ways that demand no more of the first part than what is met, without that."""
+    return tuple(
+        [
+            tuple([(n, bits) for n, bits in way if n > 0])
+            for way in ways
+            if not any(n == 0 and bits & ~met for n, bits in way)
+        ]
+    )
 
 
 def _entries(table: Table, bits: int) -> Table:

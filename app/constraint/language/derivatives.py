@@ -30,6 +30,17 @@ _MOST_IN_ANSWERS = 5_000
 _MOST_TO_IMPROVE = 500
 """States that are visited for a string that is shorter than a known one."""
 
+_WORK_OF_COMBINATION = 20
+"""Steps of work that one combination of alternatives takes of which the length is new."""
+
+_MOST_LOOKED_AT = 2_000
+"""Parts of an expression that are looked at to see that it needs no search."""
+_PLAINLY_ALIVE = {
+    *(Kind.EMPTY, Kind.EPSILON, Kind.BYTES, Kind.LITERAL, Kind.CONCATENATION, Kind.UNION),
+    *(Kind.REPETITION, Kind.RULE, Kind.MARKED),
+}
+"""Forms that are alive where their parts are."""
+
 _PREFERRED = b"a0A _"
 """Bytes a shortest completion is spelled with where several are as short."""
 
@@ -293,8 +304,18 @@ class Derivatives(Rows):
         return b"".join(parts)
 
     def lead_along(self, expression: Expression, text: bytes) -> None:
-        """Note that ``text``, a string of ``expression``, is one: all on its way is alive."""
+        """Note that ``text``, a string of ``expression``, is one: all on its way is alive.
+
+        Nothing is noted where that is plain, be it of the part that comes first.
+        """
         pool, position = self.pool, 0
+        first = expression
+        if pool.kinds[expression] == Kind.CONCATENATION:
+            first = pool.operands[expression][0]
+        if self._needs_no_search(expression) or (
+            not pool.nullable[first] and self._needs_no_search(first)
+        ):
+            return
         passed: list[tuple[Expression, int]] = []
         while position < len(text):
             passed.append((expression, text[position]))
@@ -312,6 +333,20 @@ class Derivatives(Rows):
                 self._ways[before] = byte, expression
             self._alive[before] = 1  # in any case: what it is the tail of then need not look at it
             expression = before
+
+    def _needs_no_search(self, expression: Expression) -> bool:
+        """Whether ``expression`` and all of its derivatives plainly are alive, or empty."""
+        pool, seen = self.pool, {expression}
+        waiting = [expression]
+        while waiting and len(seen) <= _MOST_LOOKED_AT:
+            here = waiting.pop()
+            self.spend(1)
+            if pool.kinds[here] not in _PLAINLY_ALIVE and here != pool.everything:
+                return False
+            new = set(pool.parts(here)) - seen
+            seen |= new
+            waiting += new
+        return not waiting
 
     def _shortest_piece(self, hole: Expression) -> bytes:
         """A shortest string of a hole that no document fills."""
@@ -351,7 +386,10 @@ class Derivatives(Rows):
         if kind == Kind.REMAINDER:
             return len(operand.shortest())
         if kind == Kind.CASES:
-            return int(operand.mapped(self.length).nearest(pool.nearest))
+            known = len(pool.nearest)
+            length = int(operand.mapped(self.length).nearest(pool.nearest))
+            self.spend(_WORK_OF_COMBINATION * (len(pool.nearest) - known))
+            return length
         if kind == Kind.DISTINCT:
             items, between, least, _ = operand
             nearest: list[int] = sorted(map(self.length, items))[: int(least)]

@@ -485,31 +485,17 @@ class ExpressionPool(Nodes):
 
     def expand(self, expression: Expression) -> Expression:
         """A set of different items, or parts by choices, one step further taken apart."""
-        cases = self.operands[expression]
         if self.kinds[expression] == Kind.DISTINCT:
-            return self._expand_distinct(*cases)
-        first, *others = cases.parts
-        gone = tuple([self.epsilon if self.nullable[e] else self.empty for e in first])
-        if first != gone and self.epsilon in gone:
-            there = tuple([self._without_empty(e) for e in first])
-            options = [Cases((table, *others), cases.choices) for table in (gone, there)]
-        else:
-            number, ways = next(
-                (number, ways)
-                for number, ways in enumerate(cases.choices)
-                if any(index == 0 for way in ways for index, _ in way)
-            )
-            options = [cases.taking(number, way) for way in ways]
-        return self.union(map(self.cases, options))
+            return self._expand_distinct(*self.operands[expression])
+        return self.union(map(self.cases, self.operands[expression].split()))
 
-    def _without_empty(self, expression: Expression) -> Expression:
-        if not self.nullable[expression]:
-            return expression
-        members = {expression}
-        if self.kinds[expression] == Kind.UNION:
-            members = set(self.operands[expression])
-        assert not any(self.nullable[member] for member in members - {self.epsilon})
-        return self.union(members - {self.epsilon})
+    def behind_first(self, cases: Cases) -> Expression:
+        """What follows the first part where that may be empty."""
+        met = [bits for bits, entry in enumerate(cases.parts[0]) if self.nullable[entry]]
+        most = [bits for bits in met if not any(bits | more == more != bits for more in met)]
+        options = cases.split()
+        rests = [Cases(((self.epsilon,), *options[b].parts[1:]), options[b].choices) for b in most]
+        return self.union(map(self.cases, rests))
 
     def _associative(self, kind: int, members: set[Expression], neutral: Expression) -> Expression:
         if not members:

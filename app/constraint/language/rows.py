@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import Any
 
+from app.constraint.language.cases import Cases
 from app.constraint.language.expressions import (
     ALL_BYTES,
     ByteSet,
@@ -28,11 +29,15 @@ UNBOUNDED = 1 << 62
 _MANY_CLASSES = 24
 """Classes in the rows of an intersection from which on single bytes are looked at instead."""
 
+_MANY_MEMBERS = 16
+"""Members of a union from which on it is remembered what follows each of them."""
+_MOST_AFTER = 1 << 16
+
 _DENSE_WORK = 60
 """Steps that looking at all bytes takes."""
 
-_WORK_OF_PART = 8
-"""Steps that a part by choices takes which is taken apart."""
+_WORK_OF_PART = 2
+"""Steps that a part by choices takes for each class of bytes."""
 
 _BUILDING_WORK = 4
 """Steps that an expression takes which unions or intersections are the first to build."""
@@ -62,11 +67,13 @@ class Rows:
         """Unions, by their members as they come."""
         self._met: dict[tuple[Expression, ...], Expression] = {}
         """Intersections in the same way."""
+        self._after: dict[tuple[Expression, int], Expression] = {}
+        """What follows a byte in a member of a union of many."""
         self._allowed = UNBOUNDED
         self._left = UNBOUNDED
 
     def __getstate__(self) -> dict[str, Any]:
-        computed = ("_rows", "_dense", "_joined", "_united", "_met")
+        computed = ("_rows", "_dense", "_joined", "_united", "_met", "_after")
         fresh = {name: dict[Any, Any]() for name in computed}
         return {**vars(self), **fresh, "_allowed": UNBOUNDED, "_left": UNBOUNDED}
 
@@ -82,7 +89,7 @@ class Rows:
     @property
     def nbytes(self) -> int:
         """Memory for rows, in bytes, estimated. Any thread may read it."""
-        notes = len(self._joined) + len(self._united) + len(self._met)
+        notes = len(self._joined) + len(self._united) + len(self._met) + len(self._after)
         return 220 * len(self._rows) + 2_200 * len(self._dense) + 110 * notes
 
     def row(self, expression: Expression) -> Row:
@@ -195,14 +202,31 @@ class Rows:
             if kind == Kind.COMPLEMENT:
                 return pool.complement(self.derivative_of(operand, byte))
             if kind == Kind.UNION or kind == Kind.INTERSECTION:
-                members = [self.derivative_of(member, byte) for member in operand]
                 if kind == Kind.INTERSECTION:
-                    return self.intersect(members)
-                self._left -= len(members) // 4
-                members = [member for member in members if member != pool.empty]
+                    return self.intersect([self.derivative_of(e, byte) for e in operand])
+                self._left -= len(operand) // 4
+                members = self._members_after(operand, byte)
                 return self.unite(members) if len(members) > 1 else (*members, pool.empty)[0]
         row = self.row(expression)
         return next((target for members, target in row if members >> byte & 1), pool.empty)
+
+    def _members_after(self, members: Sequence[Expression], byte: int) -> list[Expression]:
+        """What may follow ``byte`` in each of ``members`` that goes on with it.
+
+        Of many it is remembered: behind the next byte most of them are there again.
+        """
+        if len(members) < _MANY_MEMBERS:
+            found = [self.derivative_of(member, byte) for member in members]
+        else:
+            if len(self._after) > _MOST_AFTER:
+                self._after.clear()
+            known, found = self._after, []
+            for member in members:
+                after = known.get((member, byte))
+                if after is None:
+                    after = known[member, byte] = self.derivative_of(member, byte)
+                found.append(after)
+        return [after for after in found if after != self.pool.empty]
 
     def _row(self, expression: Expression) -> Row:
         pool = self.pool
@@ -238,8 +262,8 @@ class Rows:
             finally:
                 self._open.discard(expression)
         if kind == Kind.CASES:
-            self.spend(_WORK_OF_PART * len(operand.parts))
-        if kind == Kind.DISTINCT or kind == Kind.CASES:
+            return self._row_of_cases(operand)
+        if kind == Kind.DISTINCT:
             return self.row(pool.expand(expression))
         if kind == Kind.REMAINDER:
             return self._by_target((byte, pool.remainder(rest)) for byte, rest in operand.ways())
@@ -288,6 +312,29 @@ class Rows:
             (bits, targets[0] if len(targets) == 1 else self.intersect(targets))
             for bits, targets in classes
         )
+
+    def _row_of_cases(self, cases: Cases) -> Row:
+        """Along all that the first part may be at once, so that one state says which demands it
+        meets, however many ways there are."""
+        first, *others = cases.parts
+        classes: list[tuple[ByteSet, tuple[Expression, ...]]] = [(ALL_BYTES, ())]
+        different = dict.fromkeys(first)
+        for entry in different:
+            row = self.row(entry)
+            none = ALL_BYTES & ~sum(bits for bits, _ in row)
+            classes = [
+                (common, (*targets, target))
+                for bits, targets in classes
+                for entry_bits, target in (*row, (none, self.pool.empty))
+                if (common := bits & entry_bits)
+            ]
+        self.spend(_WORK_OF_PART * len(cases.parts) * len(classes))
+        going_on = []
+        for bits, targets in classes:
+            behind = dict(zip(different, targets, strict=True))
+            table = tuple([behind[entry] for entry in first])
+            going_on.append((bits, self.pool.cases(Cases((table, *others), cases.choices))))
+        return self._merge([self._by_target(going_on), self.row(self.pool.behind_first(cases))])
 
     def _common_targets(self, members: Sequence[Expression]) -> list[tuple[ByteSet, Expression]]:
         """The same, byte by byte: where there are many classes this takes less time."""

@@ -68,7 +68,9 @@ class PieceMasks(Masks):
         A document keeps that for all its constraints. On the thread that binds, before any state
         is visited; the interpreter is free meanwhile.
         """
-        self._walks.from_beginnings()
+        for hole, pieces in self._walks.bound.pieces.items():
+            if pieces.any:
+                self._walks.walk(self.index.trie, Inside(hole, DEAD), 0, self.index.trie.nodes)
 
     def _narrowed(self, state: State, budget: int) -> Mask:
         reached = self._walks.reach(state)
@@ -184,7 +186,7 @@ class PieceWalks(Walks):
         super().__init__(automaton, index.longest)
         self.inside = automaton.inside
         self._index = index
-        self._bound = automaton.bound
+        self.bound = automaton.bound
         self._ending = index.ending_of_tokens
         self._endings: dict[State, Int32s] = {}
         """By what follows a piece: the state after each ending of a token, or ``DEAD``."""
@@ -202,18 +204,12 @@ class PieceWalks(Walks):
         end = int(trie.skip[node])
         ways = self.inside(state)
         if ways is not None and any(
-            len(self._walk(trie, each, node + 1, end, enough=1)[0]) for each in ways.pieces
+            len(self.walk(trie, each, node + 1, end, enough=1)[0]) for each in ways.pieces
         ):
             return True
         reached = Reached()
         self._range(trie, node + 1, end, state, reached)
         return bool(reached.found())
-
-    def from_beginnings(self) -> None:
-        """Walk from where each hole begins; what is kept with documents stays."""
-        for hole, pieces in self._bound.pieces.items():
-            if pieces.any:
-                self._walk(self._index.trie, Inside(hole, DEAD), 0, self._index.trie.nodes)
 
     def _range(self, trie: Trie, node: int, end: int, state: State, reached: Reached) -> None:
         """Siblings from ``node`` on, up to ``end``, that follow ``state``."""
@@ -246,7 +242,7 @@ class PieceWalks(Walks):
     def pieces(self, trie: Trie, node: int, end: int, ways: Ways, reached: Reached) -> None:
         """The same from inside pieces, and from what else the state may be."""
         for each in ways.pieces:
-            found, quotes = self._walk(trie, each, node, end)
+            found, quotes = self.walk(trie, each, node, end)
             if len(found):
                 reached.within.append((found, each.tail))
             if node == 0 and self._is_between(each):
@@ -257,11 +253,11 @@ class PieceWalks(Walks):
         if ways.rest != DEAD:
             self._range(trie, node, end, ways.rest, reached)
 
-    def _walk(
+    def walk(
         self, trie: Trie, inside: Inside, node: int, end: int, enough: int = 1 << 30
     ) -> tuple[Int32s, Int32s]:
         """Tokens within the piece with what they owe, and nodes of quotes that end it."""
-        filled = self._bound.filled(inside.piece)
+        filled = self.bound.filled(inside.piece)
         assert filled is not None
         pieces, leaf = filled
         key = (node, end, leaf, pieces.bounds) if trie is self._index.trie else None
@@ -278,13 +274,13 @@ class PieceWalks(Walks):
         found, quotes = found[:count].copy(), quotes[:ends].copy()
         if key is not None and visited >= _MANY_NODES and enough > len(found):
             pieces.walks.keep(key, found, quotes)
-        self._bound.spend(1 + visited // _NODES_PER_STEP)
+        self.bound.spend(1 + visited // _NODES_PER_STEP)
         return found, quotes
 
     def _is_between(self, inside: Inside) -> bool:
         """Whether the piece is between two characters, as strings are for which tokens are sorted
         by their endings."""
-        filled = self._bound.filled(inside.piece)
+        filled = self.bound.filled(inside.piece)
         assert filled is not None
         pieces, leaf = filled
         return pieces.is_between(leaf)

@@ -75,15 +75,16 @@ class _Facts:
     def negative(self) -> bool:
         return bool(self.not_patterns or self.not_wholes or self.not_values)
 
-    def required(self, dialect: Lowering) -> list[Expression]:
-        return [*map(dialect.search, self.patterns), *map(dialect.whole, self.wholes)]
+    def required(self, reading: Lowering) -> list[Expression]:
+        return [*map(reading.search, self.patterns), *map(reading.whole, self.wholes)]
 
-    def excluded(self, dialect: Lowering) -> list[Expression]:
-        return [*map(dialect.search, self.not_patterns), *map(dialect.whole, self.not_wholes)]
+    def excluded(self, reading: Lowering) -> list[Expression]:
+        return [*map(reading.search, self.not_patterns), *map(reading.whole, self.not_wholes)]
 
 
-class _Dialects:
-    """Two translations of patterns: what matches in every dialect, and what matches in any."""
+class _Readings:
+    """Two readings of patterns: what matches in every engine of regular expressions, and what in
+    any."""
 
     def __init__(self, pool: ExpressionPool, spell: Callable[[Ranges], Expression]) -> None:
         self.every = Lowering(pool, spell)
@@ -106,9 +107,9 @@ class Strings:
     def __init__(self, text: JsonText) -> None:
         self._text = text
         self._pool = pool = text.pool
-        self._freely = _Dialects(pool, text.spell_freely)
-        self._once = _Dialects(pool, text.spell)
-        self._raw = _Dialects(pool, lambda members: utf8(pool, members))
+        self._freely = _Readings(pool, text.spell_freely)
+        self._once = _Readings(pool, text.spell)
+        self._raw = _Readings(pool, lambda members: utf8(pool, members))
         self._grammars = StringGrammars(text)
         self._parsed: dict[str, syntax.Node] = {}
         self._met: Node | None = None
@@ -233,7 +234,7 @@ class Strings:
     def _language(
         self,
         facts: _Facts,
-        spelling: _Dialects,
+        spelling: _Readings,
         spell: Callable[[str], bytes] | None = None,
     ) -> Expression:
         """The contents of strings that ``facts`` describe; ``spell`` spells whole values."""
@@ -252,7 +253,7 @@ class Strings:
             parts.append(pool.complement(pool.one_of(map(spell, facts.not_values))))
         return pool.intersect(parts)
 
-    def _of_length(self, lengths: _Lengths, spelling: _Dialects, *, alone: bool) -> Expression:
+    def _of_length(self, lengths: _Lengths, spelling: _Readings, *, alone: bool) -> Expression:
         """Texts within ``lengths``; not ``alone``, where others say what texts are made of."""
         pool = self._pool
         if alone or lengths.high is not None:

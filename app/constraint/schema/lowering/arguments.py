@@ -103,7 +103,7 @@ class ArgumentsBuilder(SchemaBuilder, ABC):
         nodes = tuple(node for node in branch if restricts(node, "object"))
         shape = object_shape(nodes, self._strings.key_matches, close=self._close)
         writer = ObjectWriter(
-            self._members, self._strings, self._free_names, self._bare, self._plenty, 0
+            self._members, self._strings, self._free_names, self._bare, self._distinct_counts, 0
         )
         return writer.write(nodes, shape)
 

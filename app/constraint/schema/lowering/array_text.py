@@ -69,7 +69,7 @@ class ArrayWriter:
         self._pool = text.pool
         self._any_value = value
         self._values = values
-        self._plenty = distinct_counts
+        self._distinct_counts = distinct_counts
         self._depth = depth
         self._form = form
         self._told_apart = False
@@ -85,6 +85,8 @@ class ArrayWriter:
             # Items from a finite set, each used once; others by what was said.
             values = None if shape.prefix else self._values(shape.rest, form=self._form)
             many = values is not None and len(values) > _FEW
+            if values is not None and len(shape.wanted) == 1:
+                shape = self._all_counted(shape, shape.wanted[0])
             if values is None or (many and self._text.apart and self._form == Form.ANY):
                 return self._by_memory(shape)
             high = len(values) if shape.high is None else min(shape.high, len(values))
@@ -96,6 +98,17 @@ class ArrayWriter:
             items = self._pool.concatenate(items, self._end)
             return self._begun(items, may_be_empty=shape.low == 0)
         return self._items(shape)
+
+    def _all_counted(self, shape: ArrayShape, one: Wanted) -> ArrayShape:
+        """The same of listed values, of which some may come only so often: with a bound for all
+        others, too. So each item that may come has a value that is left."""
+        others = Wanted(negated(one.node), one.start, 0, None)
+        both = [self._values((*shape.rest, each.node), form=self._form) for each in (one, others)]
+        if one.high is None or one.start or None in both:
+            return shape
+        some, rest = (len(values or ()) for values in both)
+        wanted = replace(one, high=min(one.high, some)), replace(others, high=rest)
+        return replace(shape, wanted=wanted)
 
     def _items(self, shape: ArrayShape) -> Expression:
         return self._with_wanted(shape) if shape.wanted else self._plain(shape)
@@ -243,7 +256,10 @@ class ArrayWriter:
         """The most items that can be different from one another."""
         asks, high, size = _asked(shape), shape.high, len(shape.prefix)
         for index in range(size if high is None else min(size, high)):
-            if self._plenty.count(self._value(shape.prefix[index]), index + 1, asks) <= index:
+            if (
+                self._distinct_counts.count(self._value(shape.prefix[index]), index + 1, asks)
+                <= index
+            ):
                 return index
         last = ENDLESS if high is None or form != Form.ANY else high
         if last <= size:
@@ -253,12 +269,16 @@ class ArrayWriter:
             alone = size == 0 and len(shape.wanted) == 1 and one.high is None
             for index in range(size + 1):
                 for counted, item in self._steps(shape, index):
-                    # all that were said and count are among the few that are wanted
+                    # all that were said and count are among the few that are wanted, or may be
                     needed = one.low if alone and any(counted) else last
-                    if self._plenty.count(item, needed, asks) < needed:
+                    highs = [
+                        w.high for w, is_one in zip(shape.wanted, counted, strict=True) if is_one
+                    ]
+                    needed = min([needed, *(high for high in highs if high is not None)])
+                    if self._distinct_counts.count(item, needed, asks) < needed:
                         raise few(asks)
             return high
-        count = self._plenty.count(self._value(shape.rest), last, asks)
+        count = self._distinct_counts.count(self._value(shape.rest), last, asks)
         if count < last and form != Form.ANY:
             raise few(asks)  # how many such arrays there are is not counted
         return high if count == last else max(count, size)

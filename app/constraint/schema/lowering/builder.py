@@ -84,10 +84,10 @@ class SchemaBuilder:
         self._alike: dict[tuple[int | None, int, Form], Expression] = {}
         """What subschemas of one meaning are, at a depth of the text, in a form."""
         placed = text.pointers or self._document.places_count
-        self._meanings = None if placed else SubschemaCache()
+        self._subschema_cache = None if placed else SubschemaCache()
         self._open: set[_Unit] = set()
         self._waiting: list[tuple[_Unit, Expression]] = []
-        self._plenty = DistinctCounts(self._pool, text.limits.missing)
+        self._distinct_counts = DistinctCounts(self._pool, text.limits.missing)
 
     @cached_property
     def _loose_evaluation(self) -> Evaluation:
@@ -125,7 +125,7 @@ class SchemaBuilder:
                 if self._pool.is_undefined(expression):
                     self._pool.define_rule(expression, self._pool.empty)
             return self._with_levels().build()
-        self._plenty.check()
+        self._distinct_counts.check()
         self._pool.inexact |= self._document.read_as
         for node in self._document.nodes_with(EXACT_CHOICE):
             self._pool.exact_choices.update(self._exact_choice(node))
@@ -185,9 +185,9 @@ class SchemaBuilder:
 
     def _meaning(self, goal: Goal) -> int | None:
         """The same for goals that are the same but for their place; None where that counts."""
-        if self._meanings is None or len(goal) != 1 or goal[0].aspect:
+        if self._subschema_cache is None or len(goal) != 1 or goal[0].aspect:
             return None
-        return self._meanings.of(goal[0].schema)
+        return self._subschema_cache.of(goal[0].schema)
 
     def _built(self, goal: Goal, depth: int, form: Form) -> Expression:
         unit = (self._branches.of(goal), depth, form)
@@ -325,7 +325,7 @@ class SchemaBuilder:
                 return self._pool.empty
             value = partial(self._value, depth=inside)
             finite = partial(self._finite, depth=inside)
-            return ArrayWriter(text, value, finite, self._plenty, depth, form).write(
+            return ArrayWriter(text, value, finite, self._distinct_counts, depth, form).write(
                 array_shape(nodes)
             )
         if not nodes:
@@ -339,7 +339,7 @@ class SchemaBuilder:
             self._strings,
             self._free_names,
             lambda goal, _: self._value(goal, inside, form),
-            self._plenty,
+            self._distinct_counts,
             depth,
             once=once,
         )

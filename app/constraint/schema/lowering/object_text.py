@@ -73,7 +73,7 @@ class ObjectWriter:
         self._strings = strings
         self._free_names = free_names
         self._value = value
-        self._plenty = distinct_counts
+        self._distinct_counts = distinct_counts
         self._depth = depth
         self._names: list[Expression] = []
         """Free names."""
@@ -232,7 +232,7 @@ class ObjectWriter:
                 raise _not_counted(nodes, "names that the schema leaves open are not kept distinct")
             return
         if property_names(nodes) or any("patternProperties" in node.schema for node in nodes):
-            number = self._plenty.number_of(self._names[::-1])
+            number = self._distinct_counts.number_of(self._names[::-1])
             self.most_free = None if number == ENDLESS else number
             if number is None and shape.low > required:
                 raise _not_counted(nodes, "the schema may leave too few names open")
@@ -324,6 +324,7 @@ class _Tails:
     def chosen(self, first: Cases, behind: Cases) -> tuple[Expression, bool]:
         """The same where alternatives ask something of members; and whether none need be there."""
         pool, tail = self._pool, self._ending(1, 0)
+        behind.check(pool.empty)
         absent = behind.mapped(lambda e: pool.epsilon if pool.nullable[e] else pool.empty)
         starts = []
         for number, table in enumerate(first.parts):
