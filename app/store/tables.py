@@ -11,11 +11,9 @@ Identifiers begin with their time, so their order is that of creation.
 
 from __future__ import annotations
 
-import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import (
@@ -46,13 +44,10 @@ from sqlalchemy import (
 from sqlalchemy.dialects import postgresql, sqlite
 
 from app.core.errors import LeapjsonError, QuotaExceeded
+from app.store.rows import COUNTS, RESPONSE, VALIDATE, WRITE, NewFile, Piece, fresh_id
 
 VERSION = 2
 """Of the tables. Another one is refused: it would be read wrongly."""
-VALIDATE, WRITE = -1, -2
-"""Numbers of pieces that are no lines."""
-RESPONSE, SCHEMA, PROGRAM = "response", "schema", "program"
-"""Kinds of what is kept under an id."""
 LIVE = ("validating", "in_progress", "finalizing", "cancelling")
 """Statuses of batches that have not ended."""
 _MOMENTS = (
@@ -122,15 +117,8 @@ usage = Table(
     metadata,
     Column("owner", String, primary_key=True),
     Column("day", String, primary_key=True),
-    *[
-        Column(name, BigInteger, nullable=False)
-        for name in (
-            *("requests", "prompt_tokens", "completion_tokens"),
-            *("leapt_tokens", "drafted_tokens"),
-        )
-    ],
+    *[Column(name, BigInteger, nullable=False) for name in COUNTS],
 )
-COUNTS = tuple(each.name for each in usage.c if not each.primary_key)
 kept = Table(
     "leapjson_kept",  # responses, registered schemas, compiled programs
     metadata,
@@ -144,44 +132,8 @@ kept = Table(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """A part of a batch that this server has leased."""
-
-    batch_id: str
-    number: int
-    offset: int
-    size: int
-    tries: int
-    owner: str
-    status: str
-    """Of the batch, like the next."""
-    endpoint: str
-    input_file_id: str
-
-    @property
-    def key(self) -> tuple[str, int]:
-        return self.batch_id, self.number
-
-
 _PIECE = tuple(Piece.__dataclass_fields__)
 """Columns of pieces and batches."""
-
-
-@dataclass(frozen=True, slots=True)
-class NewFile:
-    """A file whose contents are kept."""
-
-    id: str
-    purpose: str
-    filename: str
-    size: int
-    seconds: int
-    """From its creation until it expires."""
-
-
-def fresh_id(prefix: str) -> str:
-    return f"{prefix}{int(time.time() * 1000):012x}{secrets.token_hex(8)}"
 
 
 class State:
