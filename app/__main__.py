@@ -44,7 +44,7 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"leapjson: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:  # before it serves; from then on signals are the server's
-        print("leapjson: stopped before it served", file=sys.stderr)
+        print("leapjson: stopped before it was ready", file=sys.stderr)
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         signal.raise_signal(signal.SIGINT)
         raise
@@ -104,14 +104,16 @@ def _add_batch(commands: Any) -> argparse.ArgumentParser:
     text: dict[str, Any] = {"default": None, "metavar": "TEXT"}
     several: dict[str, Any] = {"default": [], "metavar": "TEXT", "action": "append"}
     flag: dict[str, Any] = {"default": False, "action": "store_true"}
-    add("--prompt", **text, help="asks this about each row of a table; {name} is a column")
+    add("--prompt", **text, help="prompt for each row of a table; {name} stands for a column")
     add("--column", **text, help="the column that {text} stands for")
     add("--schema", **text, help="file of a JSON Schema that the answers have")
     add("--set", **several, help="field=value of every request: --set max_tokens=200")
-    add("--confidence", **flag, help="ask how sure the model was of each value")
+    add("--confidence", **flag, help="also ask for the confidence of each value")
     add("--ordered", **flag, help="answers in the order of the input, not as they come")
     add("--url", **several, help="ask this server, not an engine in this process; repeatable")
-    add("--concurrency", **text, type=_positive, help="most lines under way for each server (64)")
+    add(
+        "--concurrency", **text, type=_positive, help="maximum lines in flight for each server (64)"
+    )
     return parser
 
 
@@ -132,7 +134,7 @@ def _add_check(commands: Any) -> None:
     parser.add_argument(
         "--document",
         metavar="FILE",
-        help="the prompt's text, of which strings with x-verbatim have to be pieces, whatever part "
+        help="the prompt's text: strings with x-verbatim must be quotes from it, whatever part "
         "they name; without it they may be any text",
     )
 
@@ -144,7 +146,9 @@ def _add_explain(commands: Any) -> None:
     _add_constraint(parser)
     parser.add_argument("--tokenizer", metavar="FILE", help="a tokenizer.json: counts in tokens")
     parser.add_argument(
-        "--prompt", action="store_true", help="show what schema_in_prompt tells the model"
+        "--prompt",
+        action="store_true",
+        help="show the schema as schema_in_prompt writes it for the model",
     )
     parser.add_argument("--svg", metavar="FILE", help="draw the graph")
     parser.add_argument("--dot", metavar="FILE", help="write the graph as text for Graphviz")
@@ -153,14 +157,14 @@ def _add_explain(commands: Any) -> None:
         type=int,
         default=120,
         metavar="N",
-        help="branch points shown (default 120); values that make them more are folded",
+        help="maximum branch points shown (default 120); values beyond that are folded",
     )
     parser.add_argument(
         "--unfold",
         metavar="POINTER",
         action="append",
         default=[],
-        help="draw the inside of a value that is folded, by the JSON Pointer to it in the schema",
+        help="draw the inside of a folded value, given by its JSON Pointer in the schema",
     )
 
 
@@ -175,20 +179,20 @@ def _add_constraint(parser: argparse.ArgumentParser) -> None:
         "--closed",
         action="store_true",
         default=True,
-        help="no keys but those that the schema names, where it leaves that open; as the server "
-        "does (default)",
+        help="forbid keys that the schema does not name, unless it allows them explicitly, as the "
+        "server does (default)",
     )
     keys.add_argument(
         "--open",
         dest="closed",
         action="store_false",
-        help="further keys, as the specification has it",
+        help="allow additional keys, as the JSON Schema specification does",
     )
     parser.add_argument(
         "--relax",
         action="store_true",
-        help="do without keywords that cannot be enforced, as the server does for functions that "
-        "are not strict",
+        help="ignore keywords that cannot be enforced, as the server does for functions that are "
+        "not strict",
     )
     parser.add_argument(
         "--whitespace",

@@ -150,7 +150,7 @@ class AnswerPlan:
         reasons = reasoning is not None and self.opening != "closed"
         if not begun.content and not reasons:
             raise InvalidRequest(
-                "the answer was begun with reasoning, and none comes here; begin it with content",
+                "the assistant prefill is reasoning, and this answer has none; prefill content",
                 role="prompt",
             )
         if reasoning is not None and reasons:
@@ -171,7 +171,7 @@ class AnswerPlan:
         reader.push(given)
         if reader.in_calls:
             raise InvalidRequest(
-                "the answer was begun with the mark of a call; begin it with text", role="prompt"
+                "the assistant prefill starts a tool call; prefill text", role="prompt"
             )
         return plan
 

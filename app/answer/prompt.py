@@ -120,7 +120,7 @@ def render(
             for call in texts:  # as objects, for a template that goes through their members
                 function = call["function"]
                 call["function"] = {**function, "arguments": {"arguments": function["arguments"]}}
-    raise AssertionError("nothing is left to be wrapped")
+    raise AssertionError("nothing left to wrap")
 
 
 def passages(prompt: Prompt) -> Sequence[Passage]:

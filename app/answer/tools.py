@@ -80,8 +80,7 @@ def arguments_of(tool: FunctionTool, use: ToolUse) -> JsonSchema:
         schema = objects_of(parameters)
     except InvalidSchema as error:
         raise InvalidRequest(
-            f"the parameters of the function {tool.name!r} have to describe an object: "
-            f"{error.reason}",
+            f"the parameters of the function {tool.name!r} must describe an object: {error.reason}",
             param="tools",
         ) from error
     return JsonSchema(
@@ -113,7 +112,7 @@ def objects_of(schema: Any) -> Any:
         return {**kept, "type": "object", "allOf": [{"$ref": schema["$ref"]}]}
     kind = schema.get("type", "object")
     if kind != "object" and not (isinstance(kind, list) and "object" in kind):
-        raise InvalidSchema(f"the type has to be 'object', not {kind!r}", pointer="/type")
+        raise InvalidSchema(f"type must be 'object', not {kind!r}", pointer="/type")
     return {**schema, "type": "object"}
 
 

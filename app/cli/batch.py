@@ -55,7 +55,9 @@ def run(options: argparse.Namespace) -> int:
     unused = [key for key in given if key not in ("model", "log_level")]
     if options.url and unused:
         flag = unused[0].replace("_", "-")
-        raise UnusableInput(f"--{flag} is of the engine in this process; leave it or --url out")
+        raise UnusableInput(
+            f"--{flag} configures the engine in this process; leave out either it or --url"
+        )
     try:
         settings = Settings.read(**({} if options.url else given))
         screen = open_screen(sys.stderr)
@@ -65,7 +67,7 @@ def run(options: argparse.Namespace) -> int:
     except LeapjsonError as error:
         raise UnusableInput(str(error)) from None
     except KeyboardInterrupt:  # while no line is asked: before the first or after the last one
-        print("leapjson: stopped; run the same command again to go on", file=sys.stderr)
+        print("leapjson: stopped; run the same command again to continue", file=sys.stderr)
         return STOPPED
 
 
@@ -99,7 +101,7 @@ async def _run(options: argparse.Namespace, settings: Settings, screen: Screen) 
             async with opened as target:
                 if await Driver(target, journal, board, fields).drive(read, screen):
                     print(
-                        f"Stopped; {journal.done:,} of {read.count:,} lines are kept in "
+                        f"Stopped: {journal.done:,} of {read.count:,} lines are saved in "
                         f"{journal_name}. Run the same command again for the other "
                         f"{read.count - journal.done:,}.",
                         file=sys.stderr,
@@ -119,7 +121,9 @@ async def _run(options: argparse.Namespace, settings: Settings, screen: Screen) 
         journal.close(delete=complete)
     print(f"{board.summary()} Answers: {output}.", file=sys.stderr)
     if journal.counts["error"]:
-        print(f"Errors: {errors}. Run the same command to ask those lines again.", file=sys.stderr)
+        print(
+            f"Errors: {errors}. Run the same command again to retry those lines.", file=sys.stderr
+        )
     return FAILED if journal.counts["error"] or journal.counts["invalid"] else 0
 
 

@@ -90,7 +90,7 @@ class Template:
         for name in _PLACEHOLDER.findall(self.prompt):
             value = row.get(self._column(name))
             if value is None:
-                problem = f"the row has no {self._column(name)!r}, which the prompt names"
+                problem = f"the row has no {self._column(name)!r}, a column that the prompt uses"
                 return Line(number, custom_id, problem=problem)
             cells[name] = value if isinstance(value, str) else json.dumps(value, default=str)
         content = _PLACEHOLDER.sub(lambda found: cells[found[1]], self.prompt)
@@ -112,7 +112,7 @@ class Input:
         known = (".jsonl",) if template is None else (".csv", ".parquet", ".jsonl")
         if self._suffix not in known:
             raise UnusableInput(
-                f"{name}: the name of the input has to end in {' or '.join(known)}"
+                f"{name}: the input's name must end in {' or '.join(known)}"
                 + ("; for a table add --prompt" if template is None else "")
             )
         try:
@@ -136,7 +136,7 @@ class Input:
             line = self._line(number, row)
             digest = hashlib.blake2b(line.custom_id.encode(), digest_size=8).digest()
             if digest in seen and line.problem is None:
-                problem = f"custom_id {line.custom_id!r} is that of an earlier line; change it"
+                problem = f"custom_id {line.custom_id!r} is used by an earlier line; change it"
                 line = Line(number, line.custom_id, problem=problem)
             seen.add(digest)
             yield line
@@ -144,14 +144,14 @@ class Input:
     def _line(self, number: int, given: Any) -> Line:
         row = parsed_object(given)
         if row is None:
-            return Line(number, f"line-{number + 1}", problem="not JSON, or not an object")
+            return Line(number, f"line-{number + 1}", problem="not a JSON object")
         if self._template is not None:
             return self._template.line(number, row)
         if (wrong := wrong_request(row, URLS)) is not None:
             custom_id = f"line-{number + 1}" if wrong[2] == "custom_id" else row["custom_id"]
             return Line(number, custom_id, problem=wrong[1])
         if row["body"].get("stream"):
-            problem = "lines are not streamed; leave body.stream out"
+            problem = "stream is not supported in a batch; leave body.stream out"
             return Line(number, row["custom_id"], problem=problem)
         return Line(number, row["custom_id"], row["url"], row["body"])
 
@@ -216,8 +216,8 @@ class Journal:
                 ).fetchall()
             if found not in (None, (fingerprint,)):
                 raise UnusableInput(
-                    f"{name} is of a run with another input or other options; run that again, or "
-                    "delete the file to begin anew"
+                    f"{name} belongs to a run with another input or other options; repeat that "
+                    "run, or delete the file to start over"
                 )
         except BaseException:
             self._database.close()
@@ -262,10 +262,10 @@ class Journal:
             yield
         except sqlite3.DatabaseError as error:
             if error.sqlite_errorcode == sqlite3.SQLITE_BUSY:
-                raise UnusableInput(f"{self.name}: another process is writing it") from None
+                raise UnusableInput(f"{self.name}: another process is writing to it") from None
             raise UnusableInput(
-                f"{self.name}: {error}; earlier answers are kept: make room and run the same "
-                "command again"
+                f"{self.name}: {error}; earlier answers are saved: free some space and run the "
+                "same command again"
             ) from None
 
 
@@ -306,8 +306,8 @@ def write_output(
                 table.write_parquet(file, rows)
     except OSError as error:
         raise UnusableInput(
-            f"{error.filename or name}: {error.strerror}; the answers are kept in {journal.name}: "
-            "make room and run the same command again"
+            f"{error.filename or name}: {error.strerror}; the answers are saved in "
+            f"{journal.name}: free some space and run the same command again"
         ) from None
 
 
@@ -341,7 +341,7 @@ class _Table:
         value = parsed_object(content)
         if value is None:
             return row | {
-                "error": f"the answer is not an object: it was cut, or refused: {content}"
+                "error": f"not an object, because the answer was cut off or refused: {content}"
             }
         row |= {_column_of(name): value.get(name) for name in self._fields}
         for each in response["body"]["choices"][0].get("confidence") or ():
@@ -381,7 +381,7 @@ class _Table:
             except (OverflowError, TypeError, ValueError):
                 if len(rows) > 1:
                     return pyarrow.concat_tables([table([row]) for row in rows])
-                text = f"a value does not fit its column: {json.dumps(rows[0])}"
+                text = f"a value does not have the type of its column: {json.dumps(rows[0])}"
                 return table([{"custom_id": rows[0]["custom_id"], "error": text}])
 
         with _parquet().ParquetWriter(file, schema) as writer:
@@ -431,11 +431,11 @@ def check_output(name: str, journal: str) -> bool:
     Raises ``UnusableInput`` where no such file can be written.
     """
     if not name.endswith((".jsonl", ".csv", ".parquet")):
-        raise UnusableInput(f"{name}: the name has to end in .jsonl, .csv or .parquet")
+        raise UnusableInput(f"{name}: the name must end in .jsonl, .csv or .parquet")
     if name.endswith(".parquet"):
         _parquet()
     if not Path(name).parent.is_dir():
-        raise UnusableInput(f"{name}: there is no folder {Path(name).parent}")
+        raise UnusableInput(f"{name}: the folder {Path(name).parent} does not exist")
     if Path(name).exists() and not Path(journal).exists():
-        raise UnusableInput(f"{name} is there already; name another, or delete it")
+        raise UnusableInput(f"{name} already exists; choose another name, or delete it")
     return Path(name).exists()

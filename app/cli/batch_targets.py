@@ -69,7 +69,7 @@ class InProcess:
             # No line of a batch by its class: nobody is here to yield to.
             answer = await ask(self._assembly.app, path, content, batch=False)
             if not self._assembly.worker.alive:
-                raise UnusableInput("the engine died; run the same command again to go on")
+                raise UnusableInput("the engine died; run the same command again to continue")
             if answer.status != 429:
                 return answer
             # Its own lines fill a queue (of tokens, of images, by n): it empties as they end.
@@ -159,7 +159,7 @@ class Servers:
                     if time.monotonic() - self._last_reply > PATIENCE:
                         raise UnusableInput(
                             f"no server has answered for {PATIENCE:g} s ({reason}); run the same "
-                            "command again to go on"
+                            "command again to continue"
                         ) from None
                 elif tries == RETRIES:
                     raise ConnectionError(f"no answer after {tries} retries: {reason}") from None

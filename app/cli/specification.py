@@ -52,7 +52,7 @@ def read_specification(options: argparse.Namespace) -> Constrained:
     try:
         schema = json.loads(read_bytes(options.schema))
     except RecursionError:
-        raise UnusableInput(f"{options.schema}: nested too deeply") from None
+        raise UnusableInput(f"{options.schema}: the JSON is nested too deeply") from None
     except ValueError as error:
         raise UnusableInput(f"{options.schema}: not JSON: {error}") from None
     spec = JsonSchema(schema, options.closed, options.whitespace, relax=options.relax)

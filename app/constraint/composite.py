@@ -81,7 +81,7 @@ class _Lowering:
                 raise ConstraintTooComplex(f"more than {_MOST_PARTS} parts in a structure")
             if marks > _MOST_MARK_BYTES:
                 raise ConstraintTooComplex(
-                    f"more than {_MOST_MARK_BYTES} characters of text that parts may not hold"
+                    f"more than {_MOST_MARK_BYTES} characters of excluded text"
                 )
 
     def check_counts(self, part: Part) -> int:
@@ -94,7 +94,7 @@ class _Lowering:
         product = inside * max(times, part.at_least, 1)
         if product > self._limits.nested_counts:
             raise ConstraintTooComplex(
-                "repetitions in a structure whose counts multiply to more than "
+                "nested repetitions in a structure: their counts multiply to more than "
                 f"{self._limits.nested_counts}"
             )
         return product
@@ -225,4 +225,4 @@ def _encoded(text: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError as error:
-        raise InvalidSchema("a text of the structure holds half of a surrogate pair") from error
+        raise InvalidSchema("a text of the structure contains half of a surrogate pair") from error

@@ -214,7 +214,7 @@ class AutomatonState:
         """The bytes of a token, b"" for an end of sequence that may come here."""
         if token_id in self._index.eos_ids:
             if not self.is_complete:
-                raise RejectedToken("end of sequence before the answer is whole")
+                raise RejectedToken("end of sequence before the answer is complete")
             return b""
         known = 0 <= token_id < len(self._index.token_bytes)
         data = self._index.token_bytes[token_id] if known else None
@@ -354,7 +354,7 @@ class PlaceState(AutomatonState):
             first = self._distances.first(plan)
         mask = super()._mask(budget)
         if self._tried >= MOST_TRIED:
-            raise ConstraintTooComplex("too many tokens that cannot follow")
+            raise ConstraintTooComplex("too many rejected tokens")
         if self._barred is not None or first is not None:
             mask = mask.copy()
             if first is not None:
@@ -362,7 +362,7 @@ class PlaceState(AutomatonState):
             if self._barred is not None:
                 mask &= ~self._barred
             if not mask.any():
-                raise ConstraintTooComplex("no token is left that can follow")
+                raise ConstraintTooComplex("every token was rejected")
         return mask
 
     def _look(self) -> None:
@@ -401,7 +401,8 @@ class PlaceState(AutomatonState):
             return
         self._tried += 1
         raise DrawAgain(
-            "the drawn token repeats an item or a name, or leaves no answer within the budget"
+            "the drawn token would repeat an item or a name, or leave no valid answer within the "
+            "budget"
         )
 
     def _bar(self, tokens: TokenIds) -> None:
@@ -476,7 +477,7 @@ class PlaceState(AutomatonState):
     def _planned(self, place: PlaceInText) -> Plan:
         text = self._plans.completion(place)
         if text is None:
-            raise ConstraintTooComplex("no completion was found within the bounds of searches")
+            raise ConstraintTooComplex("search limit reached before a completion was found")
         return self._distances.plan(text)
 
     def copy(self, *, work: int | None = None) -> PlaceState:

@@ -110,7 +110,7 @@ def compile_program(
     except UnsatisfiableSchema as error:
         raise explained(error, spec, limits) from None
     except RecursionError:
-        raise ConstraintTooComplex("it is nested too deeply") from None
+        raise ConstraintTooComplex("nested too deeply") from None
 
 
 def _compile(
@@ -146,7 +146,7 @@ def _program(built: ExpressionPool, whole: Expression, missing: ByteSet) -> Prog
         built.needed_names = {spelled(built, names, missing) for names in built.needed_names}
     pool, root = pruned(built, root)
     if Kind.HOLE in pool.kinds and any(mark == Mark.ITEM for _, mark in pool.index[Kind.MARKED]):
-        reason = "items that have no list are not told apart beside x-verbatim"
+        reason = "unlisted items are not kept distinct beside x-verbatim"
         raise UnsupportedSchema("uniqueItems", "", reason)
     derivatives = Derivatives(pool)
     derivatives.allow(_COMPILE_WORK)
@@ -173,8 +173,8 @@ def _unsatisfiable(
     text = derivatives.shortest(whole)
     shown = text[:_SHOWN_BYTES].decode(errors="ignore")
     return UnsatisfiableSchema(
-        f"no answer can be written: {unspelled(text, missing)}, which the shortest one holds: "
-        f"{shown!r}{'...' if len(text) > _SHOWN_BYTES else ''}"
+        f"no answer can be written: {unspelled(text, missing)}, and the shortest answer contains "
+        f"it: {shown!r}{'...' if len(text) > _SHOWN_BYTES else ''}"
     )
 
 
@@ -197,7 +197,7 @@ def build(
         if pool.grammars:
             check_grammars(pool)
     except RecursionError:
-        raise ConstraintTooComplex("it is nested too deeply") from None
+        raise ConstraintTooComplex("nested too deeply") from None
     if root == pool.empty:
         raise UnsatisfiableSchema()
     return pool, root
@@ -224,13 +224,13 @@ def _lower(
             return Lowering(pool, lambda members: utf8(pool, members)).whole(tree)
         case Choice(options):
             if not options:
-                raise InvalidSchema("a choice needs one option or more")
+                raise InvalidSchema("a choice needs at least one option")
             if len(options) > limits.choices:
                 raise ConstraintTooComplex(f"more than {limits.choices} options in a choice")
             try:
                 texts = [option.encode() for option in options]
             except UnicodeEncodeError as error:
-                raise InvalidSchema("an option holds half of a surrogate pair") from error
+                raise InvalidSchema("an option contains half of a surrogate pair") from error
             for number, option in enumerate(texts if limits.missing else ()):
                 if reason := unspelled(option, limits.missing):
                     raise UnsupportedSchema("choice", f"/{number}", reason)

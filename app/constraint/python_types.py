@@ -173,7 +173,7 @@ def _pattern(term: Any) -> str:
     from outlines.types import dsl
 
     if any(isinstance(inside, dsl.CFG) for inside in _walk(term)):
-        raise UnsupportedSchema("CFG", "", "a grammar inside another term is not followed")
+        raise UnsupportedSchema("CFG", "", "a grammar inside another term is not supported")
     return dsl.to_regex(term)
 
 

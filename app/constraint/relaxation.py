@@ -211,7 +211,7 @@ def _widening(schema: Any, edit: Edit, limits: Limits) -> list[Edit]:
 def _reason(error: ConstraintError, pointer: str) -> str:
     """Why, and where that lies, if it is elsewhere."""
     if pointer == "/$schema":
-        return "it names no known draft; the schema is read as one of draft 2020-12"
+        return "$schema names an unknown draft; the schema is read as draft 2020-12"
     at = getattr(error, "pointer", None)
     why = getattr(error, "reason", "") or str(error)
     if isinstance(error, UnsatisfiableSchema):

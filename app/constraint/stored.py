@@ -67,7 +67,7 @@ def load(data: bytes, limits: Limits) -> Program:
     """Raises ``ValueError``, ``TypeError`` or ``LookupError`` for what ``dump`` did not write."""
     value = _restored(json.loads(data))
     if value["identity"] != identity(limits):
-        raise ValueError("it was compiled by other code, or with other limits")
+        raise ValueError("it was compiled by another version, or with other limits")
     pool: ExpressionPool
     pool = json_pool(value["max_nodes"]) if value["base"] else ExpressionPool(value["max_nodes"])
     for name in _ADDED:

@@ -397,7 +397,7 @@ class WorkPending(LeapjsonError):
     """
 
     def __init__(self, *, learned: bool = False) -> None:
-        super().__init__("more work than one call may do")
+        super().__init__("the work of one call exceeds its limit")
         self.learned = learned
 
 

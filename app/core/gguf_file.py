@@ -118,24 +118,27 @@ def open_gguf(path: str) -> GgufFile:
     paths = parts_of(path)
     for part in paths[1:]:
         if not Path(part).exists():
-            raise UnsupportedModel(f"{path} is one of {len(paths)} parts, and {part} is not there")
+            raise UnsupportedModel(f"{path} is one of {len(paths)} parts, and {part} is missing")
     try:
         metadata, tensors = _read(paths[0])
         count = metadata.get("split.count", 1) or 1
         if count != len(paths):
             raise UnsupportedModel(
-                f"{paths[0]} says that it is one of {count} parts, which end in "
-                f"-00001-of-{count:05}.gguf; name them so"
+                f"{paths[0]} is one of {count} parts by its metadata; their names must end in "
+                f"-00001-of-{count:05}.gguf and so on"
             )
         for part in paths[1:]:
             tensors |= _read(part)[1]
         if "general.architecture" not in metadata:
-            raise ValueError("it has no general.architecture")
+            raise ValueError("the metadata lacks general.architecture")
     except _BROKEN as error:
         raise UnsupportedModel(f"cannot read {path}: {error}") from error
     expected = metadata.get("split.tensors.count", len(tensors))
     if expected != len(tensors):
-        raise UnsupportedModel(f"{path} has {len(tensors)} tensors, and says {expected}")
+        raise UnsupportedModel(
+            f"{path} contains {len(tensors)} tensors instead of the {expected} that its header "
+            "declares"
+        )
     return GgufFile(paths[0], metadata, tensors)
 
 
@@ -145,11 +148,11 @@ def _read(path: str) -> tuple[dict[str, Any], dict[str, GgufTensor]]:
     with Path(path).open("rb") as file:
         blob = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     if blob[:4] != b"GGUF":
-        raise ValueError("it does not begin with GGUF")
+        raise ValueError("it is not a GGUF file: the first four bytes are not GGUF")
     cursor = _Cursor(blob, 4)
     version, tensor_count, count = cursor.number("I"), cursor.number("Q"), cursor.number("Q")
     if version not in (2, 3):
-        raise ValueError(f"it is of version {version} of the format, not 2 or 3")
+        raise ValueError(f"GGUF version {version} is not supported; 2 and 3 are")
     metadata = {cursor.string(): cursor.value(cursor.number("I")) for _ in range(count)}
     infos = []
     for _ in range(tensor_count):
@@ -167,11 +170,11 @@ def _read(path: str) -> tuple[dict[str, Any], dict[str, GgufTensor]]:
             block, size = GGML_QUANT_SIZES[GGMLQuantizationType(kind)]
         except ValueError as error:
             raise UnsupportedModel(
-                f"{path} has {name} in a type that is not known here (number {kind} of ggml's)"
+                f"{path} stores {name} in an unsupported ggml type (number {kind})"
             ) from error
         begin, length = start + offset, int(np.prod(shape, dtype=object)) // block * size
         if begin + length > len(data) or shape[-1] % block:
-            raise ValueError(f"{name} goes beyond its end: it was not written or copied whole")
+            raise ValueError(f"{name} ends beyond the end of the file: the file is truncated")
         tensors[name] = GgufTensor(kind, shape, data[begin : begin + length])
     return metadata, tensors
 
@@ -191,7 +194,7 @@ class _Cursor:
         begin = self.at + 8
         self.at = begin + length
         if self.at > len(self._blob):
-            raise ValueError("a text goes beyond its end")
+            raise ValueError("a string ends beyond the end of the file: the file is truncated")
         return self._blob[begin : self.at].decode()
 
     def _strings(self, count: int) -> list[str]:
@@ -213,7 +216,7 @@ class _Cursor:
         if kind == 8:
             return self.string()
         if kind != 9:
-            raise ValueError(f"it has a value of an unknown type, number {kind}")
+            raise ValueError(f"the metadata has a value of unknown type {kind}")
         kind, count = self.number("I"), self.number("Q")
         if kind == 8:
             return self._strings(count)

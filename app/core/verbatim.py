@@ -105,7 +105,7 @@ def passages_of(source: Source, passages: Sequence[Passage]) -> list[Passage]:
     if found is None:
         there = ", ".join(list(named)[:8]) or "none"
         raise InvalidRequest(
-            f"x-verbatim names {source.part!r}, but the texts of this prompt are: {there}",
+            f"x-verbatim names {source.part!r}, but this prompt has these parts: {there}",
             role="constraint",
         )
     return [found]

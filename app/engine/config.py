@@ -47,6 +47,6 @@ class EngineConfig:
         if self.spare_tokens < 1 or self.pipelined_answers < 1:
             raise ValueError("spare_tokens and pipelined_answers are at least 1")
         if self.max_batch_tokens < self.max_running:
-            raise ValueError("max_batch_tokens must give every running sequence one token")
+            raise ValueError("max_batch_tokens must be at least max_running")
         if self.max_draft_tokens < 0:
             raise ValueError("max_draft_tokens is at least 0")

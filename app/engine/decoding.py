@@ -214,9 +214,7 @@ class Decoder:
                     sequence.drawn_again += 1
                     self._tally.drawn_again += 1
                     if sequence.drawn_again > _MOST_AGAIN:
-                        raise ConstraintTooComplex(
-                            "a token that nothing can follow is drawn again and again"
-                        ) from None
+                        raise ConstraintTooComplex("too many drawn tokens were rejected") from None
                     return changed
                 if statistics is not None and self._drafter.wanted(sequence.request):
                     statistics.record(sequence.place, sequence.tokens[-1], token)

@@ -43,7 +43,7 @@ _MOST_INTERRUPTED = 16
 """Steps in a row that are given up; then flex and batch answers have one that is not."""
 
 _TOOK_LONG = (
-    "request %s: a token mask took too much work; the answer goes on with the first token of its "
+    "request %s: a token mask took too much work; continuing with the first token of its "
     "shortest completion"
 )
 
@@ -157,7 +157,7 @@ class Engine:
         few tokens for the shortest way to the end of its reasoning keeps fewer.
         """
         if request.request_id in self._sequences:
-            raise InvalidRequest(f"a request {request.request_id!r} is running already")
+            raise InvalidRequest(f"a request with the id {request.request_id!r} is already running")
         _check(request, self.max_sequence_tokens, self._config.most_whole)
         stop_tokens = StopTokens.of(request, self._vocabulary)
         state = request.start.copy() if request.start is not None else None
@@ -507,7 +507,7 @@ def _check(request: EngineRequest, room: int, most_whole: int) -> None:
     longest = 0 if request.images is None else request.images.longest_whole
     if longest > most_whole:
         raise InvalidRequest(
-            f"an image of {longest} tokens has to be computed in one step, and there is room "
-            f"for {most_whole}: max_batch_tokens less max_running",
+            f"an image of {longest} tokens must be computed in one step, and the limit is "
+            f"{most_whole} tokens (max_batch_tokens minus max_running)",
             role="prompt",
         )

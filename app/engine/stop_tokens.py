@@ -68,20 +68,20 @@ class StopTokens:
         options = request.options
         if not 0 <= options.min_tokens <= request.max_tokens:
             raise InvalidRequest(
-                f"min_tokens is {options.min_tokens}, but must be between 0 and max_tokens, "
-                f"which is {request.max_tokens}",
+                f"min_tokens is {options.min_tokens}, but must be between 0 and max_tokens "
+                f"({request.max_tokens})",
                 param="min_tokens",
             )
         if len(options.stop_token_ids) > _MOST_STOPS:
             raise InvalidRequest(
-                f"stop_token_ids has {len(options.stop_token_ids)} tokens, but may have at most "
+                f"stop_token_ids has {len(options.stop_token_ids)} tokens and the limit is "
                 f"{_MOST_STOPS}",
                 param="stop_token_ids",
             )
         for token in options.stop_token_ids:
             if not 0 <= token < vocabulary.size:
                 raise InvalidRequest(
-                    f"stop_token_ids names the token {token}, but the vocabulary has the ids 0 to "
+                    f"stop_token_ids has the token id {token}; the vocabulary has ids 0 to "
                     f"{vocabulary.size - 1}",
                     param="stop_token_ids",
                 )

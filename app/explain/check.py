@@ -141,7 +141,7 @@ def _character_at(text: bytes, offset: int) -> bytes:
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     value = dict(pairs)
     if len(value) < len(pairs):
-        raise ValueError("a key comes twice")
+        raise ValueError("a key is repeated")
     return value
 
 

@@ -42,11 +42,11 @@ def keyword_uses(schema: Any, refusal: UnsupportedSchema | None = None) -> list[
 def _fate(keyword: str, schema: dict[str, Any], lonely_ref: bool) -> tuple[Fate, str]:
     """``lonely_ref``: the schema's draft ignores what stands beside ``$ref``."""
     if keyword in _ANNOTATIONS:
-        return "annotation", "ignored knowingly"
+        return "annotation", "not a constraint; ignored"
     if keyword not in _ENFORCED:
-        return "annotation", "no keyword of JSON Schema; ignored"
+        return "annotation", "not a JSON Schema keyword; ignored"
     if lonely_ref and "$ref" in schema and keyword not in ("$ref", *_DEFINITIONS):
-        return "no effect", "beside $ref, which stands alone"
+        return "no effect", "ignored beside $ref in this draft"
     if keyword == "format" and str(schema["format"]) not in known_formats():
         return "not enforced", f"unknown format {schema['format']!r}"
     applies, note = _ENFORCED[keyword]
@@ -58,7 +58,7 @@ def _fate(keyword: str, schema: dict[str, Any], lonely_ref: bool) -> tuple[Fate,
         return "no effect", "there is no items that is a list beside it"
     needed = _NEEDED.get(keyword, keyword)
     if needed not in schema:
-        return "no effect", f"there is no {needed} beside it"
+        return "no effect", f"has no effect without {needed}"
     return "enforced", note
 
 
@@ -101,7 +101,7 @@ _ENFORCED: dict[str, tuple[tuple[str, ...], str]] = {
         ("type", (), "the first byte of a value"),
         ("enum", (), "a tree of the texts"),
         ("const", (), "one text: a leap"),
-        ("x-choice", (), "its values drawn as wholes, by their probabilities"),
+        ("x-choice", (), "whole values sampled by their probabilities"),
         (
             "minimum maximum exclusiveMinimum exclusiveMaximum",
             _NUMBERS,
@@ -111,7 +111,7 @@ _ENFORCED: dict[str, tuple[tuple[str, ...], str]] = {
         ("minLength maxLength", _STRINGS, "counted characters"),
         ("pattern", _STRINGS, "the pattern's own automaton"),
         ("x-grammar", _STRINGS, "the rules of its grammar, spelled as JSON"),
-        ("x-verbatim", _STRINGS, "a piece of the prompt, bound when the request comes"),
+        ("x-verbatim", _STRINGS, "a quote from the prompt, bound when the request arrives"),
         ("format", _STRINGS, "asserted: a pattern from the format's RFC"),
         ("items", _ARRAYS, "every item, or those after the first ones"),
         ("prefixItems", _ARRAYS, "the first items, each by itself"),
@@ -120,14 +120,14 @@ _ENFORCED: dict[str, tuple[tuple[str, ...], str]] = {
         ("contains", _ARRAYS, "counted items that satisfy it"),
         ("minContains maxContains", _ARRAYS, "counted items that satisfy contains"),
         ("minItems maxItems", _ARRAYS, "counted items"),
-        ("uniqueItems", _ARRAYS, "items that differ, in one spelling each"),
+        ("uniqueItems", _ARRAYS, "distinct items, each in one spelling"),
         ("properties", _OBJECTS, "keys in this order: leaps"),
         ("patternProperties", _OBJECTS, "further keys in classes by pattern"),
-        ("additionalProperties", _OBJECTS, "keys that are not named"),
+        ("additionalProperties", _OBJECTS, "additional keys"),
         ("unevaluatedProperties", _OBJECTS, "keys that nothing else evaluates, by alternative"),
         ("propertyNames", _OBJECTS, "a language of keys"),
-        ("required", _OBJECTS, "keys that cannot be passed over"),
-        ("minProperties", _OBJECTS, "counted members, of names that differ"),
+        ("required", _OBJECTS, "required keys"),
+        ("minProperties", _OBJECTS, "counted members with distinct names"),
         ("maxProperties", _OBJECTS, "counted members"),
         (
             "dependentRequired dependentSchemas dependencies",

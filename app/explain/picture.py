@@ -20,7 +20,7 @@ from app.explain.svg import boxes_of, dot_text, routes_of, states_of
 from app.explain.walk import Resume, Walker
 
 _STATE = re.compile(r"[0-9]{1,7}\.[0-9]{1,7}\.[0-9]{1,7}")
-_NO_STATE = "this is not the state of a walk of this text's beginning; leave it out"
+_NO_STATE = "the state does not belong to this text; leave it out"
 
 _MOST_KEPT = 4
 """Graphs that a process keeps."""

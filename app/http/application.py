@@ -119,13 +119,13 @@ def _meta_router(
     router = APIRouter()
     not_well = {503: response(Status, HTTPStatus(503).phrase)}
 
-    @router.get("/health", openapi_extra=tells("Whether it lives", Status, others=not_well))
+    @router.get("/health", openapi_extra=tells("Liveness probe", Status, others=not_well))
     async def health() -> JSONResponse:
         """Liveness: 503 asks for a restart."""
         fault = service.fault
         return JSONResponse({"status": fault or "ok"}, 503 if fault else 200)
 
-    @router.get("/ready", openapi_extra=tells("Whether it takes requests", Status, others=not_well))
+    @router.get("/ready", openapi_extra=tells("Readiness probe", Status, others=not_well))
     async def ready() -> JSONResponse:
         """Readiness: 503 asks to send new requests elsewhere."""
         reason = service.fault or ("draining" if service.admission.draining else None)
@@ -133,7 +133,7 @@ def _meta_router(
 
     text = {"text/plain": {"schema": {"type": "string"}}}
     operation = tells(
-        "Metrics in Prometheus' text format",
+        "Metrics in the Prometheus text format",
         others={200: {"description": "The metrics", "content": text}},
     )
 

@@ -124,7 +124,7 @@ def batches_router(api: Api, store: Store | None, wake: Callable[[], None]) -> A
         file = await kept().run(state.find_file, owner, call.input_file_id)
         if file is None or file["purpose"] != "batch":
             raise InvalidRequest(
-                f"no file with the purpose batch is kept under the id {call.input_file_id!r}",
+                f"there is no file {call.input_file_id!r} with the purpose batch",
                 param="input_file_id",
             )
         row = {
@@ -151,7 +151,7 @@ def batches_router(api: Api, store: Store | None, wake: Callable[[], None]) -> A
     async def find(batch_id: str, request: Request) -> Mapping[str, Any]:
         found = await kept().run(kept().state.find_batch, owner_of(request.scope), batch_id)
         if found is None:
-            message = f"there is no batch {batch_id[:64]!r}, or it is another API key's"
+            message = f"there is no batch {batch_id[:64]!r}, or it belongs to another API key"
             raise NotKept(message, param="batch_id")
         return found
 
@@ -166,7 +166,7 @@ def batches_router(api: Api, store: Store | None, wake: Callable[[], None]) -> A
         found = await find(batch_id, request)
         if found["status"] not in ("validating", "in_progress", "cancelling", "cancelled"):
             raise InvalidRequest(
-                f"the batch is {found['status']} and cannot be cancelled any more", param="batch_id"
+                f"the batch is {found['status']} and can no longer be cancelled", param="batch_id"
             )
         await kept().run(kept().state.cancel, batch_id)
         wake()
@@ -203,7 +203,7 @@ def usage_router(usage: UsageByKey | None) -> APIRouter:
         first = request.query_params.get("start", f"{_day(last, 'end') - timedelta(29):%Y-%m-%d}")
         if not 0 <= (_day(last, "end") - _day(first, "start")).days < _MOST_DAYS:
             raise InvalidRequest(
-                f"start and end span 1 to {_MOST_DAYS} days, start first", param="start"
+                f"start and end must span 1 to {_MOST_DAYS} days, with start first", param="start"
             )
         rows = await usage.find(owner_of(request.scope), first, last)
         names = ("day", *COUNTS)
@@ -218,7 +218,7 @@ def _day(text: str, param: str) -> datetime:
             return datetime.strptime(text, "%Y-%m-%d").replace(tzinfo=UTC)
     except ValueError:
         pass
-    raise InvalidRequest(f"{param} is {text[:64]!r}; it is a day like 2026-11-26", param=param)
+    raise InvalidRequest(f"{param} is {text[:64]!r}; write a day like 2026-11-26", param=param)
 
 
 def _shown(row: Mapping[str, Any]) -> dict[str, Any]:

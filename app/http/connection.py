@@ -83,7 +83,11 @@ class BoundedConnection(HttpToolsProtocol):
         self._head_bytes += len(data)
         super().data_received(data)
         if self._head_bytes > self.limits.head_bytes and not self.transport.is_closing():
-            self._refuse(431, f"the request's head is larger than {self.limits.head_bytes} bytes")
+            self._refuse(
+                431,
+                "the request line and headers are larger than the limit of "
+                f"{self.limits.head_bytes} bytes",
+            )
 
     def on_message_begin(self) -> None:
         self._arriving_since = self.loop.time()
@@ -113,7 +117,7 @@ class BoundedConnection(HttpToolsProtocol):
         super().on_message_complete()
 
     def send_400_response(self, msg: str) -> None:
-        self._refuse(400, "this is not an HTTP request")
+        self._refuse(400, "not an HTTP request")
 
     @property
     def _answering(self) -> bool:
@@ -140,9 +144,9 @@ class BoundedConnection(HttpToolsProtocol):
             if now - since >= self.limits.head_seconds and self._head_bytes == 0:
                 self.transport.close()  # a client that has never asked expects no answer
             elif now - since >= self.limits.head_seconds:
-                self._refuse(408, f"no request came within {self.limits.head_seconds:g} s")
+                self._refuse(408, f"no request arrived within {self.limits.head_seconds:g} s")
         elif now - since >= self.limits.body_seconds + self._body_bytes / _STEP:
-            self._refuse(408, "the request's body came too slowly; send it at once")
+            self._refuse(408, "the request body arrived too slowly; send it at once")
 
     def _check_unread(self, now: float) -> None:
         """Only where nothing more is written: what waits can then only shrink, or it is stuck."""
@@ -151,7 +155,9 @@ class BoundedConnection(HttpToolsProtocol):
         if size == 0 or self._unread == 0 or size <= self._unread - _STEP:
             self._unread, self._unread_since = size, now
         elif now - self._unread_since >= self.limits.unread_seconds:
-            logger.info("an answer was not read", extra={"bytes": size})
+            logger.info(
+                "the client did not read its answer; closing the connection", extra={"bytes": size}
+            )
             self.transport.abort()
 
     def _refuse(self, status: int, message: str) -> None:

@@ -196,9 +196,9 @@ class Edge:
         origin, allowed = _foreign_origin(scope), self._config.cors_origins
         if origin is not None and origin not in allowed and "*" not in allowed:
             raise InvalidRequest(
-                "pages of other hosts may not use this server, which has no API keys and listens "
-                "on a loopback address; name the page's origin in LEAPJSON_CORS_ORIGINS, or set "
-                "LEAPJSON_API_KEYS"
+                "web pages from other hosts may not use this server, because it has no API keys "
+                "and listens on a loopback address; add the page's origin to "
+                "LEAPJSON_CORS_ORIGINS, or set LEAPJSON_API_KEYS"
             )
 
 
@@ -221,8 +221,8 @@ class _Cors(CORSMiddleware):
         if response.status_code < 400:
             return response
         error = InvalidRequest(
-            f"{bytes(response.body).decode()}; LEAPJSON_CORS_ORIGINS names the origins whose pages "
-            "may ask this server, with GET, HEAD, POST and DELETE"
+            f"{bytes(response.body).decode()}; LEAPJSON_CORS_ORIGINS lists the origins whose "
+            "pages may use this server, with GET, HEAD, POST and DELETE"
         )
         refusal = error_response(error, path="")
         of_cors = {name: value for name, value in response.headers.items() if "content" not in name}

@@ -97,7 +97,7 @@ def endpoint(
         timeline = api.service.arrive(path, request.state.request_id, owner_of(request.scope))
         ignored = Ignored(refuses=config.unknown_fields == "refuse")
         try:
-            async with ticket.deadline().holds("the request was not read"):
+            async with ticket.deadline().holds("the request had not been parsed"):
                 with ticket.reading() as keep:
                     read, size = await read_body(
                         request,
@@ -141,8 +141,8 @@ async def _parsed(api: Api, size: int, parse: Callable[[], Call]) -> Call:
             if not (error.schema_id and await api.fetch_schema(error.schema_id)):
                 raise
     raise InvalidRequest(
-        f"the request names more than {_MOST_FETCHED} schemas that this server had to read from "
-        "the store, the limit; send it again"
+        f"the request refers to more than {_MOST_FETCHED} schemas that this server had to read "
+        "from the store (the limit); send it again"
     )
 
 

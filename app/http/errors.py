@@ -54,8 +54,8 @@ class StoreOff(RequestError):
 
     def __init__(self, what: str) -> None:
         super().__init__(
-            f"{what} are off on this server: its operator turns them on by naming a folder in "
-            "LEAPJSON_DATA"
+            f"{what} are disabled on this server; its operator can enable them by setting "
+            "LEAPJSON_DATA to a folder"
         )
 
 
@@ -85,7 +85,7 @@ _TABLE = (  # the first row whose error matches
 
 _HTTP_MESSAGES = {
     404: "there is nothing at {method} {path}",
-    405: "{path} does not take {method}",
+    405: "{path} does not accept {method}",
 }
 
 _ELSEWHERE = {
@@ -93,14 +93,19 @@ _ELSEWHERE = {
     ("rerank", "score"): "ranks no documents: ask a server with a reranking model",
     ("classify", "moderations"): "has no classifier, but a schema with an enum makes it one",
     ("audio",): "has no speech",
-    ("images",): "draws no images; its chat completions take them, if the model sees",
-    ("generate", "completion", "infill"): "takes prompts without a chat at POST /v1/completions",
+    ("images",): "generates no images; its chat completions accept images if the model does",
+    ("generate", "completion", "infill"): "accepts plain prompts at POST /v1/completions",
     ("complete",): "has Anthropic's API at POST /v1/messages",
-    ("assistants", "threads", "conversations"): "keeps conversations at POST /v1/responses alone: "
-    "send previous_response_id",
-    ("vector_stores", "uploads"): "keeps files for batches alone (POST /v1/files): send what they "
-    "say in the messages",
-    ("fine_tuning",): "trains nothing",
+    (
+        "assistants",
+        "threads",
+        "conversations",
+    ): "stores conversations only for POST /v1/responses: use previous_response_id",
+    (
+        "vector_stores",
+        "uploads",
+    ): "stores files only for batches (POST /v1/files): put their text into the messages",
+    ("fine_tuning",): "has no fine-tuning",
 }
 """What is said of paths of other servers, by their first word behind ``/v1/`` or ``/v2/``."""
 
@@ -119,7 +124,7 @@ def _elsewhere(path: str) -> str:
         first, *rest = rest
     elif first == "api" and rest and rest[0] not in ("embed", "embeddings"):
         here = _OF_OLLAMA.get(rest[0], "POST /v1/chat/completions")
-        return f"does not speak Ollama's API: use {here} and a client for OpenAI's API"
+        return f"does not support Ollama's API: use {here} and a client for OpenAI's API"
     elif first == "api" and rest:
         first = rest[0]
     return next((text for words, text in _ELSEWHERE.items() if first in words), "")
@@ -130,7 +135,7 @@ ANTHROPIC = "/v1/messages"
 ANTHROPIC_VERSION = "anthropic-version"
 """A header that all of its clients send, also to paths that both APIs have."""
 
-_UNPLANNED = "an internal error; the server's log has it"
+_UNPLANNED = "internal error; the server's log has the cause"
 
 _LONGEST_TEXT = 2000
 """Characters of a message: what it quotes of a request may have millions."""

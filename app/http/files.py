@@ -78,8 +78,8 @@ def files_router(store: Store | None, config: ApiConfig) -> APIRouter:
         # A page may send a form without a preflight: only a key shows that it was let.
         if origin and not config.api_keys and origin not in allowed and "*" not in allowed:
             raise InvalidRequest(
-                "pages may not upload to a server without API keys; name the page's origin in "
-                "LEAPJSON_CORS_ORIGINS, or set LEAPJSON_API_KEYS"
+                "web pages may not upload files to a server without API keys; add the page's "
+                "origin to LEAPJSON_CORS_ORIGINS, or set LEAPJSON_API_KEYS"
             )
         if kept() is not None and uploads.locked():
             message = f"{_MOST_UPLOADS} files are being uploaded, the limit; retry later"
@@ -105,8 +105,8 @@ def files_router(store: Store | None, config: ApiConfig) -> APIRouter:
         found = await kept().run(kept().state.find_file, owner_of(request.scope), file_id)
         if found is None:
             raise NotKept(
-                f"no file is kept under the id {file_id[:64]!r}: it was deleted, has expired or is "
-                "another API key's",
+                f"there is no file {file_id[:64]!r}: it was deleted, has expired or belongs to "
+                "another API key",
                 param="file_id",
             )
         return found
@@ -120,7 +120,9 @@ def files_router(store: Store | None, config: ApiConfig) -> APIRouter:
         await find(file_id, request)
         used = await kept().run(kept().state.delete_file, owner_of(request.scope), file_id)
         if used is not None:
-            raise InvalidRequest(f"{used} still reads the file; cancel it first", param="file_id")
+            raise InvalidRequest(
+                f"{used} is still reading the file; cancel it first", param="file_id"
+            )
         await kept().copy(kept().files.delete, file_id)
         return {"id": file_id, "object": "file", "deleted": True}
 
@@ -180,7 +182,7 @@ async def _upload(
         if isinstance(error, TimeoutError):
             raise InvalidRequest(f"the upload took more than {_UPLOAD_SECONDS:g} s") from None
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-            message = "the disk for uploads is full (TMPDIR); nothing was kept, retry later"
+            message = "the disk for uploads is full (TMPDIR); nothing was stored, retry later"
             raise StoreUnavailable(message, retry_after=30) from None
         raise
 
@@ -197,7 +199,9 @@ async def _form(request: Request, most: int) -> FormData:
             yield chunk
 
     if not request.headers.get("content-type", "").startswith("multipart/form-data"):
-        raise InvalidRequest("a file is uploaded as multipart/form-data, with file and purpose")
+        raise InvalidRequest(
+            "files must be uploaded as multipart/form-data with the fields file and purpose"
+        )
     limits = {"max_files": 1, "max_fields": 16, "max_part_size": 4096}
     try:
         parser = MultiPartParser(request.headers, counted(), **limits)  # type: ignore[arg-type]
@@ -215,7 +219,7 @@ def _checked(form: FormData, ignored: Ignored) -> tuple[UploadFile, int]:
     if purpose is None:
         raise missing("purpose")
     if purpose != "batch":
-        raise refusal("purpose", "it has to be batch: files serve batches alone")
+        raise refusal("purpose", "it must be batch: files are for batches only")
     anchor = fields.pop("expires_after[anchor]", None)
     seconds = fields.pop("expires_after[seconds]", None)
     for name in fields:
@@ -229,10 +233,10 @@ def _checked(form: FormData, ignored: Ignored) -> tuple[UploadFile, int]:
 def expiry(given: Mapping[str, Any], param: str) -> int:
     """The seconds that a file is kept. Raises ``InvalidRequest``."""
     if given.get("anchor") != "created_at":
-        raise refusal(f"{param}.anchor", "it has to be created_at")
+        raise refusal(f"{param}.anchor", "it must be created_at")
     seconds = given.get("seconds")
     if not isinstance(seconds, int) or not _SHORTEST <= seconds <= _LONGEST:
-        raise refusal(f"{param}.seconds", f"it has to be {_SHORTEST} to {_LONGEST}")
+        raise refusal(f"{param}.seconds", f"it must be {_SHORTEST} to {_LONGEST}")
     return seconds
 
 
@@ -265,9 +269,9 @@ def paging(request: Request, most: int, usual: int) -> tuple[str | None, int, st
     asked = request.query_params
     limit, order = asked.get("limit", str(usual)), asked.get("order", "desc")
     if order not in ("asc", "desc"):
-        raise InvalidRequest(f"order is {order[:64]!r}; it is asc or desc", param="order")
+        raise InvalidRequest(f"order is {order[:64]!r}; it must be asc or desc", param="order")
     if not limit.isascii() or not limit.isdecimal() or not 1 <= int(limit[:9]) <= most:
-        raise InvalidRequest(f"limit has to be 1 to {most}", param="limit")
+        raise InvalidRequest(f"limit must be 1 to {most}", param="limit")
     return asked.get("after"), int(limit), order
 
 

@@ -58,7 +58,7 @@ def read_api_keys(keys: Iterable[str], file: str | None) -> ApiKeys:
     for source, key in found:
         if not (key.isascii() and key.isprintable()) or " " in key:
             raise LeapjsonError(
-                f"{source} cannot be sent in a header: keys are printable ASCII without blanks"
+                f"{source} cannot be sent in a header: keys must be printable ASCII without spaces"
             )
     return ApiKeys(key for _, key in found)
 
@@ -68,7 +68,7 @@ def _from_file(file: str) -> list[tuple[str, str]]:
         text = Path(file).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise LeapjsonError(f"the file of API keys {file} cannot be read: {reason}") from None
+        raise LeapjsonError(f"cannot read the API key file {file}: {reason}") from None
     lines = [line.strip() for line in text.splitlines()]
     found = [
         (f"the API key in line {number} of {file}", line)
@@ -76,7 +76,7 @@ def _from_file(file: str) -> list[tuple[str, str]]:
         if line and not line.startswith("#")
     ]
     if not found:
-        raise LeapjsonError(f"the file of API keys {file} has no key in it")
+        raise LeapjsonError(f"the API key file {file} contains no key")
     return found
 
 

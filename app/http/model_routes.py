@@ -111,9 +111,7 @@ def models_router(api: Api) -> APIRouter:
             "input_modalities": ["text", "image"] if config.images else ["text"],
         }
 
-    @router.get(
-        "/v1/models", openapi_extra=tells("The models that are served", ModelList, MessagesModels)
-    )
+    @router.get("/v1/models", openapi_extra=tells("List the models", ModelList, MessagesModels))
     async def list_models(request: Request) -> dict[str, Any]:
         found = [described(model, request) for model in models.all()]
         if ANTHROPIC_VERSION not in request.headers:
@@ -123,7 +121,7 @@ def models_router(api: Api) -> APIRouter:
 
     @router.get(
         "/v1/models/{model:path}",
-        openapi_extra=tells("A model by its name", ModelObject, MessagesModel, errors=[404]),
+        openapi_extra=tells("Get a model", ModelObject, MessagesModel, errors=[404]),
     )
     async def retrieve_model(model: str, request: Request) -> dict[str, Any]:
         return described(models.find(model), request)
@@ -145,7 +143,7 @@ def models_router(api: Api) -> APIRouter:
         """Returns when the last answer that uses it has ended."""
         if model.adapter is None:
             raise InvalidRequest(
-                f"{model.id!r} is the base model; adapters alone can be unloaded", param="model"
+                f"{model.id!r} is the base model; only adapters can be unloaded", param="model"
             )
         await adapters.unload(model.adapter)
         return {"id": model.id, "object": "model", "deleted": True}

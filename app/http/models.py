@@ -53,7 +53,7 @@ class ServedModels:
                 return self.of(adapter)
         names = ", ".join(repr(each.id) for each in self.all())
         raise UnknownModel(
-            f"the model {asked!r} does not exist here; this server serves {names}", param="model"
+            f"the model {asked!r} does not exist; this server serves {names}", param="model"
         )
 
     def of(self, adapter: Adapter) -> ServedModel:

@@ -28,7 +28,7 @@ T = TypeVar("T")
 GENERATES = (400, 404, 413, 429, 503, 504)
 """Statuses of the errors that a route may answer which generates."""
 
-_NAMED = "One of those that /v1/models lists."
+_NAMED = "A model that GET /v1/models lists."
 
 _REFERENCE = "#/components/schemas/{model}"
 
@@ -120,7 +120,7 @@ def tells(
     }
     if bodies:
         content = {"application/json": {"schema": _one_of(bodies)}}
-        names = {"schema": {"type": "string"}, "description": "Fields that were left out"}
+        names = {"schema": {"type": "string"}, "description": "Ignored fields"}
         responses[200]["headers"] = {IGNORED: names}
         operation["requestBody"] = {"required": True, "content": content}
     return operation

@@ -318,7 +318,7 @@ def warnings_of(generation: Generation) -> dict[str, Any]:
             "pointer": each.relaxation.pointer,
             "keyword": each.relaxation.keyword or None,
             "satisfied": each.satisfied,
-            "message": ("" if each.relaxation.inexact else "answers are not held to it: ")
+            "message": ("" if each.relaxation.inexact else "not enforced: ")
             + each.relaxation.reason,
         }
         for each in relaxed
@@ -330,7 +330,7 @@ def warnings_of(generation: Generation) -> dict[str, Any]:
             "pointer": each.pointer,
             "keyword": None,
             "satisfied": None,
-            "message": "the limit of tokens left no room for more of this value; raise it",
+            "message": "the token limit cut this value short; raise max_tokens",
             "choice": each.choice,
         }
         for each in sorted(generation.closed, key=lambda closed: closed.choice)

@@ -254,7 +254,7 @@ def schemas_router(api: Api, registry: SchemaRegistry, graphs: Graphs) -> APIRou
         return answer
 
     operation = tells(
-        "Compile a schema ahead, and explain it",
+        "Register and explain a schema",
         SchemaObject,
         bodies=[SchemaRequest],
         errors=(400, 413, 429, 503, 504),
@@ -262,7 +262,7 @@ def schemas_router(api: Api, registry: SchemaRegistry, graphs: Graphs) -> APIRou
     post(router, api, PATH, operation, functools.partial(_call, api=api), register)
 
     operation = tells(
-        "Follow a text over a schema's graph",
+        "Follow a text through a schema's graph",
         WalkObject,
         bodies=[WalkRequest],
         errors=(400, 404, 413, 429, 503, 504),
@@ -285,7 +285,7 @@ def schemas_router(api: Api, registry: SchemaRegistry, graphs: Graphs) -> APIRou
 
     @router.get(
         PATH + "/{schema_id}",
-        openapi_extra=tells("A schema that was compiled ahead", SchemaObject, errors=[404]),
+        openapi_extra=tells("Get a registered schema", SchemaObject, errors=[404]),
     )
     async def retrieve_schema(schema_id: str) -> Response:
         try:
@@ -321,12 +321,12 @@ def _call(body: Mapping[str, Any], ignored: Ignored, api: Api) -> _Call:
     for field in ("strict", "whitespace", "documents"):
         if getattr(asked, field) is not None:
             raise InvalidRequest(
-                f"{field} belongs beside schema; with response_format it goes inside", param=field
+                f"{field} belongs beside schema; with response_format put it inside", param=field
             )
     found = api.constraints.response_format(asked.response_format, ignored)
     if not isinstance(found, JsonSchema | Regex | Choice | Grammar):
         raise InvalidRequest(
-            "only formats of the types json_schema, regex, choice and grammar are compiled ahead",
+            "only formats of type json_schema, regex, choice and grammar can be registered",
             param="response_format.type",
         )
     return _Call(_as_asked(found, asked), asked.name, "response_format", graph)
@@ -338,15 +338,17 @@ def _bundled(schema: Any, documents: list[dict[str, Any]]) -> Any:
         return schema
     inside = schema.get("$defs", {}) if isinstance(schema, dict) else None
     if not isinstance(inside, dict):
-        raise InvalidRequest("documents go with a schema that is an object", param="documents")
+        raise InvalidRequest("documents requires a schema that is an object", param="documents")
     found = dict(inside)
     for number, document in enumerate(documents):
         name = document.get("$id", document.get("id"))
         param = f"documents[{number}]"
         if not isinstance(name, str) or not name:
-            raise InvalidRequest(f"{param} needs an $id to be referred to by", param=param)
+            raise InvalidRequest(f"{param} needs an $id", param=param)
         if name in found:
-            raise InvalidRequest(f"{param}: there is a document {name!r} already", param=param)
+            raise InvalidRequest(
+                f"{param}: another document already has the $id {name!r}", param=param
+            )
         found[name] = document
     return {**schema, "$defs": found}
 

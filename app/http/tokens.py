@@ -64,7 +64,7 @@ class TokenizeChat(ConversationFields):
 
 class DetokenizeRequest(Body):
     unserved: ClassVar[Mapping[str, Unserved]] = {
-        "skip_special_tokens": refused("all tokens are shown; leave it out", False)
+        "skip_special_tokens": refused("all tokens are returned; leave it out", False)
     }
     no_effect = NO_EFFECT
 
@@ -143,12 +143,12 @@ def tokens_router(api: Api) -> APIRouter:
         return await written(tokens, lambda: {"prompt": decode(tokens)})
 
     operation = tells(
-        "The tokens of a text or of a conversation's prompt",
+        "Tokenize a text or a conversation's prompt",
         Tokenized,
         bodies=[TokenizeText, TokenizeChat],
         errors=_ERRORS,
     )
     post(router, api, TOKENIZE, operation, parse_tokenize, tokenize)
-    operation = tells("The text of tokens", Detokenized, bodies=[DetokenizeRequest], errors=_ERRORS)
+    operation = tells("Detokenize", Detokenized, bodies=[DetokenizeRequest], errors=_ERRORS)
     post(router, api, DETOKENIZE, operation, parse_detokenize, detokenize)
     return router

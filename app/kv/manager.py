@@ -51,11 +51,11 @@ class BlockManager:
     ) -> None:
         """``step_tokens``: the most that are computed of one sequence between two ``advance``."""
         if block_size < 1:
-            raise ValueError("a block holds at least one token")
+            raise ValueError("a block must hold at least one token")
         if not groups and states is None:
-            raise ValueError("a cache has blocks, slots for states, or both")
+            raise ValueError("a cache needs blocks, state slots, or both")
         if states is not None and (states.interval < 1 or states.interval % block_size):
-            raise ValueError("the interval of checkpoints is a number of whole blocks")
+            raise ValueError("the checkpoint interval must be a multiple of the block size")
         self.block_size = block_size
         self.share_prefixes = share_prefixes
         self._prefixes = PrefixIndex(len(groups))

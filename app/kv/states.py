@@ -35,7 +35,7 @@ class StatePool:
     def __init__(self, slots: StateSlots, prefixes: PrefixIndex) -> None:
         if slots.count < LEAST_SLOTS:
             raise ValueError(
-                f"there are {slots.count} slots for recurrent states, but one sequence alone needs "
+                f"there are {slots.count} slots for recurrent states, but one sequence needs "
                 f"{LEAST_SLOTS}: the empty state, one to read and one to save to"
             )
         self.count = slots.count

@@ -129,14 +129,14 @@ def _load(
     parameters = model.num_parameters() + stored_parameters(model)
     adapters = make_slots(model, loaded.route, config)
     loaded_bytes = weight_bytes(model)
-    with progress.stage("trying the model"):
+    with progress.stage("self-check of the model"):
         prepared = prepare(loaded, config, adapters, progress)
     if config.kv_cache_dtype == "fp8":
         loaded = loaded.in_fp8()
     require_no_growth(model, sum(loaded_bytes.values()))
 
     vocab_size = _vocab_size(loaded, config.vocab_size)
-    with progress.stage("trying draws"):
+    with progress.stage("self-check of sampling"):
         sampler = _sampler(vocab_size, device, dtype)
     if budget is None:
         own = min(_CPU_CACHE_BYTES, int(granted_memory() * _CPU_CACHE_SHARE))
@@ -215,8 +215,8 @@ def _require_room(longest: int, config: ModelConfig) -> None:
     needed = longest + config.max_running
     if longest and needed > config.max_batch_tokens:
         raise UnsupportedModel(
-            f"a small image has {longest} tokens to be computed in one step, beside one for each "
-            f"of {config.max_running} others (max_running): raise max_batch_tokens from "
+            f"a small image has {longest} tokens, which must fit in one step beside one token for "
+            f"each of max_running ({config.max_running}) answers: raise max_batch_tokens from "
             f"{config.max_batch_tokens} to {needed} or more, or lower max_running"
         )
 
@@ -328,7 +328,7 @@ def _rehearsed(
 
     def run_steps() -> None:
         if vision is not None and seen is not None:
-            with progress.stage("rehearsing the largest image"):
+            with progress.stage("measuring memory with the largest image"):
                 image = largest_image(vision, min(config.image_tokens, context))
                 seen.vision_encoder.encode(image).result()
         rehearse(forward, sampler, steps, size, progress)
@@ -365,7 +365,7 @@ def _max_model_len(use: CacheUse, cache_tokens: int | None) -> int:
     if asked is None:
         return cache_tokens if limit is None else min(limit, cache_tokens)
     if limit is not None and asked > limit:
-        raise UnsupportedModel(f"max_model_len is {asked}, but the model was made for {limit}")
+        raise UnsupportedModel(f"max_model_len is {asked}, but the model's limit is {limit}")
     if asked > cache_tokens:
         raise UnsupportedModel(
             f"max_model_len is {asked}, but the cache holds {cache_tokens} tokens; "

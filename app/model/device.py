@@ -32,7 +32,7 @@ def choose_device(name: DeviceName) -> torch.device:
     """The device to run on. Raises ``UnsupportedModel`` where CUDA is asked for and missing."""
     available = torch.cuda.is_available()
     if name == "cuda" and not available:
-        raise UnsupportedModel("device is cuda, but this torch sees no CUDA device")
+        raise UnsupportedModel("device is cuda, but torch finds no CUDA device")
     if not available or name == "cpu":
         return torch.device("cpu")
     return torch.device("cuda", torch.cuda.current_device())
@@ -59,8 +59,8 @@ def choose_dtype(name: DTypeName, device: torch.device) -> torch.dtype:
         capability = torch.cuda.get_device_capability(device)
         if capability < _BFLOAT16_CAPABILITY:
             raise UnsupportedModel(
-                f"dtype is bfloat16, but {torch.cuda.get_device_name(device)} has none in hardware "
-                f"(compute capability {_spelled(capability)}, it takes "
+                f"dtype is bfloat16, but {torch.cuda.get_device_name(device)} has no hardware for "
+                f"it (compute capability {_spelled(capability)}, needs "
                 f"{_spelled(_BFLOAT16_CAPABILITY)}); set dtype to float16, float32 or auto"
             )
     return {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}[name]
@@ -69,14 +69,12 @@ def choose_dtype(name: DTypeName, device: torch.device) -> torch.dtype:
 def require_fp8(device: torch.device) -> None:
     """Raises ``UnsupportedModel`` where keys and values cannot be kept in 8 bits."""
     if device.type != "cuda":
-        raise UnsupportedModel(
-            "kv_cache_dtype is fp8, which is for CUDA; set LEAPJSON_KV_CACHE_DTYPE to auto"
-        )
+        raise UnsupportedModel("kv_cache_dtype fp8 needs CUDA; set LEAPJSON_KV_CACHE_DTYPE to auto")
     capability = torch.cuda.get_device_capability(device)
     if capability < _FP8_CAPABILITY:
         raise UnsupportedModel(
-            f"kv_cache_dtype is fp8, but {torch.cuda.get_device_name(device)} does not convert it "
-            f"(compute capability {_spelled(capability)}, it takes {_spelled(_FP8_CAPABILITY)}); "
+            f"kv_cache_dtype is fp8, but {torch.cuda.get_device_name(device)} has no hardware for "
+            f"it (compute capability {_spelled(capability)}, needs {_spelled(_FP8_CAPABILITY)}); "
             "set LEAPJSON_KV_CACHE_DTYPE to auto"
         )
 
@@ -90,7 +88,7 @@ def describe(device: torch.device, ranks: int = 1) -> None:
     _log.info("the model runs on %s (compute capability %s)", name, _spelled(capability))
     if capability < _BFLOAT16_CAPABILITY:
         _log.warning(
-            "Triton names compute capability %s as the least it supports: kernels for this GPU may "
+            "this GPU is older than compute capability %s, the minimum for Triton: kernels may "
             "be slow, or fail to compile",
             _spelled(_BFLOAT16_CAPABILITY),
         )
@@ -98,8 +96,8 @@ def describe(device: torch.device, ranks: int = 1) -> None:
         _log.info("%d of %d GPUs share the model", ranks, count)
     elif count > 1:
         _log.warning(
-            "%d GPUs are visible and one is used, number %s. Start a server for each, with "
-            "CUDA_VISIBLE_DEVICES, or have them share a model: set tensor_parallel to %d",
+            "%d GPUs are visible and only number %s is used. Start one server for each with "
+            "CUDA_VISIBLE_DEVICES, or share the model between them with tensor_parallel=%d",
             count,
             device.index,
             count,
@@ -196,8 +194,8 @@ def failure_of(error: Exception) -> str | None:
     said = " ".join(str(error).partition("\n")[0].split())[:_LONGEST]
     if isinstance(error, torch.OutOfMemoryError) or _HOST_MEMORY in said:
         return (
-            "out of memory in a step; lower max_batch_tokens, max_running, or what the cache "
-            f"takes (cuda_memory_share or kv_cache_bytes): {said}"
+            "out of memory in a step; lower max_batch_tokens, max_running or the cache "
+            f"(cuda_memory_share or kv_cache_bytes): {said}"
         )
     if type(error).__module__.split(".")[0] == "triton":
         return f"a kernel could not be run ({type(error).__name__}): {said}"

@@ -197,8 +197,8 @@ def groups_within(
     even = budget // whole - 1
     if even < 1:
         raise UnsupportedModel(
-            f"{budget} bytes of cache hold no block of {block_size} tokens; "
-            f"give at least {2 * whole}"
+            f"kv_cache_bytes is {budget}, too little for a block of {block_size} tokens; set it "
+            f"to at least {2 * whole}"
         )
     counts = dict.fromkeys(layers, even)
     if None in layers:

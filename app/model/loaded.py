@@ -95,7 +95,7 @@ def load(
     whole = load_whole(config, device, dtype, group, progress)
     vision = None
     if config.images and group is None and can_see(whole):
-        with progress.stage("looking at a picture"):
+        with progress.stage("self-check with an image"):
             vision = open_vision(whole, config.model)
     apart = () if vision is None else vision.tower.parts
     model = language_part(whole, device, group, apart)

@@ -124,7 +124,7 @@ def rehearse(
 ) -> None:
     """Run the steps, each launched before what was drawn from the one before is waited for."""
     pending: list[Any] = []
-    with progress.stage("rehearsing the largest steps", len(steps)) as stage:
+    with progress.stage("measuring memory with the largest steps", len(steps)) as stage:
         for number, step in enumerate(steps):
             stage.reach(number)
             logits = forward.run(lay_out(step.spans, block_size))

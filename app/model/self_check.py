@@ -204,11 +204,11 @@ def check_ragged_step(
         tolerance = max(tolerance, 2 * noise)
         tolerance = min(tolerance, _TOLERANCE_AT_MOST)
     if not error <= tolerance:  # so written that NaN fails too
-        cause = "" if takes_positions(model) else ": it takes no position_ids and counts for itself"
+        cause = "" if takes_positions(model) else ": it ignores position_ids"
         raise UnsupportedModel(
-            "a ragged step over the paged cache does not give the logits of this model's own "
-            f"attention (relative error {error:.2g}, allowed {tolerance:.2g}); "
-            f"it cannot be served exactly{cause}"
+            "self-check failed: logits of a ragged step over the paged cache differ from the "
+            f"model's own attention (relative error {error:.2g}, limit {tolerance:.2g}), so the "
+            f"model is not supported{cause}"
         )
 
 
@@ -222,12 +222,11 @@ def check_rounded_cache(
     for spans in case.steps:
         logits = forward.run(lay_out(spans, block_size))
     error = worst_error(logits, expected)
-    _log.info("keys and values of fp8 change a row of random logits by %.1f%%", 100 * error)
+    _log.info("the fp8 KV cache changes a row of random logits by %.1f%%", 100 * error)
     if not error <= _ROUNDED_CACHE:  # so written that NaN fails too
         raise UnsupportedModel(
-            "with keys and values of fp8 this model says something else (relative error "
-            f"{error:.2g} of its logits, allowed {_ROUNDED_CACHE}); "
-            "set LEAPJSON_KV_CACHE_DTYPE to auto"
+            "self-check failed: an fp8 KV cache changes this model's logits too much (relative "
+            f"error {error:.2g}, limit {_ROUNDED_CACHE}); set LEAPJSON_KV_CACHE_DTYPE to auto"
         )
 
 
@@ -247,8 +246,8 @@ def check_invariance(forward: RaggedForward, case: CheckCase, block_size: int) -
                     alone.append(logits[0])
     if not torch.equal(together, torch.stack(alone)):
         raise UnsupportedModel(
-            "no batch-invariant mode here: on this device a token's logits depend on what else is "
-            "computed beside it"
+            "batch_invariant is not supported here: on this device a token's logits depend on "
+            "the other tokens of a step"
         )
 
 

@@ -105,9 +105,9 @@ def slots_within(
     held = min(running * SLOTS_EACH, budget // (2 * size) - 2)
     if held < SLOTS_EACH:
         raise UnsupportedModel(
-            f"{budget} bytes of cache have no room for recurrent states beside keys and values: "
-            f"those of one sequence take {_LEAST_SLOTS * size}; "
-            f"set kv_cache_bytes to {2 * _LEAST_SLOTS * size} or more"
+            f"kv_cache_bytes is {budget}, too little for recurrent states beside keys and values: "
+            f"one sequence takes {_LEAST_SLOTS * size} bytes; set it to at least "
+            f"{2 * _LEAST_SLOTS * size}"
         )
     left = budget - (held + 2) * size
     checkpoints = left // 4 // size

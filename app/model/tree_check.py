@@ -52,8 +52,8 @@ def follows_trees(
     if error <= _TOLERANCE[logits.dtype]:  # so written that NaN fails
         return True
     _log.warning(
-        "this model's tokens do not follow a tree (relative error %.2g): several ways on are "
-        "computed one after the other",
+        "this model does not support tree drafts (relative error %.2g): alternatives are "
+        "computed one after another",
         error,
     )
     return False

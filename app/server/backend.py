@@ -141,13 +141,13 @@ def _load(settings: Settings, observer: StepObserver, progress: Progress) -> Bac
     description = runner.description
     logger.info("model loaded", extra={"model": settings.model, "runner": str(description)})
     weights = weights_identity(settings.model)
-    with progress.stage("trying masks"):
+    with progress.stage("compiling mask kernels"):
         compiler = Compiler(vocabulary, settings.constraint_limits())
     missing = compiler.limits.missing
     if missing:
         logger.warning(
-            "the tokenizer has no token for %d bytes of UTF-8 (%s): answers under a constraint are "
-            "written without the characters that need them",
+            "the tokenizer has no tokens for %d bytes of UTF-8 (%s): constrained answers avoid "
+            "characters that need them",
             missing.bit_count(),
             ", ".join([f"0x{byte:02X}" for byte in range(256) if missing >> byte & 1]),
         )
@@ -199,7 +199,7 @@ def warn_of_idle_settings(settings: Settings, device: str) -> None:
     """Log what is set for a GPU where the model runs on none."""
     if device == "cpu" and settings.set_for_cuda:
         names = ", ".join(settings.set_for_cuda)
-        logger.warning("the model runs on the CPU, where this means nothing: %s", names)
+        logger.warning("ignored on the CPU: %s", names)
 
 
 _PLACES = 64

@@ -23,7 +23,7 @@ FORMS = ({"dtype": "float32"}, {"dtype": "bfloat16"}, {"quantize": "int4"}, {"qu
 def main(model: str) -> None:
     for kind, (name, _) in PROCESSORS.items():
         if not runs_here(kind):
-            print(f"{kind}: this processor has not all of it, left out", flush=True)
+            print(f"{kind}: not supported by this processor, skipped", flush=True)
             continue
         chosen = {"NUMBA_CPU_NAME": name, "NUMBA_CPU_FEATURES": features_of(kind)}
         kept = {"NUMBA_CACHE_DIR": str(SHIPPED / kind)}

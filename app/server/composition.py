@@ -92,7 +92,7 @@ class Assembly:
         if not (running := self.admission.live):
             return
         try:
-            with progress.stage("finishing the answers that run", running) as stage:
+            with progress.stage("finishing running answers", running) as stage:
                 async with asyncio.timeout(0 if self.worker.stalled else seconds):
                     while left := self.admission.live:
                         stage.reach(max(0, running - left))
@@ -269,7 +269,8 @@ def assemble(
         )
     )
     logger.info(
-        "memory: %s; at most %.1f GiB together, and %d compile workers of at most %.1f GiB each",
+        "memory limits: %s; at most %.1f GiB together, plus %d compile workers of at most %.1f "
+        "GiB each",
         ", ".join([f"{part} {size / 2**30:.2f} GiB" for part, size in bounds.items() if size]),
         sum(bounds.values()) / 2**30,
         settings.compile_workers,
@@ -290,13 +291,13 @@ def assemble(
                 closing.push_async_callback(programs.close)
             for part in (pool, *intakes, constraints, bindings, validation, schemas, graphs):
                 closing.push_async_callback(part.close)
-            with progress.stage("starting the processes that compile schemas"):
+            with progress.stage("starting the compile workers"):
                 await pool.start()
             for intake in intakes:
-                with progress.stage("starting the processes that read images"):
+                with progress.stage("starting the image workers"):
                     await intake.start()
             if preloads:
-                with progress.stage("compiling the types to preload", len(preloads)) as stage:
+                with progress.stage("compiling the preloaded types", len(preloads)) as stage:
                     for number, preload in enumerate(preloads):
                         stage.reach(number, now=preload.name)
                         warm(await constraints.get(_as_asked_for(preload.spec, settings)))
@@ -421,5 +422,7 @@ def api_keys(settings: Settings) -> ApiKeys:
     given = [key.get_secret_value() for key in settings.api_keys or ()]
     keys = read_api_keys(given, settings.api_keys_file)
     if (most := max(settings.priority_keys, default=0)) > len(keys):
-        raise LeapjsonError(f"priority_keys names API key {most}, and there are {len(keys)}")
+        raise LeapjsonError(
+            f"priority_keys has API key number {most}, but there are only {len(keys)} keys"
+        )
     return keys

@@ -62,7 +62,7 @@ def _import(name: str) -> Any:
     """Raises ``ImportError`` or ``LeapjsonError``."""
     module, _, attribute = name.partition(":")
     if not (module and attribute):
-        raise LeapjsonError("it is not of the form module:Type")
+        raise LeapjsonError("write it as module:Type")
     directory = str(Path.cwd())
     sys.path.insert(0, directory)  # as ``python -m`` has it, also for the ``leapjson`` command
     try:

@@ -89,7 +89,7 @@ def serve(
                 runner.run(end(process))
     status = 1 if server.failed else 0
     if not server.failed:
-        screen.say("Stopped at once." if server.force_exit else "Stopped.")
+        screen.say("Stopped immediately." if server.force_exit else "Stopped.")
     if server.failed or assembly.worker.alive:
         _leave_at_once(status)
     backend.close()
@@ -108,8 +108,11 @@ def _leave_at_once(status: int) -> None:
 
 async def _drain(assembly: Assembly, seconds: float, screen: Screen) -> None:
     if running := assembly.admission.live:
-        answers = "1 answer runs" if running == 1 else f"{running} answers run"
-        screen.say(f"Stopping: {answers}, for {seconds:g} s at most. Ctrl-C again stops at once.")
+        answers = "1 answer is running" if running == 1 else f"{running} answers are running"
+        screen.say(
+            f"Stopping: {answers}, for at most {seconds:g} s. Press Ctrl-C again to stop "
+            "immediately."
+        )
     await assembly.drain(seconds, screen.progress)
 
 

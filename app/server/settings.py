@@ -361,7 +361,7 @@ class Settings(BaseSettings):
     @classmethod
     def _has_keys(cls, keys: tuple[SecretStr, ...] | None) -> tuple[SecretStr, ...] | None:
         if keys == ():  # a secret that was not filled in would leave the server open
-            raise ValueError("it is set and holds no key; unset it for a server without keys")
+            raise ValueError("it is set but contains no key; unset it to serve without API keys")
         return keys
 
     @field_validator("adapters")
@@ -370,30 +370,30 @@ class Settings(BaseSettings):
         names = [each.partition("=")[0] for each in adapters]
         for each, name in zip(adapters, names, strict=True):
             if not re.fullmatch(NAME, name) or not each.partition("=")[2]:
-                raise ValueError(f"{each!r} is not of the form name=folder")
+                raise ValueError(f"{each!r}: write it as name=folder")
             if names.count(name) > 1:
-                raise ValueError(f"two adapters are named {name!r}")
+                raise ValueError(f"two adapters have the name {name!r}")
         return adapters
 
     @field_validator("max_adapters")
     @classmethod
     def _have_room_for_all(cls, most: int | None, settings: ValidationInfo) -> int | None:
         if most is not None and most < len(settings.data.get("adapters", ())):
-            raise ValueError(f"{most} is less than the adapters that are named")
+            raise ValueError(f"{most} is less than the number of adapters")
         return most
 
     @field_validator("store")
     @classmethod
     def _has_data(cls, store: SecretStr | None, settings: ValidationInfo) -> SecretStr | None:
         if store is not None and settings.data.get("data") is None:
-            raise ValueError("it holds the state alone; set data for the files, too")
+            raise ValueError("it holds only the state; set data for the files")
         return store
 
     @field_validator("max_bodies_bytes")
     @classmethod
     def _have_room_for_one(cls, size: int, settings: ValidationInfo) -> int:
         if size < settings.data.get("max_body_bytes", 0):
-            raise ValueError(f"{size} is less than max_body_bytes, the size of one body")
+            raise ValueError(f"{size} is less than max_body_bytes, the limit of one body")
         return size
 
     @field_validator("cors_origins")
@@ -411,7 +411,7 @@ class Settings(BaseSettings):
         for host in hosts:
             if not is_host_pattern(host):
                 raise ValueError(
-                    f"{host!r} is no host name in small letters, like images.example.com or "
+                    f"{host!r} is not a lower-case host name like images.example.com or "
                     "*.example.com"
                 )
         return hosts

@@ -104,7 +104,7 @@ class Adapters:
         async with self._changing:
             if name in self._loaded:
                 raise InvalidRequest(
-                    f"an adapter {name!r} is loaded; unload it first", param="lora_name"
+                    f"an adapter {name!r} is already loaded; unload it first", param="lora_name"
                 )
             slot = self._free_slot()
             try:
@@ -148,7 +148,7 @@ class Adapters:
             inside = False
         if not inside:
             raise InvalidAdapter(
-                f"{place!r} is no folder inside the one that adapters are loaded from",
+                f"{place!r} is not a folder inside LEAPJSON_ADAPTER_FOLDER",
                 param="lora_path",
             )
         return found
@@ -160,8 +160,8 @@ class Adapters:
         if not free:
             leaving = f", {len(self._leaving)} of them until their answers end"
             raise InvalidAdapter(
-                f"all {self._slots.count} places for adapters are taken"
-                f"{leaving if self._leaving else ''}; unload one, or raise max_adapters",
+                f"{self._slots.count} adapters are loaded, the "
+                f"limit{leaving if self._leaving else ''}; unload one, or raise max_adapters",
                 param="lora_name",
             )
         return free[0]
@@ -178,6 +178,6 @@ class Adapters:
 
 def _not_allowed() -> InvalidRequest:
     return InvalidRequest(
-        "this server loads no adapters by request; set LEAPJSON_ADAPTER_FOLDER to the folder that "
-        "they may be loaded from"
+        "loading adapters by request is disabled; set LEAPJSON_ADAPTER_FOLDER to the folder that "
+        "contains them"
     )

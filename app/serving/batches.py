@@ -183,7 +183,9 @@ class BatchRunner:
                 await self._store.run(self._state.record, [row for row, _ in taken])
                 break
             except Exception as error:  # they are lost for nothing less than the process's end
-                logger.warning("answers of batches wait to be kept: %s", error)
+                logger.warning(
+                    "the store is unavailable; answers of batches wait to be saved: %s", error
+                )
                 await asyncio.sleep(_POLL_SECONDS)
         for _, kept in taken:
             if not kept.done():
@@ -198,9 +200,9 @@ class BatchRunner:
                     await self._do(piece)
                     break
                 except LeapjsonError as error:
-                    logger.warning("a piece of %s waits: %s", piece.batch_id, error)
+                    logger.warning("a piece of %s is postponed: %s", piece.batch_id, error)
                 except Exception:
-                    logger.exception("a piece of %s failed, and waits", piece.batch_id)
+                    logger.exception("a piece of %s failed and is postponed", piece.batch_id)
                     pause = max(pause, _BEAT_SECONDS)
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, LEASE_SECONDS)
@@ -247,7 +249,7 @@ class BatchRunner:
                 if deaths < _MOST_DEATHS:
                     await self._line(piece, number, line)
                     continue
-                message = f"the server ended {deaths} times while it answered this request alone"
+                message = f"the server crashed {deaths} times while it answered only this request"
                 text = _unanswered(line, "server_error", message)
                 await self._keep(piece, number, text, ok=False)
         else:
@@ -268,7 +270,7 @@ class BatchRunner:
             custom_id, body = read
             if body is None:
                 error: dict[str, Any] = {
-                    "message": "a batch's requests are not streamed; leave stream out"
+                    "message": "stream is not supported in a batch; leave stream out"
                 }
                 error |= {"type": "invalid_request_error", "param": "stream", "code": None}
                 status, name, answer = 400, "", to_json({"error": error})
@@ -376,7 +378,7 @@ def read_input(
     except ValueError as error:
         wrong("invalid_file", str(error), number + 1)
     except FileNotFoundError:
-        wrong("invalid_file", "the contents of the input file are gone")
+        wrong("invalid_file", "the contents of the input file no longer exist")
     cut.append((first, start, size))
     if not total and not errors:
         wrong("empty_file", "the input file has no requests")
@@ -398,7 +400,7 @@ def _wrong_line(
     if wrong is not None and wrong[2] == "custom_id":
         return wrong
     if name in names:
-        message = f"custom_id {name[:64]!r} is that of an earlier line"
+        message = f"custom_id {name[:64]!r} is used by an earlier line"
         return "duplicate_custom_id", message, "custom_id"
     names.add(name)
     return wrong
@@ -408,15 +410,15 @@ def wrong_request(asked: Mapping[str, Any], urls: Sequence[str]) -> tuple[str, s
     """Code, message and field of what is wrong with a line's object by itself."""
     name = asked.get("custom_id")
     if not isinstance(name, str) or not 1 <= len(name) <= _LONGEST_ID:
-        wanted = f"custom_id has to be a text of 1 to {_LONGEST_ID} characters"
+        wanted = f"custom_id must be a string of 1 to {_LONGEST_ID} characters"
         return "missing_required_parameter", wanted, "custom_id"
     if asked.get("method") != "POST":
-        return "invalid_method", "method has to be POST", "method"
+        return "invalid_method", "method must be POST", "method"
     if asked.get("url") not in urls:
         wanted = "one of " if len(urls) > 1 else "the batch's endpoint, "
-        return "mismatched_url", f"url has to be {wanted}{', '.join(urls)}", "url"
+        return "mismatched_url", f"url must be {wanted}{', '.join(urls)}", "url"
     if not isinstance(asked.get("body"), dict):
-        return "missing_required_parameter", "body has to be an object", "body"
+        return "missing_required_parameter", "body must be an object", "body"
     return None
 
 
@@ -461,7 +463,7 @@ def write_files(
             if number % PIECE_LINES == 0:
                 time.sleep(0.0005)
     except FileNotFoundError:
-        logger.error("the input file of %s is gone", batch["id"])
+        logger.error("the input file of %s no longer exists", batch["id"])
         while answer is not None:
             (output if answer.ok else errors).write(answer.text + b"\n")
             completed += answer.ok

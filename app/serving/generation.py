@@ -187,7 +187,7 @@ class Generation:
 
         def end() -> None:
             self._abort(list(self._index))
-            finished = "the answer was not finished" if self._scheduled else "no answer began"
+            finished = "the answer was not complete" if self._scheduled else "no answer had started"
             self.on_failure(deadline.exceeded(finished))
 
         if not self._ended:
@@ -209,7 +209,7 @@ class Generation:
         self._timeline.chunk(index, chunk.usage, moment)
         if chunk.finish_reason in ("error", "abort"):
             self._abort(list(self._index))
-            fault = LeapjsonError("the engine gave this answer up; a fault of the server")
+            fault = LeapjsonError("internal error: the engine abandoned this answer")
             self.on_failure(chunk.error or fault)
             return
         self._unread.append(chunk)

@@ -54,7 +54,7 @@ class StoredResponses:
         try:
             await self._store.run(keep, RESPONSE, owner, kept.id, body, size, self._max_bytes)
         except StoreUnavailable as error:
-            logger.warning("a response was not kept: %s", error)
+            logger.warning("a response was not stored: %s", error)
 
     async def find(self, owner: str, response_id: str) -> KeptResponse | None:
         """None where there is none, or no longer. Counts as a use. Raises ``StoreUnavailable``."""

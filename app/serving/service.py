@@ -129,7 +129,7 @@ class GenerationService:
         if not self._worker.alive:
             return "the engine died"
         if self._worker.stalled:
-            return f"the engine hangs: its last step ended {self._worker.step_age:.0f} s ago"
+            return f"the engine is stuck: its last step ended {self._worker.step_age:.0f} s ago"
         return None
 
     def arrive(self, endpoint: str, request_id: str, owner: str = "") -> Timeline:
@@ -140,7 +140,7 @@ class GenerationService:
         self, prompt: Prompt, ticket: Ticket, *, add_special_tokens: bool = True
     ) -> Sequence[int]:
         """The tokens that a request with this prompt would have. Raises ``LeapjsonError``."""
-        async with ticket.deadline().holds("the prompt was not read"):
+        async with ticket.deadline().holds("the prompt had not been tokenised"):
             return (await self._plan(prompt, ticket, add_special_tokens=add_special_tokens)).prompt
 
     async def open(
@@ -157,7 +157,7 @@ class GenerationService:
         for token_id in request.options.sampling.logit_bias:
             if not 0 <= token_id < config.vocabulary_size:
                 raise InvalidRequest(
-                    f"logit_bias names the token {token_id}, but the vocabulary has the ids 0 to "
+                    f"logit_bias has the token id {token_id}; the vocabulary has ids 0 to "
                     f"{config.vocabulary_size - 1}",
                     param="logit_bias",
                 )
@@ -184,7 +184,7 @@ class GenerationService:
             timeline.adapter = adapter.name
         deadline = ticket.deadline(options.timeout)
         ticket.take(options.n * len(request.prompts), options.tier)
-        async with deadline.holds("the request was not even in the engine's queue"):
+        async with deadline.holds("the request had not reached the engine's queue"):
             plans = []
             for prompt in request.prompts:
                 plans.append(await self._plan(prompt, ticket, request))
@@ -289,8 +289,8 @@ class GenerationService:
         [state] = states
         if isinstance(state, ChoosingState) and state.has_exact_choices:
             raise InvalidRequest(
-                "the schema asks for choices to be exact, and the answer was begun; begin no "
-                "answer, or leave x-choice out",
+                "x-choice: exact cannot be combined with an assistant prefill; leave one of them "
+                "out",
                 role="constraint",
             )
 
@@ -319,8 +319,9 @@ class GenerationService:
                 place = begin + accepted[0]
                 before = given[max(0, place - 40) : place].decode(errors="replace")
                 raise InvalidRequest(
-                    f"no valid answer goes on from the one that was begun: behind {before!r} comes "
-                    f"{given[place : place + 20].decode(errors='replace')!r}; begin it otherwise",
+                    f"the assistant prefill is not the start of a valid answer: after {before!r} "
+                    f"comes {given[place : place + 20].decode(errors='replace')!r}; change the "
+                    "prefill",
                     role="prompt",
                 )
         return state
@@ -333,9 +334,8 @@ class GenerationService:
         for hole in constraint.holes if isinstance(prompt, Conversation) and prompt.images else ():
             if not any(passage.text for passage in passages_of(hole.source, texts)):
                 raise InvalidRequest(
-                    f"x-verbatim at {hole.pointer or 'the root'} asks for a piece of "
-                    f"{hole.source}, which has no text: it is images alone, and x-verbatim does "
-                    "not apply to them; leave it out, or send the text as well",
+                    f"x-verbatim at {hole.pointer or 'the root'} refers to {hole.source}, which "
+                    "has images and no text; leave x-verbatim out, or send the text as well",
                     role="constraint",
                 )
         bound = await self._bindings.bind(constraint, texts, scope)
@@ -419,8 +419,8 @@ def _check_choices(options: GenerationOptions, plan: AnswerPlan, *, exact: bool)
         for param, is_asked in asked.items():
             if is_asked:
                 raise InvalidRequest(
-                    f"{param} is for answers that the model writes from their beginning, and "
-                    f"this one was begun; {_INSTEAD.get(param, f'leave {param} out')}",
+                    f"{param} cannot be combined with an assistant prefill; "
+                    f"{_INSTEAD.get(param, f'leave {param} out')}",
                     param=param,
                 )
     has_value = plan.has_json or plan.is_text
@@ -431,20 +431,20 @@ def _check_choices(options: GenerationOptions, plan: AnswerPlan, *, exact: bool)
     for param, is_asked in needed.items():
         if is_asked and not has_value:
             raise InvalidRequest(
-                f"{param} is about the values of an answer: ask for a json_schema, a "
-                "json_object, a choice, a regex or a grammar, or give tools",
+                f"{param} needs values in the answer: use a json_schema, a json_object, a choice, "
+                "a regex, a grammar or tools",
                 param=param,
             )
     if options.choices == "exact" and plan.translates:
         raise InvalidRequest(
-            "choices are not exact in the arguments of calls, which this model does not write "
-            "as JSON: leave choices out",
+            "exact choices are not supported in tool arguments, because this model does not "
+            "write them as JSON; leave choices out",
             param="choices",
         )
     of_json = {"spans": options.spans, "stream_options.fields": options.fields}
     for param, is_asked in of_json.items():
         if is_asked and not plan.has_json:
             raise InvalidRequest(
-                f"{param} is about the values of JSON: ask for a json_schema, or give tools",
+                f"{param} needs values of JSON: use a json_schema or tools",
                 param=param,
             )

@@ -69,9 +69,9 @@ class Engine(Protocol):
 
 logger = logging.getLogger(__name__)
 
-DEATH_NOTICE = "the engine died; the server has to be restarted"
+DEATH_NOTICE = "the engine died; the server must be restarted"
 
-CUT_OFF = "the server was shut down before the answer was finished"
+CUT_OFF = "the server shut down before the answer was complete"
 
 RETRY_SECONDS = 5
 """Until a request that was cut off may try again: on another server, or after a restart."""
@@ -142,9 +142,7 @@ class _EngineThread:
             error = caught
         except Exception as caught:
             logger.error("a request could not be added", exc_info=caught)
-            error = LeapjsonError(
-                "the request could not be added to the engine; a fault of the server"
-            )
+            error = LeapjsonError("internal error: the request could not be added to the engine")
         if error is not None:
             self.abort([request.request_id for request in requests])
         self._added.append((added, error))

@@ -147,7 +147,7 @@ class Store:
     async def _on(self, threads: ThreadPoolExecutor, call: Callable[[], T]) -> T:
         if self._waiting >= _MOST_WAITING:
             raise StoreUnavailable(
-                f"{_MOST_WAITING} calls wait for the store, the limit; retry later",
+                f"{_MOST_WAITING} calls are waiting for the store (the limit); retry later",
                 retry_after=_RETRY_SECONDS,
             )
 
@@ -189,7 +189,7 @@ def _explained(error: Exception) -> Exception:
     logger.warning("the store failed: %s: %s", type(error).__name__, str(error).split("\n")[0])
     full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
     full |= "is full" in str(getattr(error, "orig", ""))  # SQLite's words
-    return _unreachable("has no room left" if full else "cannot be reached")
+    return _unreachable("is full" if full else "cannot be reached")
 
 
 def _package_of(error: Exception) -> str:
@@ -198,9 +198,8 @@ def _package_of(error: Exception) -> str:
 
 def _unreachable(what: str) -> StoreUnavailable:
     return StoreUnavailable(
-        f"the store {what} (LEAPJSON_DATA, LEAPJSON_STORE, LEAPJSON_SCHEMA_STORE; the server's log "
-        "has the cause); "
-        "nothing that was kept is lost, retry later",
+        f"the store {what} (LEAPJSON_DATA, LEAPJSON_STORE, LEAPJSON_SCHEMA_STORE; the server's "
+        "log has the cause); stored data is not lost, retry later",
         retry_after=_RETRY_SECONDS,
     )
 
@@ -218,8 +217,8 @@ def open_store(data: str, url: str | None, *, clock: Callable[[], float] = time.
         if data.startswith("s3://"):
             if url is None:
                 raise LeapjsonError(
-                    "LEAPJSON_DATA is a bucket, which holds files alone; name a PostgreSQL "
-                    "database for the state in LEAPJSON_STORE"
+                    "LEAPJSON_DATA is a bucket, which holds only files; set LEAPJSON_STORE to a "
+                    "PostgreSQL database for the state"
                 )
             files: Files = Bucket(data)
         else:
@@ -255,9 +254,9 @@ def _naming(setting: str, value: str, database: str) -> Iterator[None]:
     except Exception as error:
         if _package_of(error) == "sqlalchemy":  # never its text: it may quote the URL's password
             cause = getattr(error, "orig", type(error).__name__)
-            raise LeapjsonError(f"the database of {database} cannot be used: {cause}") from None
+            raise LeapjsonError(f"cannot use the database in {database}: {cause}") from None
         if isinstance(error, OSError) or _package_of(error) == "obstore":
-            raise LeapjsonError(f"{setting}, {value}, cannot be used: {error}") from None
+            raise LeapjsonError(f"{setting} ({value}) cannot be used: {error}") from None
         raise
 
 
@@ -269,8 +268,8 @@ def _locked(path: Path) -> Any:
     except BlockingIOError:
         file.close()
         raise LeapjsonError(
-            f"another server uses the folder {path.parent} (LEAPJSON_DATA); give each a folder of "
-            "its own, or share a PostgreSQL database with LEAPJSON_STORE"
+            f"another server uses the folder {path.parent} (LEAPJSON_DATA); use a separate "
+            "folder, or share a PostgreSQL database with LEAPJSON_STORE"
         ) from None
     return file
 

@@ -153,8 +153,8 @@ class State:
                 connection.execute(sa.insert(_version).values(version=VERSION))
             elif found != VERSION:
                 raise LeapjsonError(
-                    f"the store has tables of version {found}, and this server knows {VERSION}; "
-                    "run the server that made them, or name an empty store"
+                    f"the store has tables of version {found}, and this server needs version "
+                    f"{VERSION}; run the matching server, or use an empty store"
                 )
 
     def close(self) -> None:
@@ -182,8 +182,8 @@ class State:
             used = connection.scalar(total.where(files.c.owner == owner)) or 0
             if used + size > most:
                 raise QuotaExceeded(
-                    f"the files of this API key have {used} bytes, this one would be up to {size} "
-                    f"more and the limit is {most} (LEAPJSON_KEY_BYTES); delete some"
+                    f"the files of this API key have {used} bytes, this one adds up to {size} and "
+                    f"the limit is {most} (LEAPJSON_KEY_BYTES); delete some"
                 )
             row = {"id": file_id, "owner": owner, "purpose": "", "filename": "", "bytes": size}
             connection.execute(sa.insert(files).values(**row, created_at=self._now(), ready=False))
@@ -253,7 +253,7 @@ class State:
             )
             if (connection.scalar(live) or 0) >= most:
                 raise QuotaExceeded(
-                    f"{most} batches of this API key have not ended, the limit; wait for one or "
+                    f"this API key has {most} unfinished batches (the limit); wait for one or "
                     "cancel it"
                 )
             connection.execute(sa.insert(batches).values(batch))
@@ -422,9 +422,9 @@ class State:
             queued = connection.scalar(query) or 0
             if not errors and queued + total > most:
                 message = (
-                    f"the batches in progress of this API key have {queued} requests, these would "
-                    f"be {total} more and the limit is {most} (LEAPJSON_KEY_REQUESTS); wait for "
-                    "them to end"
+                    f"the unfinished batches of this API key have {queued} requests, this one "
+                    f"adds {total} and the limit is {most} (LEAPJSON_KEY_REQUESTS); wait for them "
+                    "to finish"
                 )
                 error = {"code": "request_limit_exceeded", "message": message}
                 errors = [{**error, "line": None, "param": None}]

@@ -31,10 +31,10 @@ def open_traces(endpoint: str | None, *, model: str) -> Traces | None:
 
         from app.telemetry.traces import Traces
     except ImportError:
-        missing = "traces need the packages of the extra otel: pip install 'leapjson[otel]'"
+        missing = "tracing needs more packages: pip install 'leapjson[otel]'"
         if endpoint is not None:
             raise LeapjsonError(missing) from None
-        logger.warning("%s; OTEL_EXPORTER_OTLP_ENDPOINT is passed over", missing)
+        logger.warning("%s; OTEL_EXPORTER_OTLP_ENDPOINT is ignored", missing)
         return None
     url = None if endpoint is None else endpoint.rstrip("/") + "/v1/traces"
     return Traces(BatchSpanProcessor(OTLPSpanExporter(endpoint=url)), model=model)
@@ -58,7 +58,7 @@ def _wanted(endpoint: str | None) -> bool:
         return False
     if exporter != "otlp" or protocol != "http/protobuf":
         logger.warning(
-            "no traces: this server sends them as otlp by http/protobuf, not %s by %s",
+            "tracing is off: only otlp over http/protobuf is supported, not %s over %s",
             exporter, protocol,
         )  # fmt: skip
         return False

@@ -47,75 +47,79 @@ _TOKENS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
 
 _COUNTERS: dict[str, tuple[str, ...]] = {
     "tokens_total": (
-        "Tokens by where they came from: prompts computed, prompts found in the prefix cache, "
-        "sampled, leapt (forced by the schema), drafted and accepted.",
+        "Tokens by source: prompt computed, prompt found in the prefix cache, sampled, leapt "
+        "(forced by the schema), drafted and accepted.",
         "source",
     ),
-    "tokens_skipped_total": ("Answer tokens that came without a sampled row of their own.",),
-    "draft_tokens_total": ("Drafted tokens that a draw decided on; see tokens_total{drafted}.",),
+    "tokens_skipped_total": ("Answer tokens that needed no decoding step of their own.",),
+    "draft_tokens_total": (
+        "Drafted tokens that were verified; accepted ones are in tokens_total{drafted}.",
+    ),
     "forward_passes_saved_total": (
-        "Draws that an answer took beside another one of the same pass.",
+        "Further tokens that an answer sampled in the same forward pass.",
     ),
     "forward_passes_total": ("Forward passes of the model.",),
     "void_tokens_total": (
-        "Tokens computed for answers that had ended, or gone on otherwise, when it came to draw.",
+        "Tokens computed in vain: their answer had ended or continued differently.",
     ),
     "scored_tokens_total": (
         "Tokens computed to score the choices of answers, for confidence and exact choices.",
     ),
     "device_idle_seconds_total": (
-        "Time in which no step was launched though there was work: an accelerator waited for it.",
+        "Time without a launched step although there was work (an accelerator was idle).",
     ),
-    "preemptions_total": ("Sequences that lost their cache blocks.",),
+    "preemptions_total": (
+        "Answers preempted: they lost their cache blocks and are computed again.",
+    ),
     "prefix_cache_queries_total": ("Full prompt blocks looked up in the prefix cache.",),
-    "prefix_cache_hits_total": ("Of those, the ones that were found.",),
-    "budget_closed_total": ("Answers steered to their end by their token budget.",),
+    "prefix_cache_hits_total": ("Full prompt blocks found in the prefix cache.",),
+    "budget_closed_total": ("Answers completed early to stay within their token budget.",),
     "draws_again_total": (
-        "Tokens drawn in vain: an item or a name would have come again, or the answer not ended "
-        "within its budget.",
+        "Sampled tokens that were rejected: they would have repeated an item or a name, or "
+        "exceeded the token budget.",
     ),
-    "masks_put_off_total": ("Draws put off to a later step, as their masks took too much work.",),
+    "masks_put_off_total": (
+        "Samples postponed to a later step because their masks took too much work.",
+    ),
     "masks_given_up_total": (
-        "Masks given up as too much work: the answer took a token of its shortest completion.",
+        "Masks abandoned as too much work: the answer took a token of its shortest completion.",
     ),
     "requests_total": (
-        "Requests that ended, those refused at the door included; status 499 is a client that "
-        "left.",
+        "Finished requests, refused ones included; status 499 means the client disconnected.",
         "endpoint",
         "status",
         "finish_reason",
     ),
     "relaxations_total": (
-        "Places of schemas at which answers were not held to a keyword, as it could not be "
-        "enforced; limits: to a whole subschema, which was too much to compile.",
+        "Keywords of schemas that were not enforced; limits: a whole subschema was too complex "
+        "to compile.",
         "keyword",
     ),
-    "admission_rejections_total": ("Requests that were not admitted.", "reason"),
+    "admission_rejections_total": ("Requests refused by admission.", "reason"),
     "connection_refusals_total": (
-        "Connections closed for what came on them: 400, no HTTP; 408, too slowly; 431, too large "
-        "a head.",
+        "Connections closed by status: 400, not HTTP; 408, too slow; 431, headers too large.",
         "status",
     ),
 }
 """The help text of each, and the names of its labels."""
 
 _HISTOGRAMS: dict[str, tuple[Sequence[float], str, *tuple[str, ...]]] = {
-    "mask_seconds": (_SHORT, "Filling the masks of a step."),
-    "step_seconds": (_SHORT, "A step of the engine, by phase.", "phase"),
+    "mask_seconds": (_SHORT, "Time to compute the masks of a step."),
+    "step_seconds": (_SHORT, "Time of an engine step, by phase.", "phase"),
     "step_tokens": (_TOKENS, "Tokens computed in a step."),
     "schema_compile_seconds": (
-        _LATENCY, "Compiling a constraint, waiting for a worker included.", "kind", "result",
+        _LATENCY, "Time to compile a constraint, with the wait for a worker.", "kind", "result",
     ),
     "image_prepare_seconds": (
-        _LATENCY, "Preparing an image, fetching and waiting for a worker included.", "result",
+        _LATENCY, "Time to prepare an image, with fetching and the wait for a worker.", "result",
     ),
-    "time_to_first_token_seconds": (_LATENCY, "From arrival to the first chunk."),
-    "e2e_request_latency_seconds": (_LATENCY, "From arrival to the last chunk."),
-    "request_queue_time_seconds": (_LATENCY, "From arrival until a step took the request up."),
+    "time_to_first_token_seconds": (_LATENCY, "Time from arrival to the first chunk."),
+    "e2e_request_latency_seconds": (_LATENCY, "Time from arrival to the last chunk."),
+    "request_queue_time_seconds": (_LATENCY, "Time from arrival until the request is scheduled."),
     "request_prefill_seconds": (
-        _LATENCY, "From when a step took the request up to the first chunk.",
+        _LATENCY, "Time from scheduling to the first chunk.",
     ),
-    "request_decode_seconds": (_LATENCY, "From the first chunk to the last."),
+    "request_decode_seconds": (_LATENCY, "Time from the first chunk to the last."),
 }  # fmt: skip
 """The buckets of each, its help text, and the names of its labels."""
 
@@ -197,7 +201,7 @@ class _Gaps(Collector):
             counts, total = list(accumulate(self._counts)), self._sum
         yield HistogramMetricFamily(
             PREFIX + "inter_token_latency_seconds",
-            "Between the chunks of a choice.",
+            "Time between two chunks of a choice.",
             buckets=list(zip(_BOUNDS, counts, strict=True)),
             sum_value=total,
         )
@@ -293,7 +297,9 @@ class Metrics:
 
     def describe(self, model: str) -> None:
         """Report what runs here. Call once."""
-        Info(PREFIX + "build", "Always 1; the labels say what runs.", registry=self.registry).info(
+        Info(
+            PREFIX + "build", "Always 1; the labels identify the build.", registry=self.registry
+        ).info(
             {
                 "version": version_of(),
                 "python": platform.python_version(),

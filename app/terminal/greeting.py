@@ -48,7 +48,7 @@ class Served:
 def greeting(served: Served, stream: TextIO) -> str:
     """A few lines where ``stream`` is a terminal, else one."""
     if not is_watched(stream):
-        page = f", a page to try it at {served.address}/" if served.page else ""
+        page = f", try it in a browser at {served.address}/" if served.page else ""
         return (
             f"Leapjson serves {served.model} at {served.address}/v1{page} - try: {served.command}"
         )
@@ -60,7 +60,7 @@ def greeting(served: Served, stream: TextIO) -> str:
             "",
             f"Leapjson serves {paint(served.model, 'bold')}",
             *(f"  {paint(f'{name:<4}', 'dim')}  {paint(text, 'cyan')}" for name, text in rows),
-            paint("Ctrl-C stops it.", "dim"),
+            paint("Press Ctrl-C to stop.", "dim"),
             "",
         ]
     )

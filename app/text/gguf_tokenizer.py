@@ -45,16 +45,14 @@ def gguf_tokenizer(path: str) -> PreTrainedTokenizerBase:
         elif model == "llama":
             backend, begins = _by_scores(file, told), True
         else:
-            raise UnsupportedModel(
-                f"{path} has a tokenizer of the kind {model}, which is not known here"
-            )
+            raise UnsupportedModel(f"{path} has an unsupported kind of tokenizer: {model}")
         _add_tokens(backend, file)
     except (ValueError, KeyError, IndexError) as error:
         raise UnsupportedModel(f"cannot read the tokenizer of {path}: {error}") from error
     size = backend.get_vocab_size(with_added_tokens=True)
     if size > len(file.tokens):
         raise UnsupportedModel(
-            f"the tokenizer of {path} comes out with {size} tokens, and the file has "
+            f"the tokenizer of {path} has {size} tokens after conversion, but the file lists "
             f"{len(file.tokens)}"
         )
     special = {}
@@ -74,11 +72,11 @@ def gguf_tokenizer(path: str) -> PreTrainedTokenizerBase:
 
 def _pre_tokenizer(path: str, name: str | None) -> PreTokenizer:
     if name is None:
-        _log.warning("%s does not say how it splits text: it is split as llama.cpp does then", path)
+        _log.warning("%s names no pre-tokenizer; using llama.cpp's default", path)
         name = "default"
     if name not in PRE_TOKENIZERS:
         raise UnsupportedModel(
-            f"{path} splits text as {name}, which is not known here; known are "
+            f"{path} has the unsupported pre-tokenizer {name}; supported are "
             f"{', '.join(PRE_TOKENIZERS)}"
         )
     return PRE_TOKENIZERS[name]

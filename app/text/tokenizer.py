@@ -171,14 +171,14 @@ class HfTokenizer:
         """
         if not self.hf.chat_template:
             raise InvalidRequest(
-                "this model has no chat template: send a prompt to /v1/completions",
+                "this model has no chat template; send a prompt to /v1/completions",
                 param="messages",
             )
         options = dict(options or {})
         taken = sorted(_OWN_ARGUMENTS & options.keys())
         if taken:
             raise InvalidRequest(
-                f"{taken[0]!r} is not for a request to set", param="chat_template_kwargs"
+                f"{taken[0]!r} cannot be set by a request", param="chat_template_kwargs"
             )
         try:
             text = self.hf.apply_chat_template(

@@ -28,7 +28,7 @@ class Vocabulary:
         self.eos_ids: Final = frozenset(eos_ids)
         self.size: Final = len(self.token_bytes)
         if not all(0 <= eos < self.size for eos in self.eos_ids):
-            raise ValueError(f"end-of-sequence ids {sorted(self.eos_ids)} are not all token ids")
+            raise ValueError(f"some end-of-sequence ids are not token ids: {sorted(self.eos_ids)}")
 
     @classmethod
     def from_file(cls, path: str | Path, eos_ids: Iterable[int] = ()) -> Vocabulary:
@@ -80,7 +80,7 @@ def tokenizer_json(tokenizer: PreTrainedTokenizerBase) -> str:
     """The ``tokenizer.json`` of a fast tokenizer. Raises ``UnsupportedModel`` for others."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
-        raise UnsupportedModel("the tokenizer is not a fast one (it has no tokenizer.json)")
+        raise UnsupportedModel("only fast tokenizers are supported (tokenizer.json is missing)")
     text: str = backend.to_str()
     return text
 
@@ -91,7 +91,7 @@ def _entries(model: Mapping[str, Any]) -> dict[str, int]:
         return vocabulary
     if isinstance(vocabulary, list):  # Unigram: [text, score] by id
         return {entry[0]: number for number, entry in enumerate(vocabulary)}
-    raise UnsupportedModel(f"a tokenizer model of type {model.get('type')!r} is not supported")
+    raise UnsupportedModel(f"tokenizer models of type {model.get('type')!r} are not supported")
 
 
 def _is_byte_level(tokenizer: Mapping[str, Any]) -> bool:
@@ -101,7 +101,7 @@ def _is_byte_level(tokenizer: Mapping[str, Any]) -> bool:
         return True
     if kinds & {"Metaspace", "ByteFallback"}:
         return False
-    raise UnsupportedModel(f"a tokenizer with the decoders {sorted(kinds)} is not supported")
+    raise UnsupportedModel(f"tokenizers with the decoders {sorted(kinds)} are not supported")
 
 
 def _component_types(component: Mapping[str, Any] | None) -> set[str]:

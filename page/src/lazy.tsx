@@ -18,6 +18,6 @@ export function lazyTab(load: () => Promise<FunctionComponent>): FunctionCompone
       }
     }, []);
     if (loaded.value) return <loaded.value />;
-    return <p class="quiet">{failed.value ? "This part could not be loaded: is the server still there?" : "Loading …"}</p>;
+    return <p class="quiet">{failed.value ? "This part could not be loaded; is the server still running?" : "Loading …"}</p>;
   };
 }

@@ -108,7 +108,7 @@ async function unpacked(text: string): Promise<string> {
     whole += value;
     if (whole.length > LONGEST) {
       await reader.cancel();
-      throw new RangeError("the link unfolds into too much");
+      throw new RangeError("the link is too large");
     }
   }
 }

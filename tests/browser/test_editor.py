@@ -79,7 +79,7 @@ def test_what_is_no_json_is_marked_and_not_sent(page: Page) -> None:
     write_schema(page, '{\n  "type": "object",\n  "properties": {"a" {}}\n}')
     expect(page.locator(".cm-line:has(.cm-lintPoint-error)")).to_contain_text('"a" {}')
     expect(page.get_by_role("button", name="Run", exact=True)).to_be_disabled()
-    expect(page.get_by_text("The schema is no JSON yet.")).to_be_visible()
+    expect(page.get_by_text("The schema is not valid JSON yet.")).to_be_visible()
 
 
 def test_keywords_and_their_values_are_completed(page: Page) -> None:

@@ -109,7 +109,7 @@ def test_a_server_that_dies_in_the_middle_leaves_what_it_wrote_and_a_word_about_
 
 def fails_and_says_so(page: Page) -> None:
     expect(page.locator(".answer-text .failure")).to_contain_text(
-        "The connection ended before the answer did."
+        "The connection closed before the end of the answer."
     )
     expect(page.locator(".answer-tools .state")).to_have_text("failed")
     kept = answer(page)

@@ -19,7 +19,7 @@ def tab(page: Page, name: str) -> None:
 def begin(page: Page) -> None:
     """Opens the tab and waits for the first figures."""
     tab(page, "Operations")
-    expect(page.get_by_text("Asked every 2 seconds")).to_be_visible()
+    expect(page.get_by_text("Updated every 2 seconds")).to_be_visible()
 
 
 def status(page: Page) -> Locator:
@@ -40,7 +40,7 @@ def test_what_was_answered_while_the_tab_was_away_is_in_its_totals(page: Page) -
     tab(page, "Playground")
     usage = run(page)
     tab(page, "Operations")
-    expect(page.get_by_text("this tab was not in sight")).to_be_visible()
+    expect(page.get_by_text("this tab was hidden")).to_be_visible()
     details = usage["completion_tokens_details"]
     tokens = totals(page, "Answer tokens by origin")
     assert sum(tokens.values()) == usage["completion_tokens"] > 0
@@ -56,11 +56,11 @@ def test_what_was_answered_while_the_tab_was_away_is_in_its_totals(page: Page) -
 def test_a_server_that_goes_away_is_told_and_figures_come_back(page: Page) -> None:
     begin(page)
     page.route("**/metrics", lambda route: route.abort())
-    expect(status(page)).to_contain_text("There is no connection to it")
+    expect(status(page)).to_contain_text("No connection to the server")
     page.unroute("**/metrics")
     page.get_by_role("button", name="Ask now").click()
-    expect(status(page)).to_contain_text("Asked every 2 seconds")
-    expect(page.get_by_text("the server gave no figures")).to_be_visible()
+    expect(status(page)).to_contain_text("Updated every 2 seconds")
+    expect(page.get_by_text("the server returned no metrics")).to_be_visible()
 
 
 def test_a_server_without_figures_is_told_in_its_own_words(page: Page) -> None:
@@ -86,9 +86,9 @@ def test_a_key_is_asked_for_by_a_button_and_not_by_a_dialog_that_comes_again(pag
 
     page.route("**/metrics", refuse)
     tab(page, "Operations")
-    expect(status(page)).to_contain_text("The server wants an API key")
+    expect(status(page)).to_contain_text("The server needs an API key")
     expect(page.get_by_role("dialog")).to_have_count(0)
-    for key, said in (("wrong", "does not take this key"), ("right", "Asked every 2 seconds")):
+    for key, said in (("wrong", "refuses this API key"), ("right", "Updated every 2 seconds")):
         page.get_by_role("button", name="Give a key").click()
         page.get_by_role("dialog").get_by_label("API key").fill(key)
         page.keyboard.press("Enter")

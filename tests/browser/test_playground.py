@@ -137,7 +137,7 @@ def test_a_race_shows_the_same_answer_with_leaps_and_without(page: Page) -> None
     press(page, "Race")
     result = page.locator(".race-result")
     expect(result).to_contain_text("times fewer passes")
-    expect(result).to_contain_text("Both wrote the same text.")
+    expect(result).to_contain_text("Both texts are equal.")
     fast, plain = colours(page), colours(page, "plain")
     assert answer(page) == answer(page, "plain")
     assert set(plain) == {"sampled"}

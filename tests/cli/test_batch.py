@@ -205,20 +205,20 @@ def test_what_fails_stands_in_a_file_of_its_own_and_may_be_asked_again(
     for message, said in zip(
         messages,
         [
-            "line 2: not JSON, or not an object",
-            "line 4: method has to be POST",
-            "line 5: url has to be one of /v1",
-            "line 6: body has to be an object",
-            "line 7: lines are not streamed",
-            "line 8: custom_id 'id-0' is that of an earlier line",
-            "line 9: custom_id has to be",
+            "line 2: not a JSON object",
+            "line 4: method must be POST",
+            "line 5: url must be one of /v1",
+            "line 6: body must be an object",
+            "line 7: stream is not supported",
+            "line 8: custom_id 'id-0' is used by an earlier line",
+            "line 9: custom_id must be",
         ],
         strict=True,
     ):
         assert said in message
     assert errors[-1]["custom_id"] == "id-7"
     assert errors[-1]["response"]["status_code"] == 400
-    assert "Run the same command to ask those lines again" in capsys.readouterr().err
+    assert "Run the same command again to retry those lines" in capsys.readouterr().err
     assert batch(server, source, output, "--ordered") == 1
     assert [each["custom_id"] for each in read(output)] == ["id-0", "id-1", "id-7"]
     assert len(read(tmp_path / "out.jsonl.errors.jsonl")) == 7
@@ -269,7 +269,7 @@ def test_rows_of_a_csv_file_become_rows_with_the_fields_of_the_schema(
     }  # fmt: skip
     assert [each["error"] for each in found[1:]] == [
         "as scripted",
-        "line 3: the row has no 'body', which the prompt names",
+        "line 3: the row has no 'body', a column that the prompt uses",
     ]
 
 
@@ -317,7 +317,7 @@ def test_a_value_that_does_not_fit_its_column_costs_its_row_alone(
         (["--prompt", "{key}", "--set", "x"], "--set x: write it as field=value"),
         (
             ["--prompt", "{key}", "--max-running", "3"],
-            "--max-running is of the engine in this process",
+            "--max-running configures the engine in this process",
         ),
         (["--prompt", "{key}", "--url", "localhost"], "write it as http://HOST:PORT"),
     ],
@@ -341,7 +341,7 @@ def test_the_input_is_no_output(
 ) -> None:
     source = write(tmp_path / "in.jsonl", [line(0)])
     assert batch(server, source, source) == 2
-    assert "is there already; name another" in capsys.readouterr().err
+    assert "already exists; choose another" in capsys.readouterr().err
     assert read(source)
 
 
@@ -355,13 +355,13 @@ def test_a_run_goes_on_only_with_the_same_input_and_options(
         if not change:  # the same size, and other in the middle
             write(source, [line(1)])
         assert batch(server, source, output, *change) == 2
-        assert "is of a run with another input or other options" in capsys.readouterr().err
+        assert "belongs to a run with another input or other options" in capsys.readouterr().err
     server.script = lambda text, times: None
     Path(f"{output}.journal").unlink()
     output.unlink()
     assert batch(server, source, output) == 0
     assert batch(server, source, output) == 2
-    assert "is there already" in capsys.readouterr().err
+    assert "already exists" in capsys.readouterr().err
     assert len(read(output)) == 1
 
 
@@ -441,7 +441,7 @@ def test_a_file_that_is_no_parquet_is_refused(
 def test_two_runs_do_not_write_one_journal(tmp_path: Path) -> None:
     name = str(tmp_path / "journal")
     journal = Journal(name, "f")
-    with pytest.raises(UnusableInput, match="another process is writing it"):
+    with pytest.raises(UnusableInput, match="another process is writing to it"):
         Journal(name, "f")
     journal.close(delete=True)
     assert not list(tmp_path.iterdir())
@@ -454,7 +454,7 @@ def test_on_a_full_disk_the_run_ends_and_goes_on_later(tmp_path: Path) -> None:
     size, before = os.path.getsize(f"{name}-wal"), resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size + 5, before[1]))
     try:
-        with pytest.raises(UnusableInput, match="make room and run the same command again"):
+        with pytest.raises(UnusableInput, match="free some space and run the same command again"):
             journal.add(1, "valid", {"custom_id": "1"})
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)

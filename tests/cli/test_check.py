@@ -63,7 +63,7 @@ def test_a_valid_text_is_valid_whether_or_not_a_newline_ends_it(files: Files) ->
 def test_a_text_that_stops_is_told_where_and_what_may_stand_there(files: Files) -> None:
     status, output = files.check('{"name": "Ada", "status": "retired"}')
     assert status == 1
-    assert "stops at byte 27, line 1, column 28" in output
+    assert "not valid from byte 27, line 1, column 28" in output
     assert "found        r" in output
     assert "allowed      [ac]" in output
 

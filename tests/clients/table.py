@@ -33,11 +33,11 @@ class Report:
 
 _INTRODUCTION = """# Clients
 
-Real clients against servers of the two demo models (images go to the one that sees), each in an
-environment of its own. This page is written by `make clients`; what is checked stands in
-`tests/clients`. *ok* means that every check of the feature passed: answers validate, arguments of
-calls validate, what was streamed is the whole, what stands in a picture was read. A dash: the
-client has no such feature, or nothing here asks for it.
+Find your client in the table. Each was run, in an environment of its own, against servers of the
+two demo models (images: the vision model). *ok*: every check of the feature passed, so answers
+and arguments of calls were valid, streamed parts were equal to the whole, and images were read. A
+dash: the client does not have the feature, or it was not checked. To run the checks, which are in
+`tests/clients`, and to write this page again, use `make clients`.
 """
 
 

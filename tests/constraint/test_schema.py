@@ -141,11 +141,11 @@ def test_a_resource_inside_has_a_draft_of_its_own() -> None:
 @pytest.mark.parametrize(
     ("reference", "said"),
     [
-        ("/$defs/X", "'/$defs/X' is the address of another document; write '#/$defs/X'"),
+        ("/$defs/X", "'/$defs/X' refers to another document; write '#/$defs/X'"),
         ("$defs/X", "write '#/$defs/X'"),
         ("https://e.org/x", "'https://e.org/x' is another document"),
-        ("#/$defs/Y", "$ref '#/$defs/Y' points to nothing"),
-        ("#y", "$ref '#y' names an anchor that is not there"),
+        ("#/$defs/Y", "$ref '#/$defs/Y' does not resolve"),
+        ("#y", "$ref '#y' names an anchor that does not exist"),
     ],
 )
 def test_a_reference_that_leads_nowhere_is_quoted(reference: str, said: str) -> None:

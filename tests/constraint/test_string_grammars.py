@@ -147,7 +147,7 @@ def test_items_without_a_list_are_not_told_apart_beside_it() -> None:
         ("start: missing", None, "line 1, column 8: missing is not defined"),
         ("start: (", "lark", "line 1"),
         ("[a", "regex", "x-grammar"),
-        ("start: 'a'", "ebnf", "the syntax of a grammar is"),
+        ("start: 'a'", "ebnf", "the syntax of a grammar must be"),
     ],
 )
 def test_a_wrong_grammar_is_refused_with_its_place(

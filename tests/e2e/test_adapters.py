@@ -128,7 +128,7 @@ def test_openais_client_lists_names_loads_and_deletes_adapters(
         with pytest.raises(openai.NotFoundError, match="leapjson-demo:first"):
             answer(second)
         for path in ("../first", "/etc", "first\0"):
-            with pytest.raises(openai.BadRequestError, match="no folder inside"):
+            with pytest.raises(openai.BadRequestError, match="not a folder inside"):
                 client.post(
                     "/load_lora_adapter",
                     cast_to=object,

@@ -89,8 +89,8 @@ async def test_the_model_reads_it_behind_the_prompt_and_its_tokens_are_the_promp
 @pytest.mark.parametrize(
     ("begun", "place"),
     [
-        ('{"nick', "behind '{\"n' comes 'ick'"),
-        ("Here it is: {", "behind '' comes 'Here"),
+        ('{"nick', "after '{\"n' comes 'ick'"),
+        ("Here it is: {", "after '' comes 'Here"),
         (WHOLE + "}", "comes '}'"),
         ('{"name": "abcdefg', "comes 'g'"),
         ("{" + " " * 300, "comes ' "),
@@ -113,7 +113,7 @@ async def test_one_that_no_valid_answer_goes_on_from_is_a_400_that_names_the_pla
         response = await client.post(api, json=body)
     error = response.json()["error"]
     assert (response.status_code, error["param"]) == (400, "messages")
-    assert "no valid answer goes on from the one that was begun" in error["message"]
+    assert "the assistant prefill is not the start of a valid answer" in error["message"]
     assert place in error["message"]
 
 
@@ -278,7 +278,7 @@ async def test_a_call_cannot_be_begun() -> None:
         messages = [HI, {"role": "assistant", "content": [calling]}]
         body = {"model": "demo", "max_tokens": 9, "messages": messages}
         blocks = await client.post(MESSAGES, json=body)
-    assert "begun with the mark of a call" in response.json()["error"]["message"]
+    assert "prefill starts a tool call" in response.json()["error"]["message"]
     assert (blocks.status_code, blocks.json()["error"]["param"]) == (400, "messages[1]")
 
 

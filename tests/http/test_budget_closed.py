@@ -29,7 +29,7 @@ CLOSED = {
     "pointer": "/place",
     "keyword": None,
     "satisfied": None,
-    "message": "the limit of tokens left no room for more of this value; raise it",
+    "message": "the token limit cut this value short; raise max_tokens",
     "choice": 0,
 }
 

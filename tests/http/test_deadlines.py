@@ -80,7 +80,9 @@ async def test_a_body_that_does_not_come_to_its_end_is_waited_for_no_longer(path
     async with client_of(bench) as client:
         content = slowly({}, asyncio.Event().wait)
         error = error_of(await client.post(path, content=content), 504)
-    assert error["message"].startswith("the request was not read within 0.2 s, the most that")
+    assert error["message"].startswith(
+        "the request had not been parsed within 0.2 s, the most that"
+    )
     assert bench.admission.body_bytes == 0
     assert [stats.status for stats in bench.observer.requests] == [504]
 
@@ -92,7 +94,7 @@ async def test_registering_a_schema_has_a_deadline() -> None:
     bench = Bench(compile=never, request_seconds=0.05)
     async with client_of(bench) as client:
         response = await client.post("/v1/schemas", json={"schema": {}})
-    assert "not compiled and explained" in error_of(response, 504)["message"]
+    assert "schema had not been compiled" in error_of(response, 504)["message"]
     assert bench.admission.live == 0
 
 
@@ -123,7 +125,7 @@ async def test_a_deadline_inside_a_stream_is_an_event_with_the_error(path: str) 
         *before, last = events(response.text)
         assert "one" in json.dumps(before)
         assert last["error"]["code"] == "deadline_exceeded"
-        assert "the answer was not finished within 5 s" in last["error"]["message"]
+        assert "the answer was not complete within 5 s" in last["error"]["message"]
         await until(lambda: not bench.engine.has_work)
 
 

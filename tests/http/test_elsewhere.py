@@ -25,12 +25,12 @@ ANTHROPIC = {"anthropic-version": "2023-06-01"}
         ("/classify", ["enum"]),
         ("/v1/moderations", ["enum"]),
         ("/v1/audio/speech", ["no speech"]),
-        ("/v1/images/generations", ["draws no images"]),
+        ("/v1/images/generations", ["generates no images"]),
         ("/generate", ["POST /v1/completions"]),
         ("/completion", ["POST /v1/completions"]),
         ("/v1/complete", ["POST /v1/messages"]),
         ("/v1/threads/t1/runs", ["POST /v1/responses", "previous_response_id"]),
-        ("/v1/vector_stores", ["keeps files for batches alone"]),
+        ("/v1/vector_stores", ["stores files only for batches"]),
     ],
 )
 async def test_a_path_of_another_server_is_a_404_that_says_what_this_one_is_for(

@@ -55,11 +55,11 @@ async def refusal(status: int = 400, **fields: Any) -> dict[str, Any]:
         ({"max_tokens": 1.5}, "max_tokens", "valid integer"),
         ({"max_tokens": 1, "max_completion_tokens": 2}, "max_tokens", "differ"),
         ({"top_p": -1}, "top_p", "greater than or equal to 0"),
-        ({"top_logprobs": 2}, "top_logprobs", "needs logprobs"),
+        ({"top_logprobs": 2}, "top_logprobs", "requires logprobs"),
         ({"logprobs": True, "top_logprobs": 21}, "top_logprobs", "less than or equal to 20"),
         ({"logit_bias": {"x": 1}}, "logit_bias.x", "valid integer"),
         ({"logit_bias": {"1": 101}}, "logit_bias.1", "less than or equal to 100"),
-        ({"logit_bias": {"5000": 1}}, "logit_bias", "the token 5000"),
+        ({"logit_bias": {"5000": 1}}, "logit_bias", "the token id 5000"),
         ({"stop": ""}, "stop", "empty string"),
         ({"stop": ["a", "b" * 1025]}, "stop", "more than 1024 characters"),
         (
@@ -68,7 +68,7 @@ async def refusal(status: int = 400, **fields: Any) -> dict[str, Any]:
             "valid string",
         ),
         ({"stop": ["a"] * 17}, "stop", "at most 16 items"),
-        ({"stream_options": {"include_usage": True}}, "stream_options", "needs stream"),
+        ({"stream_options": {"include_usage": True}}, "stream_options", "requires stream"),
         ({"seed": 2**64}, "seed", "less than"),
         ({"messages": []}, "messages", "at least 1 item"),
         ({"messages": [{"role": "user", "content": "x"}] * 9}, "messages", "the limit is 8"),
@@ -81,7 +81,7 @@ async def refusal(status: int = 400, **fields: Any) -> dict[str, Any]:
                 ]
             },
             "messages[0].content[0]",
-            "parts of the type 'image_url' are not supported",
+            "parts of type 'image_url' are not supported",
         ),
         (
             {"messages": [{"role": "assistant", "content": "", "tool_calls": [{"id": "1"}]}]},
@@ -221,9 +221,9 @@ async def test_a_missing_field_is_named() -> None:
     [
         (b"", "could not be parsed as JSON"),
         (b"{", "could not be parsed as JSON"),
-        (b"[]", "has to be a JSON object"),
+        (b"[]", "must be a JSON object"),
         (b'{"a": NaN}', "could not be parsed as JSON"),
-        (b'{"a": 1e999}', "too large to represent"),
+        (b'{"a": 1e999}', "a number that is too large"),
         (b'{"a": "\\ud800"}', "could not be parsed as JSON"),
         (b'{"a": "\xff"}', "could not be parsed as JSON"),
         (b'{"a":' + b"[" * 19 + b"]" * 19 + b"}", "Unrecognized request argument"),

@@ -239,7 +239,7 @@ async def test_messages_of_other_roles_have_no_images_in_chats(server: Seeing, r
     message = {"role": role, "content": [image()], "tool_call_id": "c"}
     error = await server.refusal(CHAT, {"messages": [before, message]})
     assert error["param"] == "messages[1].content[0]"
-    assert f"role '{role}' have no images; send it in the user's" in error["message"]
+    assert f"role '{role}' cannot have images; send the image in a user message" in error["message"]
 
 
 @pytest.mark.parametrize(
@@ -262,13 +262,13 @@ async def test_nor_have_they_in_other_apis(
     ("path", "body", "param", "says"),
     [
         (CHAT, chat({"type": "image_url", "image_url": "u"}),
-            "messages[0].content[0].image_url", "images are not fetched here"),
+            "messages[0].content[0].image_url", "image URLs are disabled"),
         (CHAT, chat({"type": "image_url", "image_url": {"url": "https://example.com/a.png"}}),
-            "messages[0].content[0].image_url.url", "send the image itself as a data URL"),
+            "messages[0].content[0].image_url.url", "send the image as a data URL"),
         (CHAT, chat({"type": "image_url", "image_url": {"url": "data:image/png,x"}}),
             "messages[0].content[0].image_url.url", "data:image/png;base64,..."),
         (CHAT, chat({"type": "image_url", "image_url": {"url": "data:;base64,AAAA"}}),
-            "messages[0].content[0].image_url.url", "is no image"),
+            "messages[0].content[0].image_url.url", "is not supported"),
         (CHAT, chat({"type": "image_url", "image_url": {
             "url": "data:application/pdf;base64,AAAA"}}),
             "messages[0].content[0].image_url.url", "send pictures of its pages"),
@@ -278,30 +278,30 @@ async def test_nor_have_they_in_other_apis(
         (CHAT, chat({"type": "image_url", "image_url": {"url": data_url(A), "detail": "x"}}),
             "messages[0].content[0].image_url.detail", "'auto', 'low'"),
         (CHAT, chat({"type": "input_audio", "input_audio": {}}),
-            "messages[0].content[0]", "this server takes text and image_url"),
+            "messages[0].content[0]", "use text and image_url"),
         (CHAT, chat(text("x"), {"type": "image_url", "image_url": {
             "url": "data:image/png;base64,A*AA"}}),
             "messages[0].content[1]", "not base64"),
         (CHAT, chat(text("x"), image(b"%PDF-1.7 ...")),
             "messages[0].content[1]", "this looks like a PDF"),
-        (CHAT, chat(image(A), image(B[:-60])), "messages[0].content[1]", "broken or cut off"),
+        (CHAT, chat(image(A), image(B[:-60])), "messages[0].content[1]", "corrupt or truncated"),
         (RESPONSES, {"input": [user({"type": "input_image", "file_id": "f"})]},
-            "input[0].content[0].file_id", "keeps no files"),
+            "input[0].content[0].file_id", "files cannot be used as images"),
         (RESPONSES, {"input": [user({"type": "input_image"})]},
             "input[0].content[0].image_url", "Missing"),
         (MESSAGES, {"max_tokens": 1, "messages": [user(
             {"type": "image", "source": {"type": "file", "file_id": "f"}})]},
-            "messages[0].content[0].source", "keeps no files"),
+            "messages[0].content[0].source", "files cannot be used as images"),
         (MESSAGES, {"max_tokens": 1, "messages": [user(
             {"type": "image", "source": {"type": "url", "url": "https://example.com/"}})]},
-            "messages[0].content[0].source.url", "not fetched here"),
+            "messages[0].content[0].source.url", "image URLs are disabled"),
         (MESSAGES, {"max_tokens": 1, "messages": [user(block(b"GIF89a"))]},
-            "messages[0].content[0]", "the GIF cannot be read"),
+            "messages[0].content[0]", "the GIF cannot be decoded"),
         (MESSAGES, {"max_tokens": 1, "messages": [user({"type": "video"})]},
             "messages[0].content[0]", "thinking, tool_use, tool_result and image"),
         (COUNT, {"messages": [user(block(b"GIF89a"))]},
-            "messages[0].content[0]", "the GIF cannot be read"),
-        ("/tokenize", chat(image(b"GIF89a")), "messages[0].content[0]", "the GIF cannot be read"),
+            "messages[0].content[0]", "the GIF cannot be decoded"),
+        ("/tokenize", chat(image(b"GIF89a")), "messages[0].content[0]", "GIF cannot be decoded"),
     ],
     ids=lambda value: str(value)[:40],
 )  # fmt: skip
@@ -325,18 +325,16 @@ async def test_a_model_without_eyes_takes_no_images() -> None:
     bodies: dict[str, tuple[dict[str, Any], str]] = {
         CHAT: (
             chat(image()),
-            "messages[0].content[0]: parts of the type 'image_url' are not supported; this server "
-            "takes text",
+            "messages[0].content[0]: parts of type 'image_url' are not supported; use text",
         ),
         RESPONSES: (
             {"input": [user({"type": "input_image", "image_url": data_url(A)})]},
-            "input[0].content[0]: parts of the type 'input_image' are not supported; this server "
-            "takes input_text",
+            "input[0].content[0]: parts of type 'input_image' are not supported; use input_text",
         ),
         MESSAGES: (
             {"max_tokens": 1, "messages": [user(block())]},
-            "messages[0].content[0]: blocks of the type 'image' are not supported; this server "
-            "takes text, document, search_result, thinking, tool_use and tool_result",
+            "messages[0].content[0]: blocks of type 'image' are not supported; "
+            "use text, document, search_result, thinking, tool_use and tool_result",
         ),
     }
     async with client_of(Bench()) as client:
@@ -365,7 +363,9 @@ async def test_bounds_are_told_in_numbers() -> None:
         assert "more than 2 images" in many
         assert "about 9000 bytes and the limit is 8000" in await message(image(b"x" * 9000))
         wide = await message(image(picture(200, 10)))
-        assert "200 x 10, 2000 pixels, and the limit is 1000; scale it down to 141 x 7" in wide
+        assert (
+            "200 x 10 (2000 pixels) and the limit is 1000 pixels; scale it down to 141 x 7" in wide
+        )
         assert "100 times as long" in await message(image(picture(301, 3)))
         await server.answer(CHAT, chat(image(picture(30, 30)), max_tokens=10))
         assert server.prompt == "[user]{4}", "16 tokens would be more than 8"
@@ -394,10 +394,13 @@ async def test_images_share_a_bound_on_memory() -> None:
 async def test_a_worker_that_fails_at_an_image_fails_its_request_alone() -> None:
     async with seeing(image_workers=1, image_seconds=2.0) as server:
         for size, says in (
-            (HANGS, "400 messages[0].content[0]: reading the image passed a limit, time: more"),
-            (DIES, "400 messages[0].content[0]: reading the image passed a limit, the process"),
-            (HOGS, "400 messages[0].content[0]: reading the image passed a limit, memory: more"),
-            (FAILS, "500 the image could not be read; this is a fault of the server"),
+            (HANGS, "400 messages[0].content[0]: decoding the image exceeded a limit: time: more"),
+            (
+                DIES,
+                "400 messages[0].content[0]: decoding the image exceeded a limit: the worker",
+            ),
+            (HOGS, "400 messages[0].content[0]: decoding the image exceeded a limit: memory: more"),
+            (FAILS, "500 internal error: the image could not be decoded"),
         ):
             body = {"model": "leapjson-demo", **chat(image(picture(*size)))}
             sick = asyncio.create_task(server.client.post(CHAT, json=body))
@@ -405,7 +408,7 @@ async def test_a_worker_that_fails_at_an_image_fails_its_request_alone() -> None
             answer = await sick
             told = f"{answer.status_code} {answer.json()['error']['message']}"
             # On a busy machine a worker may not get to use up its processor time.
-            stuck = size == HANGS and told.startswith("503 the image could not be read: no proc")
+            stuck = size == HANGS and told.startswith("503 the image could not be decoded: no proc")
             assert stuck or told.startswith(says), told
         exposition = (await server.client.get("/metrics")).text
         restarts = "leapjson_image_worker_restarts_total 4.0"
@@ -416,7 +419,7 @@ async def test_verbatim_values_are_pieces_of_the_text_beside_images(server: Seei
     schema = {"type": "string", "x-verbatim": True, "minLength": 2}
     format = {"type": "json_schema", "json_schema": {"name": "q", "schema": schema}}
     error = await server.refusal(CHAT, chat(image(), response_format=format))
-    assert "which has no text: it is images alone" in error["message"]
+    assert "which has images and no text" in error["message"]
     assert error["param"] == "response_format"
     await server.answer(CHAT, chat(text("the"), image(), text("cat"), response_format=format))
     constraint = server.engine.added[-1].constraint
@@ -428,7 +431,7 @@ async def test_verbatim_values_are_pieces_of_the_text_beside_images(server: Seei
     format["json_schema"] = {"name": "q", "schema": named}
     body = {"messages": [user(image()), user(text("some text"))], "response_format": format}
     error = await server.refusal(CHAT, body)
-    assert "asks for a piece of messages[0], which has no text" in error["message"]
+    assert "refers to messages[0], which has images and no text" in error["message"]
 
 
 async def test_texts_are_answered_while_an_image_is_encoded(server: Seeing) -> None:

@@ -183,8 +183,8 @@ async def test_a_server_that_keeps_none_says_so() -> None:
         refers = await client.post(PATH, json=asking(input=[reference]))
     assert stored.json()["store"] is False
     assert stored.headers[HEADER] == "store"
-    assert "keeps no responses" in on.json()["error"]["message"]
-    assert "keeps no responses" in refers.json()["error"]["message"]
+    assert "stores no responses" in on.json()["error"]["message"]
+    assert "stores no responses" in refers.json()["error"]["message"]
 
 
 async def test_the_tokens_of_a_request_are_counted_with_all_that_it_goes_on_from() -> None:
@@ -221,7 +221,7 @@ async def test_the_sdk_goes_on() -> None:
         await client.responses.delete(first.id)
         with pytest.raises(openai.NotFoundError):
             await client.responses.retrieve(first.id)
-        with pytest.raises(openai.BadRequestError, match="no response is kept"):
+        with pytest.raises(openai.BadRequestError, match="there is no response"):
             await client.responses.create(model="demo", input="", previous_response_id=second.id)
     assert (len(items), count.input_tokens) == (3, 2)
 

@@ -265,12 +265,12 @@ PDF = {"type": "document", "source": {"type": "url", "url": "http://x"}}
             "messages[0].content[0].source",
             "url",
         ),
-        ({"messages": [{"role": "user", "content": []}]}, "messages[0].content", "no block"),
-        ({"messages": [HI, {"role": "assistant", "content": ""}]}, "messages[1]", "begun"),
+        ({"messages": [{"role": "user", "content": []}]}, "messages[0].content", "one block"),
+        ({"messages": [HI, {"role": "assistant", "content": ""}]}, "messages[1]", "prefill"),
         (
             {"messages": [{"role": "user", "content": [{"type": "thinking", "thinking": "x"}]}]},
             "messages[0].content[0]",
-            "assistant's",
+            "in an assistant message",
         ),
         (
             {"messages": [{"role": "user", "content": [
@@ -279,7 +279,7 @@ PDF = {"type": "document", "source": {"type": "url", "url": "http://x"}}
             "no tool_use before",
         ),
         ({"tools": [WEATHER, WEATHER]}, "tools[1].name", "two tools"),
-        ({"tool_choice": {"type": "tool", "name": "x"}}, "tool_choice", "needs tools"),
+        ({"tool_choice": {"type": "tool", "name": "x"}}, "tool_choice", "requires tools"),
         ({"stop": ["x"]}, "stop", "stop_sequences"),
         ({"container": "x"}, "container", "not supported"),
         ({"max_tokens": 0}, "max_tokens", "greater than or equal to 1"),

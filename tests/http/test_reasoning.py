@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import jsonschema
 import pytest
 
 from app.answer.formats import HERMES, PLAIN, ChatFormat, ReasoningFormat
@@ -11,7 +12,7 @@ from app.answer.formats.reasoning import INSTRUCTION, UNTAUGHT
 from app.answer.language import with_reasoning
 from app.core.request import ThinkingBudget
 from app.core.specs import JsonObject
-from tests.http.harness import CHAT, chat, client_of, events
+from tests.http.harness import CHAT, application, chat, client_of, events
 from tests.serving.fakes import Bench, FakeEngine
 
 THINK = ReasoningFormat("<think>", "</think>")
@@ -21,6 +22,13 @@ REASONER = ChatFormat(
 UNTAUGHT_MODEL = ChatFormat(PLAIN)
 """Its chat template knows no reasoning."""
 OBJECT = {"response_format": {"type": "json_object"}}
+DOCUMENT = application(Bench()).openapi()
+
+
+def documented(value: Any, name: str) -> None:
+    """Raises ``ValidationError`` where ``value`` is not as /openapi.json describes ``name``."""
+    schema = {**DOCUMENT, "$ref": f"#/components/schemas/{name}"}
+    jsonschema.validate(value, schema, jsonschema.Draft202012Validator)
 
 
 def thinking(text: str, generation_prompt: str = "", format: ChatFormat = REASONER) -> Bench:
@@ -39,6 +47,7 @@ async def message(bench: Bench, **fields: Any) -> dict[str, Any]:
     assert response.status_code == 200, response.text
     (choice,) = response.json()["choices"]
     found: dict[str, Any] = choice["message"]
+    documented(found, "AssistantMessage")
     return found
 
 
@@ -242,6 +251,8 @@ async def test_a_stream_has_the_reasoning_under_openrouters_name_for_who_asks_so
     deltas = [chunk["choices"][0]["delta"] for chunk in events(response.text)[:-1]]
     for name in ("reasoning", "reasoning_content"):
         assert "".join(delta.get(name, "") for delta in deltas) == "A lamp."
+    for delta in deltas:
+        documented(delta, "Delta")
 
 
 async def test_responses_have_such_reasoning_as_an_item() -> None:

@@ -42,7 +42,7 @@ WARNING = {
     "pointer": "/properties/a/pattern",
     "keyword": "pattern",
     "satisfied": False,
-    "message": "answers are not held to it: no groups",
+    "message": "not enforced: no groups",
 }
 
 

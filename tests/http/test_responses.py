@@ -391,7 +391,7 @@ async def test_a_server_without_a_store_keeps_no_response() -> None:
             client.responses.cancel,
             client.responses.input_items.list,
         ):
-            with pytest.raises(openai.NotFoundError, match="no response is kept under"):
+            with pytest.raises(openai.NotFoundError, match="there is no response"):
                 await cast(Any, go_back)(made.id)
 
 

@@ -221,7 +221,7 @@ async def test_a_failure_is_told_in_both_forms_that_clients_look_for() -> None:
     item, error, failed = events[-3:]
     assert (item["type"], item["item"]["status"]) == ("response.output_item.done", "incomplete")
     assert error["type"] == "error"
-    assert "gave this answer up" in error["message"]
+    assert "engine abandoned this answer" in error["message"]
     assert error["error"]["message"] == error["message"]
     assert error["error"]["code"] == error["code"] == "internal_error"
     assert failed["type"] == "response.failed"
@@ -245,7 +245,7 @@ async def test_the_sdk_raises_on_a_failure_in_a_stream() -> None:
     bench.engine.finish_with = "error"
     async with sdk_of(bench) as client:
         stream = await client.responses.create(model="demo", input="hi", stream=True)
-        with pytest.raises(openai.APIError, match="gave this answer up"):
+        with pytest.raises(openai.APIError, match="engine abandoned this answer"):
             async for _ in stream:
                 pass
 

@@ -55,7 +55,7 @@ async def test_llama_cpps_names_are_taken(path: str) -> None:
     assert (await asked(path, n_predict=-1)).max_tokens > 900
     assert (await asked(path, **{"n_predict": 7, LIMITS[path]: 7})).max_tokens == 7
     error = await refused(path, **{"n_predict": 7, LIMITS[path]: 8})
-    assert "differ; send one of them" in error["message"]
+    assert "differ; send only one of them" in error["message"]
 
 
 @pytest.mark.parametrize("path", GENERATING)

@@ -110,7 +110,7 @@ async def test_values_stand_in_the_user_s_messages_of_each_request() -> None:
 
         refused = await server.refusal(path, **chat(QUOTE, "no"))
         assert refused["code"] == "unsatisfiable_schema"
-        assert "no piece of the user's text of at least 3 characters" in refused["message"]
+        assert "the user's text contains no quote of at least 3 characters" in refused["message"]
         nullable = await server.constraint(path, **chat({"anyOf": [QUOTE, {"type": "null"}]}, "no"))
         assert nullable.forced() == b"null"
 

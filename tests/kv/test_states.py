@@ -43,12 +43,12 @@ def test_too_few_slots_are_refused_by_name() -> None:
 
 
 def test_checkpoints_lie_at_block_borders_alone() -> None:
-    with pytest.raises(ValueError, match="whole blocks"):
+    with pytest.raises(ValueError, match="multiple of the block size"):
         BlockManager([Group(4)], 4, states=StateSlots(8, 6))
 
 
 def test_a_cache_of_nothing_is_refused() -> None:
-    with pytest.raises(ValueError, match="blocks, slots for states, or both"):
+    with pytest.raises(ValueError, match="blocks, state slots, or both"):
         BlockManager([], 4)
 
 

@@ -93,7 +93,7 @@ def test_where_every_layer_has_a_window_all_have_as_many_blocks() -> None:
 
 
 def test_no_room_for_a_block_is_refused_with_what_is_needed() -> None:
-    with pytest.raises(UnsupportedModel, match=f"give at least {24 * BLOCK}"):
+    with pytest.raises(UnsupportedModel, match=f"set it to at least {24 * BLOCK}"):
         groups_within(24 * BLOCK - 1, GEMMA, SIZE, use_of())
 
 

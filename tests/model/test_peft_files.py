@@ -69,16 +69,16 @@ def test_an_adapters_identity_follows_from_its_files(model: Any, tmp_path: Path)
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"peft_type": "LOHA"}, "peft_type has to be LORA"),
-        ({"use_dora": True}, "use_dora is True"),
-        ({"bias": "all"}, "bias is 'all'"),
-        ({"modules_to_save": ["lm_head"]}, r"modules_to_save is \['lm_head'\]"),
+        ({"peft_type": "LOHA"}, "peft_type must be LORA"),
+        ({"use_dora": True}, "use_dora: True"),
+        ({"bias": "all"}, "bias: 'all'"),
+        ({"modules_to_save": ["lm_head"]}, r"modules_to_save: \['lm_head'\]"),
         ({"target_parameters": ["experts.up"]}, "target_parameters"),
-        ({"invented": 1}, "invented is 1"),
+        ({"invented": 1}, "invented: 1"),
         ({"init_lora_weights": "pissa"}, "pissa.*changes the base model"),
         ({"r": 5}, r"q_proj: lora_A is \[4, 32\] and lora_B \[32, 4\], but the rank is 5"),
-        ({"lora_alpha": None}, "no lora_alpha above 0"),
-        ({"rank_pattern": {"(": 4}}, "is none"),
+        ({"lora_alpha": None}, "lora_alpha in .* must be above 0"),
+        ({"rank_pattern": {"(": 4}}, "invalid pattern"),
         ({"target_modules": ["q_proj", "gate_proj"]}, "gate_proj.*which have no weights"),
         ({"target_modules": r".*\.(q|up)_proj"}, "up_proj.*which have no weights"),
     ],
@@ -107,7 +107,7 @@ def test_a_configuration_that_asks_for_more_is_refused_by_name(
         ),
         (
             {"base_model.model.model.embed_tokens.lora_embedding_A": torch.zeros(4, 96)},
-            "embed_tokens.lora_embedding_A, which is not supported",
+            "embed_tokens.lora_embedding_A in adapter_model.safetensors is not supported",
         ),
     ],
     ids=["half", "shape", "nan", "output layer", "embedding"],
@@ -122,7 +122,7 @@ def test_weights_that_do_not_fit_are_refused_with_their_module(
 
 def test_a_rank_above_the_room_is_refused(model: Any, slots: AdapterSlots, tmp_path: Path) -> None:
     folder = save_adapter(tmp_path, model, rank=5)
-    with pytest.raises(InvalidAdapter, match="rank is 5 and there is room for 4; raise max_adapt"):
+    with pytest.raises(InvalidAdapter, match="rank is 5 and the limit is 4; raise max_adapt"):
         slots.read(str(folder))
 
 

@@ -104,7 +104,7 @@ def test_a_last_bit_that_depends_on_the_others_is_no_batch_invariant_mode() -> N
     quiet: Any = HearsTheOthers(0.0)
     check_invariance(quiet, case, BLOCK_SIZE)
     loud: Any = HearsTheOthers(1e-6)
-    with pytest.raises(UnsupportedModel, match="depend on what else is computed beside it"):
+    with pytest.raises(UnsupportedModel, match="depend on the other tokens of a step"):
         check_invariance(loud, case, BLOCK_SIZE)
 
 
@@ -140,7 +140,7 @@ def test_an_encoder_decoder_is_refused(tmp_path: Path) -> None:
 
 def test_a_model_that_does_not_route_its_attention_is_refused(tmp_path: Path) -> None:
     small_config("cpmant").save_pretrained(tmp_path)
-    with pytest.raises(UnsupportedModel, match="do not run through transformers' attention"):
+    with pytest.raises(UnsupportedModel, match="neither use transformers' attention"):
         load_runner(runner_config(str(tmp_path)))
 
 
@@ -167,5 +167,5 @@ def test_sparse_attention_is_served_as_far_as_it_reads_everything(tmp_path: Path
     config.index_topk = 40
     config.save_pretrained(tmp_path)
     assert load_runner(runner_config(str(tmp_path))).max_model_len == 40
-    with pytest.raises(UnsupportedModel, match="made for 40"):
+    with pytest.raises(UnsupportedModel, match="limit is 40"):
         load_runner(runner_config(str(tmp_path), max_model_len=41))

@@ -69,5 +69,5 @@ def test_what_the_server_tells_the_template_cannot_be_told_otherwise(
     name: str, tokenizer: HfTokenizer
 ) -> None:
     """CVE-2025-62426, behind the list of names that requests may set at all."""
-    with pytest.raises(InvalidRequest, match="not for a request to set"):
+    with pytest.raises(InvalidRequest, match="cannot be set by a request"):
         tokenizer.render_chat(contents("hi"), options={name: True})

@@ -42,7 +42,7 @@ def test_a_tokenizer_without_some_bytes_is_served(
     path = write_gguf(tmp_path / "tiny.gguf", model, all_as(Kind.F32), tokens=tokens)
     settings = Settings(model=path, dtype="float32", device="cpu", kv_cache_bytes=1 << 22)
     backend = load_backend(settings, Metrics())
-    assert "no token for 3 bytes of UTF-8 (0x7B, 0xF1, 0xF2)" in caplog.text
+    assert "no tokens for 3 bytes of UTF-8 (0x7B, 0xF1, 0xF2)" in caplog.text
     with pytest.raises(UnsatisfiableSchema, match=r"cannot spell '{' \(U\+007B\)"):
         compile_program(JsonObject(), *backend.compile_arguments)
     schema = JsonSchema({"type": "array", "items": {"type": "string"}, "minItems": 2})

@@ -127,7 +127,7 @@ def test_types_are_found_from_the_working_directory(
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
-        ("json", "not of the form module:Type"),
+        ("json", "write it as module:Type"),
         ("no_such_module_at_all:X", "No module named"),
         ("json:Nothing", "has no attribute 'Nothing'"),
         ("builtins:complex", "complex cannot be converted"),

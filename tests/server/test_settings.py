@@ -79,7 +79,7 @@ def test_what_is_set_for_a_gpu_and_means_nothing_on_the_cpu_is_said(
     warn_of_idle_settings(Settings(cuda_graphs=False), "cuda")
     assert caplog.records == []
     warn_of_idle_settings(Settings(cuda_graphs=False), "cpu")
-    assert "means nothing: LEAPJSON_CUDA_GRAPHS" in caplog.text
+    assert "ignored on the CPU: LEAPJSON_CUDA_GRAPHS" in caplog.text
 
 
 def test_numbers_may_have_other_lengths(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,11 +159,11 @@ def test_adapters_are_named_and_have_room(monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"adapters": ["legal"]}, "not of the form name=folder"),
-        ({"adapters": ["a:b=/x"]}, "not of the form name=folder"),
-        ({"adapters": ["a="]}, "not of the form name=folder"),
-        ({"adapters": ["a=/x,a=/y"]}, "two adapters are named 'a'"),
-        ({"adapters": ["a=/x,b=/y"], "max_adapters": 1}, "less than the adapters that are named"),
+        ({"adapters": ["legal"]}, "write it as name=folder"),
+        ({"adapters": ["a:b=/x"]}, "write it as name=folder"),
+        ({"adapters": ["a="]}, "write it as name=folder"),
+        ({"adapters": ["a=/x,a=/y"]}, "two adapters have the name 'a'"),
+        ({"adapters": ["a=/x,b=/y"], "max_adapters": 1}, "less than the number of adapters"),
     ],
     ids=str,
 )

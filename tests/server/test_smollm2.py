@@ -87,7 +87,7 @@ def test_a_folder_that_cannot_be_written_is_named(
 ) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    with pytest.raises(UnsupportedModel, match=f"cannot keep smollm2 in {tmp_path}/file/leapjson"):
+    with pytest.raises(UnsupportedModel, match=f"cannot save smollm2 in {tmp_path}/file/leapjson"):
         smollm2_file()
 
 

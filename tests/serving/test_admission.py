@@ -198,7 +198,7 @@ def test_tokens_that_wait_are_bounded_and_those_that_run_are_not() -> None:
     first, second, third = (admitted(admission, 1) for _ in range(3))
     first.claim(600, 10)
     second.claim(400, 10)
-    with pytest.raises(QueueFull, match=r"1000 tokens wait.*these would be 1 more") as caught:
+    with pytest.raises(QueueFull, match=r"1000 tokens are waiting.*this request adds 1") as caught:
         third.claim(1, 10)
     assert caught.value.code == "queue_tokens_full"
     second.start()
@@ -303,7 +303,9 @@ def test_a_request_that_would_start_too_late_is_refused_at_once() -> None:
         clock.now += 1
         running.pop(0).leave()
         running.append(started(admission, tokens=100))
-    with pytest.raises(QueueFull, match="about 40 s until it starts, and 30 s are left") as caught:
+    with pytest.raises(
+        QueueFull, match="in about 40 s, and the request's timeout leaves 30 s"
+    ) as caught:
         admitted(admission, 1).claim(100, 30)
     assert (caught.value.code, caught.value.retry_after) == ("wait_too_long", 10)
     admitted(admission, 1).claim(100, 50)

@@ -75,9 +75,9 @@ def test_urls_of_allowed_hosts_are_taken(url: str, host: str, target: str) -> No
     ],
 )
 def test_every_other_url_is_refused(url: str) -> None:
-    with pytest.raises(ValueError, match="fetched"):
+    with pytest.raises(ValueError, match=r"only https|not an allowed|refused"):
         allowed_url(url, HOSTS)
-    with pytest.raises(ValueError, match="images are not fetched here"):
+    with pytest.raises(ValueError, match="image URLs are disabled"):
         allowed_url(url, ())
 
 
@@ -228,11 +228,11 @@ async def test_redirects_are_followed_to_allowed_hosts_alone(host: Host) -> None
     ):
         host.answers = [moved(place)]
         asked = len(host.requests)
-        with pytest.raises(InvalidRequest, match="fetched"):
+        with pytest.raises(InvalidRequest, match=r"only https|not an allowed|refused"):
             await fetcher.fetch(URL)
         assert len(host.requests) == asked + 1
     host.answers = [moved(b"/again")] * 9
-    with pytest.raises(InvalidRequest, match="more than 3 others"):
+    with pytest.raises(InvalidRequest, match="redirects more than 3 times"):
         await fetcher.fetch(URL)
     assert len(host.answers) == 5
 
@@ -270,10 +270,10 @@ async def test_the_address_that_was_checked_is_the_one_that_is_connected_to(host
 @pytest.mark.parametrize(
     ("answer", "error", "says"),
     [
-        (found(bytes(1001)), InvalidRequest, "more than 1000 bytes"),
-        (b"HTTP/1.1 200 OK\r\n\r\n" + bytes(2000), InvalidRequest, "more than 1000 bytes"),
-        (found(b"", b"404 Not Found"), InvalidRequest, "the status 404"),
-        (found(b"", b"500 Oops"), InvalidRequest, "the status 500"),
+        (found(bytes(1001)), InvalidRequest, "the limit of 1000 bytes"),
+        (b"HTTP/1.1 200 OK\r\n\r\n" + bytes(2000), InvalidRequest, "the limit of 1000 bytes"),
+        (found(b"", b"404 Not Found"), InvalidRequest, "status 404"),
+        (found(b"", b"500 Oops"), InvalidRequest, "status 500"),
         (found(FILE, b"200 OK", b"content-encoding: gzip"), InvalidRequest, "compressed"),
         (found()[:-3], HostUnreachable, "could not be fetched"),
         (b"", HostUnreachable, "could not be fetched"),

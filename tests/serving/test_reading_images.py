@@ -131,7 +131,7 @@ def test_bytes_behind_an_image_are_passed_over() -> None:
 
 
 def test_bounds_are_told_in_numbers() -> None:
-    assert "1100 x 1000, 1100000 pixels, and the limit is 1000000" in refusal(png(1100, 1000))
+    assert "1100 x 1000 (1100000 pixels) and the limit is 1000000" in refusal(png(1100, 1000))
     assert "scale it down to 1048 x 953" in refusal(png(1100, 1000))
     assert LIMITS.max_pixels >= 1048 * 953
     assert f"at most {MOST_UNEQUAL} times as long" in refusal(png(101, 1))

@@ -86,7 +86,7 @@ async def test_memory_is_bounded_whatever_is_registered() -> None:
         await bench.register(JsonSchema({"enum": list(range(number % 40))}))
         assert bench.schemas.nbytes <= 20_000
     assert 1 < len(bench.schemas) < 40
-    with pytest.raises(InvalidRequest, match="too large to be kept"):
+    with pytest.raises(InvalidRequest, match="too large to be registered"):
         await bench.register(JsonSchema({"enum": list(range(1000))}))
 
 
@@ -129,7 +129,7 @@ async def test_a_registration_has_the_deadline_of_a_request() -> None:
     slow_to_explain = Bench(request_seconds=0.01)
     slow_to_explain.schemas._explain = never
     for bench in (slow_to_compile, slow_to_explain):
-        with pytest.raises(DeadlineExceeded, match=r"not compiled and explained within 0\.01 s"):
+        with pytest.raises(DeadlineExceeded, match=r"schema had not been compiled within 0\.01 s"):
             await bench.register(spec(1))
         await bench.schemas.close()
         await bench.constraints.close()
@@ -243,7 +243,7 @@ async def test_a_job_that_does_not_exist_is_our_mistake_and_costs_no_worker() ->
     )
     await pool.start()
     try:
-        with pytest.raises(LeapjsonError, match="a fault of the server"):
+        with pytest.raises(LeapjsonError, match="internal error"):
             await pool.run("tests.serving.compile_targets:missing", spec(1), seconds=60)
         with pytest.raises(LeapjsonError):
             await pool.work(spec(1))  # of another kind than this compiler takes

@@ -171,7 +171,9 @@ async def test_liveness_and_readiness_say_that_the_engine_hangs() -> None:
             for path in ("/health", "/ready"):
                 answer = await client.get(path)
                 assert answer.status_code == 503
-                assert answer.json()["status"].startswith("the engine hangs: its last step ended")
+                assert answer.json()["status"].startswith(
+                    "the engine is stuck: its last step ended"
+                )
             assert gauge() > 0
         finally:
             runner.gate.set()

@@ -404,7 +404,7 @@ async def test_a_full_disk_is_a_clear_error_and_keeps_what_was_there(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(StoreUnavailable, match=r"no room left .*LEAPJSON_DATA"):
+    with pytest.raises(StoreUnavailable, match=r"store is full .*LEAPJSON_DATA"):
         await make_batch(store, jsonl(3))
     monkeypatch.undo()
     assert not list((tmp_path / "files").glob("*.part"))

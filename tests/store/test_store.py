@@ -43,7 +43,7 @@ async def test_tables_of_another_version_are_refused(tmp_path: Path) -> None:
     with store.state._engine.begin() as connection:
         connection.execute(update(_version).values(version=99))
     await store.close()
-    with pytest.raises(LeapjsonError, match="version 99, and this server knows 2"):
+    with pytest.raises(LeapjsonError, match="version 99, and this server needs version 2"):
         open_folder(tmp_path)
 
 
@@ -65,7 +65,7 @@ def test_other_databases_are_refused_without_their_password(tmp_path: Path, url:
 
 
 def test_a_database_that_is_away_is_said_without_its_password(tmp_path: Path) -> None:
-    with pytest.raises(LeapjsonError, match="LEAPJSON_STORE cannot be used") as caught:
+    with pytest.raises(LeapjsonError, match="cannot use the database in LEAPJSON_STORE") as caught:
         open_store(str(tmp_path), "postgresql://me:secret@127.0.0.1:1/name")
     assert "secret" not in str(caught.value)
 

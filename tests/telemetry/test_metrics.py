@@ -178,7 +178,9 @@ def test_gaps_between_chunks_are_counted_as_prometheus_counts() -> None:
     metrics.observe_request(replace(request(), inter_token_seconds=gaps))
     name = "leapjson_inter_token_latency_seconds"
     bounds = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
-    oracle = Histogram(name, "Between the chunks of a choice.", buckets=bounds, registry=registry)
+    oracle = Histogram(
+        name, "Time between two chunks of a choice.", buckets=bounds, registry=registry
+    )
     for gap in gaps:
         oracle.observe(gap)
     told = [line for line in metrics.render()[0].decode().splitlines() if name in line]

@@ -39,7 +39,7 @@ def long_answer(client: httpx.Client, url: str) -> Iterator[None]:
 
 
 def started(shell: Terminal) -> str:
-    return url_in(shell.wait_for("Ctrl-C stops it."))
+    return url_in(shell.wait_for("Press Ctrl-C to stop."))
 
 
 def test_a_person_sees_what_is_done_and_then_where_the_server_is(tmp_path: Path) -> None:
@@ -74,10 +74,10 @@ def test_ctrl_c_says_how_many_answers_it_waits_for_and_a_second_one_stops_at_onc
         with long_answer(client, started(shell)):
             shell.press(b"\x03")
             shown = shell.wait_for("0 of 1")
-            assert "Stopping: 1 answer runs, for 30 s at most. Ctrl-C again stops at once." in shown
+            assert "Stopping: 1 answer is running, for at most 30 s. Press Ctrl-C again to" in shown
             shell.press(b"\x03")
             assert shell.wait() == 0
-        assert shell.text.endswith("Stopped at once.\n")
+        assert shell.text.endswith("Stopped immediately.\n")
         assert shell.written.count(b"\x1b[?25l") == shell.written.count(b"\x1b[?25h")  # the cursor
 
 
@@ -103,8 +103,8 @@ def test_where_nobody_watches_each_stage_is_a_line_of_the_log_and_the_greeting_a
     assert server.returncode == 0
     assert [(line["message"], line.get("of")) for line in log] == [
         ("reading the weights", 3),
-        ("starting the processes that compile schemas", None),
-        ("finishing the answers that run", 1),
+        ("starting the compile workers", None),
+        ("finishing running answers", 1),
     ]
 
 

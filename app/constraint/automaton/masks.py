@@ -248,4 +248,4 @@ class Masks:
 
 def _no_way() -> ConstraintTooComplex:
     """No search found how it goes on."""
-    return ConstraintTooComplex("no way on was found within the bounds of searches")
+    return ConstraintTooComplex("search limit reached before a possible next token was found")

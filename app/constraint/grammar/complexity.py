@@ -58,8 +58,8 @@ def _check_readings(derivatives: Derivatives, grammar: Expression) -> None:
             readings = most + 1
         if readings > most:
             raise ConstraintTooComplex(
-                f"an ambiguous grammar: after {text.decode(errors='replace')!r} there are more "
-                f"than {most} ways to read it"
+                f"an ambiguous grammar: after {text.decode(errors='replace')!r} it has more than "
+                f"{most} parses"
             )
         text += bytes([preferred_byte(bits)])
         seen.add(here)

@@ -51,7 +51,7 @@ class GbnfReader(Reader):
             return found.end()
         if found["rule"] is not None:
             self._end_rule()
-            self._begin_rule(found["rule"], at, f"the rule {found['rule']}")
+            self._begin_rule(found["rule"], at, f"rule {found['rule']}")
         elif self._name is None:
             raise self._source.invalid("a grammar starts with a rule: name ::= ...", at)
         elif found["name"] is not None:
@@ -105,7 +105,7 @@ class GbnfReader(Reader):
                 raise self._source.invalid("this escape is unknown", start + at)
             code = _code(found)
             if code > LAST or 0xD800 <= code <= 0xDFFF:
-                raise self._source.invalid("this is no character", start + at)
+                raise self._source.invalid("this is not a character", start + at)
             result.append((code, start + at))
             at = found.end()
         return result

@@ -65,7 +65,7 @@ class Groups:
     def repeat(self, low: int, high: int | None, position: int) -> None:
         """Repeat the last part, once: what is repeated again stands in a group."""
         if not self._repeatable:
-            raise self._source.invalid("there is nothing before this to repeat", position)
+            raise self._source.invalid("nothing to repeat before this", position)
         if high is not None and high < low:
             raise self._source.invalid("the counts are out of order", position)
         parts = self._open[-1].parts

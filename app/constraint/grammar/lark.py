@@ -181,7 +181,7 @@ class LarkReader(Reader):
 
     def _json(self, at: int, end: int) -> int:
         if self._name is None or self._in_terminal:
-            raise self._source.invalid("%json stands in a rule", at)
+            raise self._source.invalid("%json must stand in a rule", at)
         text = self._source.text
         end += len(text[end:]) - len(text[end:].lstrip())
         try:
@@ -208,7 +208,7 @@ class LarkReader(Reader):
         at = found.start()
         first, last = (self._unescape(found[end], at) for end in ("first", "last"))
         if len(first) != 1 or len(last) != 1:
-            raise self._source.invalid("a range goes from one character to another", at)
+            raise self._source.invalid("both ends of a range must be single characters", at)
         if last < first:
             raise self._source.invalid("a range is out of order", at)
         return Characters(((ord(first), ord(last)),))

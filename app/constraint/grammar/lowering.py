@@ -347,7 +347,7 @@ class _Lowering:
             return pool.repeat(every, 0, IGNORED_BYTES)
         run = pool.repeat(pool.union(kinds))
         if not pool.regular[run]:
-            raise ConstraintTooComplex("what %ignore names is too long")
+            raise ConstraintTooComplex("the text that %ignore names is too long")
         return pool.intersect((run, pool.repeat(pool.byte(ALL_BYTES), 0, IGNORED_BYTES)))
 
 

@@ -26,9 +26,9 @@ def parse(text: str, syntax: str, limits: Limits) -> Rules:
     if len(text) > MAX_CHARACTERS:
         raise ConstraintTooComplex(f"a grammar of more than {MAX_CHARACTERS} characters")
     if re.search("[\ud800-\udfff]", text):
-        raise InvalidSchema("the grammar holds half of a surrogate pair")
+        raise InvalidSchema("the grammar contains half of a surrogate pair")
     if syntax == "auto":
         syntax = "gbnf" if _GBNF_RULE.search(text) else "lark"
     if syntax not in _READERS:
-        raise InvalidSchema(f"the syntax of a grammar is auto, gbnf or lark, not {syntax!r}")
+        raise InvalidSchema(f"the syntax of a grammar must be auto, gbnf or lark, not {syntax!r}")
     return _READERS[syntax](Source(text), limits).read()

@@ -133,9 +133,7 @@ class Facts:
             rounds += 1
             found = {name: self.shortest(self._rules[name].body) for name in pending}
             if self._steps > _MAX_STEPS:
-                raise ConstraintTooComplex(
-                    "the rules of a grammar depend on each other in too many ways"
-                )
+                raise ConstraintTooComplex("too many dependencies between the rules of a grammar")
             changed = [name for name in pending if found[name] != self._shortest[name]]
             self._shortest.update(found)
             pending = list(dict.fromkeys(user for name in changed for user in users[name]))
@@ -187,7 +185,7 @@ class Facts:
         product = inside * max(unbounded if node.high is None else node.high, node.low, 1)
         if inside > 1 and product > self._limits.nested_counts:
             raise ConstraintTooComplex(
-                "counts inside counts in a grammar that multiply to more than "
+                "nested repetitions in a grammar: their counts multiply to more than "
                 f"{self._limits.nested_counts}"
             )
         return product

@@ -46,8 +46,8 @@ class Whitespace:
         if kind == "indent" and count.isdecimal() and len(count) < 3 and int(count) <= _MOST_INDENT:
             return cls(b",", b": ", int(count))
         raise InvalidSchema(
-            "whitespace is spaced, compact, flexible or indent:N "
-            f"with N up to {_MOST_INDENT}, not {name!r}"
+            "whitespace must be spaced, compact, flexible or indent:N with N up to "
+            f"{_MOST_INDENT}, not {name!r}"
         )
 
     @property

@@ -90,7 +90,7 @@ class Cases(NamedTuple):
             length = known.get(group)
             if length is None:
                 if len(known) >= most:
-                    raise ConstraintTooComplex("alternatives that depend on each other too much")
+                    raise ConstraintTooComplex("too many dependencies between alternatives")
                 length = min([of(group.taking(0, way)) for way in group.choices[0]])
                 known[group] = length
             return length

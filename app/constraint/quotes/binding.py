@@ -165,15 +165,15 @@ class _Filling:
 def _missing(holes: Sequence[Hole]) -> str:
     """What to tell where the documents lack a piece."""
     if not holes:
-        return "no value of this schema is made of pieces of the prompt"
+        return "no value of this schema can be made of quotes from the prompt"
     hole = holes[0]
     where = "the user's text" if hole.source.part is None else hole.source.part
     bounds = [f"of at least {hole.low} characters"] if hole.low else []
     bounds += [f"of at most {hole.high} characters"] if hole.high is not None else []
     bounds += ["that matches the pattern"] if hole.pattern else []
     return (
-        f"no piece of {where} {' and '.join(bounds) or 'fits'} is there for the x-verbatim string "
-        f"at {hole.pointer or 'the root'}; admit null or a shorter piece"
+        f"{where} contains no quote {' and '.join(bounds) or 'that fits'} for the x-verbatim "
+        f"string at {hole.pointer or 'the root'}; allow null or a shorter quote"
     )
 
 
@@ -203,8 +203,8 @@ class Pieces:
             pairs = len(document.data) * len(finals)
             if pairs > room or len(finals) > 32_000:
                 raise ConstraintTooComplex(
-                    "patterns beside x-verbatim have too many states for this text: their states "
-                    f"times its bytes are more than {MOST_PAIRS}; shorten one or the other"
+                    "the patterns beside x-verbatim are too large for this text: their states "
+                    f"times its bytes exceed {MOST_PAIRS}; shorten one of them"
                 )
             far, last = to_ends(document.data, document.fed, document.is_end, rows, finals)
             low, match = 0, 0

@@ -155,7 +155,7 @@ def _encoded(text: str) -> bytes:
         return text.encode()
     except UnicodeEncodeError as error:
         raise InvalidRequest(
-            "a text of the prompt that values have to stand in holds half of a surrogate pair",
+            "a text of the prompt that x-verbatim refers to contains half of a surrogate pair",
             role="prompt",
         ) from error
 

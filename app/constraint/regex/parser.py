@@ -120,8 +120,8 @@ class _Parser:
             found = first_not_followed(tree)
             if found is not None:
                 reason = (
-                    "look-around and anchors inside a repetition are followed up to "
-                    f"{MOST_ROUNDS} rounds only, or as in ((?!x).)*$"
+                    f"look-around or anchors inside more than {MOST_ROUNDS} repetitions, except "
+                    "as in ((?!x).)*$"
                 )
                 raise self._refusal(reason, self.positions.get(found, 0))
         return tree
@@ -142,7 +142,7 @@ class _Parser:
 
     def _followed(self, flags: str, start: int) -> frozenset[str]:
         if not _FOLLOWED_FLAGS.issuperset(flags):
-            raise self._refusal("of the flags of a pattern only i, m and s are followed", start)
+            raise self._refusal("pattern flags other than i, m and s", start)
         return frozenset(flags)
 
     def _peek(self, count: int = 1) -> str:
@@ -185,7 +185,7 @@ class _Parser:
             members = self._cased(self._escape(start, in_class=False))
             self._append(self._of_class(members), start)
         elif character in "*+?" or (character == "{" and _COUNTS.match(self.text, start)):
-            raise self._error("a quantifier follows nothing that it could repeat", start)
+            raise self._error("a quantifier has nothing to repeat", start)
         elif character == "{" and _COUNT_FROM_NOTHING.match(self.text, start):
             raise self._refusal("dialects disagree on {,n}; write {0,n}", start)
         else:
@@ -221,11 +221,11 @@ class _Parser:
             if node.looks and high is not None:
                 self.written_out += node.counts * (self.at - start)
                 if self.written_out > _MOST_WRITTEN_OUT:
-                    reason = "look-around inside repetitions of too long a text"
+                    reason = "look-around inside repetitions of a text that is too long"
                     raise ConstraintTooComplex(reason)
             if inner.counts > 1 and node.counts > self.limits.nested_counts:
                 raise ConstraintTooComplex(
-                    "counts inside counts in a pattern that multiply to more than "
+                    "nested repetitions in a pattern: their counts multiply to more than "
                     f"{self.limits.nested_counts}"
                 )
         parts = self.groups[-1].parts
@@ -242,7 +242,7 @@ class _Parser:
             self.classes.add(members)
             if len(self.classes) > _MOST_CLASSES:
                 raise ConstraintTooComplex(
-                    f"more than {_MOST_CLASSES} different large classes of characters in a pattern"
+                    f"more than {_MOST_CLASSES} different large character classes in a pattern"
                 )
         return _characters(members)
 

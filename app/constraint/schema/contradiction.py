@@ -189,9 +189,9 @@ class _Search:
         shown = shown if len(shown) <= _LONGEST else f"{shown[:_LONGEST]}..."
         names = [self._name(node, edit) for edit in named]
         if not 0 < len(names) <= _MOST_NAMED:
-            return f"it comes to {shown}"
+            return f"its keywords reduce to {shown}"
         if len(names) == 1:
-            return f"{names[0]} admits nothing: {shown}"
+            return f"{names[0]} allows no value: {shown}"
         return f"{', '.join(names[:-1])} and {names[-1]} contradict each other: {shown}"
 
     def _name(self, node: Node, edit: Edit) -> str:

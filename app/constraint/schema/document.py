@@ -179,7 +179,10 @@ class Document:
 
     def read_as_later(self, node: Node, keyword: str) -> None:
         """Note that the negation of a keyword is enforced that the draft does not know."""
-        reason = "the draft that $schema names does not know it; it is read as in later drafts"
+        reason = (
+            "the keyword does not exist in the draft that $schema names; it is read as in later "
+            "drafts"
+        )
         self.read_as[node.inexact(keyword, reason)] = None
 
     @property
@@ -246,23 +249,23 @@ class Document:
             return resource
         if not fragment.startswith("/"):
             if (base, fragment) not in index.anchors:
-                reason = f"{keyword} {reference!r} names an anchor that is not there"
+                reason = f"{keyword} {reference!r} names an anchor that does not exist"
                 raise InvalidSchema(reason, pointer=pointer)
             return index.anchors[base, fragment]
         target: Node | None = resource
         for token in tokens_of(fragment):
             target = target and _below(target, token)
         if target is None:
-            raise InvalidSchema(f"{keyword} {reference!r} points to nothing", pointer=pointer)
+            raise InvalidSchema(f"{keyword} {reference!r} does not resolve", pointer=pointer)
         return target
 
     def _elsewhere(self, reference: str) -> str:
         """Why a reference is not followed whose document is not here."""
         path = f"/{reference.lstrip('/')}"
         if self.find(path) is not None:
-            return f"{reference!r} is the address of another document; write '#{path}'"
+            return f"{reference!r} refers to another document; write '#{path}'"
         return (
-            f"{reference!r} is another document, and nothing is fetched; send it along, under "
+            f"{reference!r} is another document, and the server fetches none; include it under "
             "'$defs' with its '$id'"
         )
 
@@ -450,9 +453,9 @@ def _checked_keys(schema: Any, limits: Limits) -> tuple[set[str], set[str], set[
                 below.extend(value)
             elif isinstance(value, float):
                 if not math.isfinite(value):
-                    raise InvalidSchema("a schema holds a number that is not finite")
+                    raise InvalidSchema("the schema contains a number that is not finite")
             elif value is not None and not isinstance(value, bool | int):
-                raise InvalidSchema(f"a schema is JSON, and {type(value).__name__} is not")
+                raise InvalidSchema(f"a schema must be JSON, and {type(value).__name__} is not")
         values += len(level)
         size += len(level)
         if values > limits.schema_values:

@@ -138,7 +138,7 @@ class _Numbers:
             if self._integers_only:
                 factor = _whole_multiple(factor)
             if isinstance(factor, Fraction) and decimal_places(factor) > EXACT_DIGITS:
-                reason = f"it has more than {EXACT_DIGITS} places, and is negated"
+                reason = f"it has more than {EXACT_DIGITS} decimal places and is negated"
                 raise UnsupportedSchema("multipleOf", node.pointer_to("multipleOf"), reason)
             found.append(non_multiples(pool, between, limits, factor))
         if self._excluded:
@@ -156,7 +156,7 @@ class _Numbers:
                 factor = node.schema.get(keyword)
                 if isinstance(factor, float) and _whole_multiple(written(factor)) > 1:
                     if factor >= _EXACT_FLOAT:
-                        reason = f"a float of {_EXACT_FLOAT:.0e} or more is no exact factor"
+                        reason = f"a float of {_EXACT_FLOAT:.0e} or more is not exact"
                         pointer = node.pointer_to("multipleOf")
                         raise UnsupportedSchema("multipleOf", pointer, reason)
                     lower, upper = self._between.lower, self._between.upper

@@ -45,7 +45,9 @@ class StringGrammars:
             return None
         pointer = node.pointer_to(GRAMMAR)
         if self._text.levels:
-            reason = "in one schema with items that have to differ and have no list (uniqueItems)"
+            reason = (
+                "not supported in one schema with unlisted items that must be unique (uniqueItems)"
+            )
             raise UnsupportedSchema(GRAMMAR, pointer, reason)
         if isinstance(asked, str):
             asked = {"syntax": "auto", "definition": asked}

@@ -141,7 +141,7 @@ class Strings:
         """
         facts = self._facts(nodes)
         if facts.verbatim is not None:
-            raise _refused(facts.verbatim, "names are not taken from the prompt")
+            raise _refused(facts.verbatim, "names cannot be quotes from the prompt")
         return self._language(facts, self._once)
 
     def bare(self, nodes: Goal, excluded: Sequence[Expression]) -> Expression:
@@ -150,7 +150,9 @@ class Strings:
         if text is None:
             facts = self._facts(nodes)
             if facts.verbatim is not None:
-                raise _refused(facts.verbatim, "strings that are written without quotes")
+                raise _refused(
+                    facts.verbatim, "not supported in strings that are written without quotes"
+                )
             text = self._language(facts, self._raw, spell=str.encode)
         return self._pool.intersect((text, *map(self._pool.complement, excluded)))
 
@@ -160,7 +162,7 @@ class Strings:
             return None
         text = StringGrammars(self._text, as_it_stands(self._pool)).content(nodes[0])
         if text is not None and not self._pool.regular[text]:
-            reason = "one that refers to itself, in a string that is written without quotes"
+            reason = "a recursive grammar, in a string that is written without quotes"
             raise UnsupportedSchema(GRAMMAR, nodes[0].pointer_to(GRAMMAR), reason)
         return text
 
@@ -275,7 +277,10 @@ class Strings:
         for node in nodes:
             schema = node.schema
             if GRAMMAR in schema:
-                reason = "nothing else may be asked of its string, which is no name and not listed"
+                reason = (
+                    "it must be the only keyword of its string, which can be neither a property "
+                    "name nor listed"
+                )
                 raise UnsupportedSchema(GRAMMAR, node.pointer_to(GRAMMAR), reason)
             if "pattern" in schema:
                 facts.patterns.append(self._parse(node, schema["pattern"]))
@@ -297,7 +302,9 @@ class Strings:
         if source is None:
             return
         if facts.verbatim is not None and facts.source.part != source.part:
-            raise _refused(node, "another part of the prompt is asked for at the same place")
+            raise _refused(
+                node, "another x-verbatim at the same value names another part of the prompt"
+            )
         facts.source = Source(source.part, source.words or facts.source.words)
         facts.verbatim = node
 
@@ -328,8 +335,8 @@ class Strings:
                     bits ^= lowest
             if len(states) > most:
                 raise ConstraintTooComplex(
-                    f"a pattern with its lengths of more than {most} states beside x-verbatim at "
-                    f"{node.pointer or 'the root'}; lengths alone cost none"
+                    f"a pattern with its length bounds has more than {most} states beside "
+                    f"x-verbatim at {node.pointer or 'the root'}; length bounds alone cost none"
                 )
             rows += row
         return rows.tobytes(), bytes(self._pool.nullable[each] for each in states)
@@ -351,7 +358,7 @@ class Strings:
                     position=error.position
                 ) from error
         if negated and repeats_anchors(known):
-            reason = "what does not match a pattern that repeats anchors"
+            reason = "the negation of a pattern that repeats anchors"
             raise UnsupportedSchema(keyword, node.pointer_to(keyword), reason)
         return known
 
@@ -363,8 +370,8 @@ class Strings:
             known = [name for name in formats if strict_format(name)]
             if known and not any(_is_refused_as(name, other) for name in known):
                 reason = (
-                    f"texts that the RFC does not count as {other!r} are admitted; some validators "
-                    f"accept more texts as {other!r}"
+                    f"texts that are not {other!r} by the RFC are allowed; some validators accept "
+                    f"more texts as {other!r}"
                 )
                 self._pool.inexact[node.inexact("format", reason)] = None
 
@@ -377,7 +384,7 @@ class Strings:
     def _loose_format(self, node: Node, name: str) -> syntax.Node:
         tree = loose_format(name)
         if tree is None:
-            reason = f"what is not of the format {name} has no sure form"
+            reason = f"the negation of the format {name} has no definite form"
             raise UnsupportedSchema("format", node.pointer_to("format"), reason)
         return tree
 

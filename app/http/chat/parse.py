@@ -285,7 +285,7 @@ def chat_call(body: Mapping[str, Any], ignored: Ignored, api: Api) -> AnswerCall
     if wire.n is not None and wire.n > config.max_n:
         raise InvalidRequest(f"n is {wire.n} and the limit is {config.max_n}", param="n")
     if wire.top_logprobs and not wire.logprobs:
-        raise InvalidRequest("top_logprobs needs logprobs to be true", param="top_logprobs")
+        raise InvalidRequest("top_logprobs requires logprobs: true", param="top_logprobs")
     content = api.constraints.read(wire, wire.response_format, ignored)
     limit = token_limit(wire, "max_tokens", "max_completion_tokens")
     show_tools = wire.tool_choice != "none"
@@ -371,7 +371,7 @@ def _reasoning(wire: ConversationFields) -> ReasoningFields | None:
     fields = with_thinking(wire.reasoning, wire.thinking) or ReasoningFields()
     if fields.exclude not in (None, excluded):
         raise InvalidRequest(
-            "include_reasoning and reasoning.exclude say the contrary of each other",
+            "include_reasoning and reasoning.exclude contradict each other; send one of them",
             param="include_reasoning",
         )
     return fields.model_copy(update={"exclude": excluded})

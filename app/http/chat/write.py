@@ -78,6 +78,8 @@ class AssistantMessage(Shape):
     refusal: None
     annotations: list[Any] = Field(max_length=0)
     reasoning_content: str = ""
+    reasoning: str = ""
+    """The same, for requests with ``reasoning`` or ``include_reasoning``."""
     tool_calls: list[AnsweredCall | AnsweredCustomCall] = Field(default=[], min_length=1)
 
 
@@ -135,6 +137,7 @@ class Delta(Shape):
     content: str = ""
     refusal: None = None
     reasoning_content: str = ""
+    reasoning: str = ""
     tool_calls: list[CallDelta | CustomCallDelta] = Field(default=[])
 
 

@@ -79,8 +79,8 @@ def completion_call(body: Mapping[str, Any], ignored: Ignored, api: Api) -> Answ
     n = wire.n or 1
     if wire.best_of not in (None, n):
         raise InvalidRequest(
-            f"best_of is {wire.best_of}, but n is {n} and this server generates no choices that it "
-            "does not return; leave best_of out",
+            f"best_of is {wire.best_of} and n is {n}; this server generates no choices beyond n: "
+            "leave best_of out",
             param="best_of",
         )
     limit = token_limit(wire, "max_tokens", default=DEFAULT_MAX_TOKENS)
@@ -91,7 +91,7 @@ def completion_call(body: Mapping[str, Any], ignored: Ignored, api: Api) -> Answ
     scores_prompt = wire.echo and wire.logprobs is not None
     if scores_prompt and content.spec is not None:
         raise InvalidRequest(
-            f"echo with logprobs is for free text, and {content.param} is given; leave one out",
+            f"echo with logprobs cannot be combined with {content.param}; leave one out",
             param="echo",
         )
     return answer_call(
@@ -126,7 +126,7 @@ def _prompts(prompt: Any, *, n: int, max_choices: int, vocabulary_size: int) -> 
     if isinstance(prompt, str):
         prompt = [prompt]
     if not isinstance(prompt, list) or not prompt:
-        raise InvalidRequest(f"prompt has to be {_EXPECTED}", param="prompt")
+        raise InvalidRequest(f"prompt must be {_EXPECTED}", param="prompt")
     if isinstance(prompt[0], int):
         prompt = [prompt]
         param = "prompt"
@@ -145,7 +145,7 @@ def _prompts(prompt: Any, *, n: int, max_choices: int, vocabulary_size: int) -> 
     for number, tokens in enumerate(prompt):
         place = param.format(number=number)
         if not isinstance(tokens, list) or not tokens:
-            raise refusal(place, f"prompt has to be {_EXPECTED}")
+            raise refusal(place, f"prompt must be {_EXPECTED}")
         check_token_ids(tokens, place, vocabulary_size)
     return [TokenPrompt(tokens) for tokens in prompt]
 
@@ -164,9 +164,8 @@ def check_token_ids(tokens: Sequence[Any], param: str, vocabulary_size: int) -> 
         )
         where = f"{param}[{number}]"
         if type(token) is not int:
-            raise InvalidRequest(f"{where} is not a token id, which is an integer", param=where)
+            raise InvalidRequest(f"{where} is not a token id: token ids are integers", param=where)
         raise InvalidRequest(
-            f"{where} is the token {token}, but the vocabulary has the ids 0 to "
-            f"{vocabulary_size - 1}",
+            f"{where} is the token id {token}; the vocabulary has ids 0 to {vocabulary_size - 1}",
             param=where,
         )

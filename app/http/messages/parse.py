@@ -294,7 +294,7 @@ COUNT = f"{PATH}/count_tokens"
 def messages_router(api: Api) -> APIRouter:
     """The router of both."""
     operation = tells(
-        "Answer a conversation, in Anthropic's words",
+        "Answer a conversation (Anthropic's Messages API)",
         AnsweredMessage,
         event=MessageEvent,
         bodies=[MessagesRequest],
@@ -313,7 +313,7 @@ def messages_router(api: Api) -> APIRouter:
         return {"input_tokens": len(await api.service.tokenize(prompt, ticket))}
 
     operation = tells(
-        "The tokens of a conversation's prompt",
+        "Count the tokens of a conversation's prompt",
         CountedTokens,
         bodies=[CountTokensRequest],
         errors=(400, 404, 413, 429, 504),
@@ -421,7 +421,7 @@ def _content(wire: ConversationFields, config: ApiConfig) -> NamedConstraint:
     new = wire.output_config.format if wire.output_config else None
     if new is not None and wire.output_format is not None:
         raise InvalidRequest(
-            "output_format is the older name of output_config.format; send one of them",
+            "output_format is the older name of output_config.format; send only one of them",
             param="output_format",
         )
     asked: JsonSchemaOutput | None = new or wire.output_format
@@ -470,7 +470,7 @@ def template_messages(
             conversation.say(message.role, content)
             said = [content]
         elif not content:
-            raise refusal(f"{param}.content", "it has no block")
+            raise refusal(f"{param}.content", "it must have at least one block")
         else:
             said = [
                 conversation.add(message.role, block, f"{param}.content[{index}]")
@@ -499,12 +499,14 @@ class _Blocks(TemplateMessages):
         """Returns the text that is said, which thoughts, calls and results are not."""
         match block:
             case ThinkingBlock() | ToolUseBlock() if role != "assistant":
-                raise refusal(param, f"a block of the type {block.type!r} is the assistant's")
+                raise refusal(
+                    param, f"blocks of type {block.type!r} belong in an assistant message"
+                )
             case ToolResultBlock() if role != "user":
-                raise refusal(param, "a block of the type 'tool_result' is the user's")
+                raise refusal(param, "blocks of type 'tool_result' belong in a user message")
             case ImageBlock() if role != "user":
                 self._images.mark(block, param)
-                raise refusal(param, "a block of the type 'image' is the user's")
+                raise refusal(param, "blocks of type 'image' belong in a user message")
             case ThinkingBlock(thinking=text):
                 self._think(self._open(role), text)
             case ToolUseBlock(id=id, name=name, input=arguments):
@@ -514,7 +516,7 @@ class _Blocks(TemplateMessages):
             case Other(type=type) if role == "assistant" and type in _OMITTED:
                 self._open(role)
                 if type != "redacted_thinking":
-                    reason = f"{param}: blocks of the type {type!r} are not supported"
+                    reason = f"{param}: blocks of type {type!r} are not supported"
                     self._ignored.leave_out(
                         f"{param}.type", reason, name=f"messages[].content[].type={type}"
                     )
@@ -545,7 +547,7 @@ class _Blocks(TemplateMessages):
             case DocumentBlock(source=PlainText(data=data), title=title, context=context):
                 return _BETWEEN.join([each for each in (title, context, data) if each])
             case DocumentBlock(source=source):
-                reason = f"documents of the type {source.type!r} are not supported; send their text"
+                reason = f"documents of type {source.type!r} are not supported; send their text"
                 raise refusal(f"{param}.source", reason)
             case SearchResultBlock(source=origin, title=title, content=content):
                 return _BETWEEN.join([title, origin, *[each.text for each in content]])

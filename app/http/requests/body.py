@@ -49,7 +49,7 @@ async def read_body(
     # otherwise a server on a user's machine would answer every page that they visit.
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if "origin" in request.headers and media_type != "application/json":
-        raise InvalidRequest("a page has to send its request with content-type: application/json")
+        raise InvalidRequest("web pages must send the header content-type: application/json")
     data = await _read(request, keep, max_bytes)
     admit(data)
     size = len(data)
@@ -66,10 +66,10 @@ def parse_json_object(data: bytes | bytearray, max_nesting: int) -> dict[str, An
     try:  # behind a byte order mark, which RFC 8259 lets a parser pass over
         value = from_json(data.removeprefix(codecs.BOM_UTF8), allow_inf_nan=False)
     except ValueError as error:
-        reason = "it is nested too deeply" if "recursion limit" in str(error) else str(error)
+        reason = "nested too deeply" if "recursion limit" in str(error) else str(error)
         raise InvalidRequest(f"the body could not be parsed as JSON: {reason}") from None
     if not isinstance(value, dict):
-        raise InvalidRequest("the body has to be a JSON object")
+        raise InvalidRequest("the body must be a JSON object")
     _check(value, max_nesting)
     return value
 
@@ -99,7 +99,7 @@ def _brackets(data: bytes | bytearray) -> int:
 async def _read(request: Request, keep: Callable[[int], None], max_bytes: int) -> bytearray:
     coding = request.headers.get("content-encoding", "identity")
     if coding.lower() != "identity":
-        raise InvalidRequest(f"the body has the content-encoding {coding!r}; send it as plain JSON")
+        raise InvalidRequest(f"the content-encoding {coding!r} is not supported; send plain JSON")
     announced = request.headers.get("content-length", "")
     if announced.isdecimal() and int(announced) > max_bytes:
         raise _too_large(max_bytes)
@@ -128,7 +128,7 @@ def _check(body: dict[str, Any], max_nesting: int) -> None:
         for value in level:
             children.extend(value.values() if isinstance(value, dict) else value)
         if any(isinstance(child, float) and not math.isfinite(child) for child in children):
-            raise InvalidRequest("the body has a number that is too large to represent")
+            raise InvalidRequest("the body has a number that is too large")
         level = [child for child in children if isinstance(child, (dict, list))]
 
 

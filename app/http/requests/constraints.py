@@ -211,7 +211,8 @@ class ConstraintReader:
         if len(found) > 1:
             names = " and ".join(each.param for each in found)
             raise InvalidRequest(
-                f"{names} are given, but a request has one constraint; leave all but one out",
+                f"{names} are given, but a request can have only one constraint; leave out all "
+                "but one",
                 param=found[1].param,
             )
         return found[0] if found else NamedConstraint(None, param)
@@ -271,8 +272,8 @@ class ConstraintReader:
             raise
         if asked.whitespace not in (None, known.whitespace):
             raise InvalidRequest(
-                f"this schema_id was compiled for the white space {known.whitespace!r}; "
-                "leave whitespace out, or compile the schema again",
+                f"this schema_id was compiled with whitespace {known.whitespace!r}; leave "
+                "whitespace out, or register the schema again",
                 param=f"{param}.whitespace",
             )
         return known
@@ -295,7 +296,7 @@ class ConstraintReader:
                 found.append(NamedConstraint(spec, param))
         if not found:
             raise InvalidRequest(
-                "structured_outputs names no constraint: give one of json, regex, choice, grammar, "
+                "structured_outputs has no constraint: give one of json, regex, choice, grammar, "
                 "json_object and structural_tag",
                 param="structured_outputs",
             )
@@ -330,7 +331,7 @@ def _spec(
 def _given(text: str, param: str) -> str:
     """``text``, which is the field ``param``. Raises ``InvalidRequest`` where it is empty."""
     if not text:
-        raise refusal(param, "it is empty; write what answers may be, or leave it out")
+        raise refusal(param, "it is empty; write a constraint, or leave it out")
     return text
 
 
@@ -352,7 +353,7 @@ def _admitted_by(pattern: str) -> str:
     if match(""):
         return "compact"
     raise InvalidRequest(
-        "whitespace_pattern has to match the empty text, as answers have no white space after a "
-        "bracket; leave it out, or send one that does",
+        "whitespace_pattern must match the empty text, because answers have no whitespace after "
+        "a bracket; leave it out, or send one that does",
         param=param,
     )

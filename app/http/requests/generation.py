@@ -142,7 +142,7 @@ def answer_call(
     ``logprobs``: how many alternatives to report beside each token; None reports nothing.
     """
     if fields.stream_options is not None and not fields.stream:
-        raise InvalidRequest("stream_options needs stream to be true", param="stream_options")
+        raise InvalidRequest("stream_options requires stream: true", param="stream_options")
     confidence = bool(fields.confidence)
     name, max_tokens = limit
     # OpenAI takes top_p = 0 for "only the likeliest"; a nucleus of no mass would keep nothing.
@@ -245,5 +245,5 @@ def _one_of(fields: GenerationFields, *names: str) -> tuple[str, Any]:
     given = {name: value for name in names if (value := getattr(fields, name)) is not None}
     if len(set(given.values())) > 1:
         first, second, *_ = given
-        raise InvalidRequest(f"{first} and {second} differ; send one of them", param=first)
+        raise InvalidRequest(f"{first} and {second} differ; send only one of them", param=first)
     return next(iter(given.items()), (names[0], None))

@@ -74,7 +74,7 @@ class ImageReader:
     def refused(self, type: str, param: str) -> InvalidRequest:
         """A part that is not taken, an image say where the model takes no images."""
         kind, takes = self._kind, self._takes
-        reason = f"{kind} of the type {type!r} are not supported; this server takes {takes}"
+        reason = f"{kind} of type {type!r} are not supported; use {takes}"
         return refusal(param, reason)
 
 
@@ -104,8 +104,8 @@ def source_of_base64(
     """``data`` is what stands in ``field``. Nothing is decoded here."""
     if not media_type.lower().startswith("image/"):
         reason = (
-            f"{media_type[:64]!r} is no image; images are PNG, JPEG, WebP and GIF (of a document, "
-            "send pictures of its pages)"
+            f"{media_type[:64]!r} is not supported; images must be PNG, JPEG, WebP or GIF (of a "
+            "document, send pictures of its pages)"
         )
         raise refusal(field, reason)
     size = len(data) // 4 * 3
@@ -122,7 +122,7 @@ def source_of_base64(
 
 def file_not_kept(field: str) -> InvalidRequest:
     """The image is a file that was uploaded before."""
-    return refusal(field, "this server keeps no files; send the image itself as a data URL")
+    return refusal(field, "files cannot be used as images; send the image as a data URL")
 
 
 class TextPart(Wire):
@@ -153,7 +153,8 @@ def begun_answer(messages: list[dict[str, Any]], param: str) -> Begun:
     content, reasoning = last["content"] or "", last.get("reasoning_content", "")
     if last["role"] != "assistant" or "tool_calls" in last or not (content or reasoning):
         raise InvalidRequest(
-            "an answer is begun by a last message of the assistant's that has text and no calls",
+            "an assistant prefill must be the last message, from the assistant, with text and no "
+            "tool calls",
             param=param,
         )
     return Begun(content, reasoning)
@@ -186,7 +187,10 @@ def _content_of(part: Part, param: str, images: ImageReader, role: str | None) -
         case ImagePart():
             mark = images.mark(part, param)
             if role is not None:
-                reason = f"messages of the role {role!r} have no images; send it in the user's"
+                reason = (
+                    f"messages of role {role!r} cannot have images; send the image in a user "
+                    "message"
+                )
                 raise refusal(param, reason)
             return mark
     raise images.refused(part.type, param)

@@ -46,14 +46,14 @@ def template_options(
     for name, value in (given or {}).items():
         param = f"chat_template_kwargs.{name}"
         if name in _SET_HERE:
-            raise refusal(param, "it is not for chat_template_kwargs to set; leave it out")
+            raise refusal(param, "chat_template_kwargs cannot set it; leave it out")
         if name in config.chat_format.variables:
             options[name] = value
         else:
-            ignored.leave_out(param, f"{param} is not read by this model's chat template")
+            ignored.leave_out(param, f"{param} is not used by this model's chat template")
     if len(to_json(options)) > _LONGEST:
         raise InvalidRequest(
-            f"chat_template_kwargs has more than {_LONGEST} bytes as JSON, the limit; shorten it",
+            f"chat_template_kwargs has more than the limit of {_LONGEST} bytes as JSON; shorten it",
             param="chat_template_kwargs",
         )
     return options
@@ -76,8 +76,8 @@ def schema_prompt(
     if not isinstance(content, JsonSchema):
         if asked is True:
             raise InvalidRequest(
-                "schema_in_prompt tells the model the JSON Schema of its answer, and this request "
-                "has none; give one, or leave schema_in_prompt out",
+                "schema_in_prompt adds the JSON Schema of the answer to the prompt, and this "
+                "request has none; give one, or leave schema_in_prompt out",
                 param="schema_in_prompt",
             )
         return None
@@ -133,7 +133,7 @@ def with_thinking(
     for name, value in said.items():
         if value is not None and getattr(before, name) not in (None, value):
             raise InvalidRequest(
-                f"thinking and reasoning.{name} differ; send one of them", param="thinking"
+                f"thinking and reasoning.{name} differ; send only one of them", param="thinking"
             )
     return before.model_copy(update={k: v for k, v in said.items() if v is not None})
 
@@ -154,7 +154,7 @@ def asked_reasoning(
     fields = fields or ReasoningFields()
     if effort is not None and fields.effort not in (None, effort):
         raise InvalidRequest(
-            f"reasoning_effort and {param}.effort differ; send one of them", param=param
+            f"reasoning_effort and {param}.effort differ; send only one of them", param=param
         )
     effort = effort or fields.effort
     wanted = fields.enabled
@@ -164,7 +164,7 @@ def asked_reasoning(
     ):
         if said is not None and wanted not in (None, said):
             raise InvalidRequest(
-                f"{param} asks for reasoning and for none: enabled, effort and max_tokens have to "
+                f"{param} turns reasoning both on and off: enabled, effort and max_tokens must "
                 "agree",
                 param=param,
             )

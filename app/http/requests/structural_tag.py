@@ -32,7 +32,7 @@ class Fields:
 
     def __init__(self, value: Any, param: str) -> None:
         if not isinstance(value, dict):
-            raise refusal(param, "it has to be an object")
+            raise refusal(param, "it must be an object")
         self.value = value
         self.param = param
         self._asked: set[str] = set()
@@ -51,7 +51,7 @@ class Fields:
             names = {str: "text", list: "a list", int: "an integer", bool: "true or false"}
             types = expected if isinstance(expected, tuple) else (expected,)
             wanted = " or ".join(names.get(each, "null") for each in types)
-            raise self.wrong(name, f"it has to be {wanted}")
+            raise self.wrong(name, f"it must be {wanted}")
         return value
 
     def texts(self, name: str, default: Sequence[str] | None = None) -> list[str]:
@@ -61,14 +61,14 @@ class Fields:
         texts = self.optional(name, list, default)
         for index, text in enumerate(texts):
             if not isinstance(text, str) or not text:
-                raise self.wrong(f"{name}[{index}]", "it has to be text that is not empty")
+                raise self.wrong(f"{name}[{index}]", "it must be a string that is not empty")
         return list(texts)
 
     def items(self, name: str) -> list[tuple[Any, str]]:
         """The members of a list that is not empty, and the path of each."""
         values = self.needed(name, list)
         if not values:
-            raise self.wrong(name, "it may not be empty")
+            raise self.wrong(name, "it must not be empty")
         return [(value, f"{self.param}.{name}[{index}]") for index, value in enumerate(values)]
 
     def wrong(self, name: str, reason: str) -> InvalidRequest:
@@ -118,7 +118,7 @@ def structure(
     reader = _TagReader(whitespace, ignored)
     tag = Fields(value, param)
     if tag.optional("type", str, "structural_tag") != "structural_tag":
-        raise tag.wrong("type", 'it has to be "structural_tag"')
+        raise tag.wrong("type", 'it must be "structural_tag"')
     if "format" in tag.value:
         root = reader.format(tag.needed("format"), f"{param}.format", _NO_END)
     else:
@@ -207,36 +207,38 @@ class _TagReader:
     def _json_schema(self, fields: Fields, ends: Ends) -> Part:
         schema = fields.needed("json_schema")
         if fields.optional("style", str, "json") != "json":
-            raise fields.wrong("style", 'only "json" can be enforced')
+            raise fields.wrong("style", 'only "json" is supported')
         if fields.optional("any_order", bool, False):
-            raise fields.wrong("any_order", "keys come in the order of the schema; leave it out")
+            raise fields.wrong(
+                "any_order", "keys are written in the order of the schema; leave it out"
+            )
         if fields.optional("excludes", list, []):
             raise fields.wrong("excludes", "it cannot be enforced; use a pattern in the schema")
         most = fields.optional("max_whitespace_cnt", (int, type(None)), None)
         form = self._whitespace
         if most is not None:
             if isinstance(most, bool) or most < 1:
-                raise fields.wrong("max_whitespace_cnt", "it has to be 1 or more")
+                raise fields.wrong("max_whitespace_cnt", "it must be 1 or more")
             form = "compact" if form == "compact" else "spaced"
         return self._followed(self._schema(schema, f"{fields.param}.json_schema", form), ends)
 
     def _schema(self, schema: Any, param: str, whitespace: str) -> Part:
         if not isinstance(schema, (dict, bool)):
-            raise refusal(param, "it has to be a JSON Schema: an object, true or false")
+            raise refusal(param, "it must be a JSON Schema: an object, true or false")
         return JsonSchema(schema, close_objects=True, whitespace=whitespace)
 
     def _any_text(self, fields: Fields, ends: Ends) -> Part:
         for name in ("max_tokens", "max_chars"):
             if fields.optional(name, (int, type(None)), None) is not None:
-                raise fields.wrong(name, "text has no limit of its own here; leave it out")
+                raise fields.wrong(name, "limits on text are not supported; leave it out")
         return self._text(ends, (), fields.texts("excludes", ()))
 
     def _repeat(self, fields: Fields, ends: Ends) -> Part:
         least, most = fields.needed("min", int), fields.needed("max", int)
         if least < 0:
-            raise fields.wrong("min", "it has to be 0 or more")
+            raise fields.wrong("min", "it must be 0 or more")
         if most != -1 and most < least:
-            raise fields.wrong("max", "it has to be min or more, or -1 for no limit")
+            raise fields.wrong("max", "it must be at least min, or -1 for no limit")
         return self._times(fields, least, None if most == -1 else most, ends)
 
     def _times(self, fields: Fields, least: int, most: int | None, ends: Ends) -> Part:
@@ -247,11 +249,11 @@ class _TagReader:
         """A tag's beginning, and what follows up to its end."""
         begin = fields.needed("begin")
         if not isinstance(begin, str):
-            raise fields.wrong("begin", "it has to be text; tokens cannot be named")
+            raise fields.wrong("begin", "it must be a string; token ids are not supported")
         end = fields.needed("end")
         ends = tuple(end) if isinstance(end, list) else (end,)
         if not ends or not all(isinstance(each, str) for each in ends):
-            raise fields.wrong("end", "it has to be text, or a list of texts")
+            raise fields.wrong("end", "it must be a string or a list of strings")
         around, self._stops = self._stops, tuple(each for each in ends if each)
         content = self.format(fields.needed("content"), f"{fields.param}.content", ends)
         self._stops = around
@@ -263,7 +265,7 @@ class _TagReader:
         for value, param in fields.items("tags"):
             tag = Fields(value, param)
             if tag.optional("type", str, "tag") != "tag":
-                raise tag.wrong("type", 'it has to be "tag"')
+                raise tag.wrong("type", 'it must be "tag"')
             begin, rest = self._tag_parts(tag)
             tag.finish(self._ignored)
             tags.append((begin, f"{param}.begin", rest))
@@ -276,7 +278,9 @@ class _TagReader:
         stops = fields.optional("stop_after_first", bool, False)
         twice = needs_one and not stops
         if self._written_twice == _MOST_TWICE and twice:
-            raise fields.wrong("at_least_one", f"it is inside {_MOST_TWICE} others of its kind")
+            raise fields.wrong(
+                "at_least_one", f"it is nested in {_MOST_TWICE} others of its kind (the limit)"
+            )
         self._written_twice += twice
         tags = self._tags(fields)
         self._written_twice -= twice
@@ -302,7 +306,7 @@ class _TagReader:
         tags = []
         for rule, param in rules:
             if not isinstance(rule, list) or len(rule) != 2 or not isinstance(rule[0], str):
-                raise refusal(param, "it has to be a pattern, a text, and a format")
+                raise refusal(param, "it must be a pair of a pattern (a string) and a format")
             after = self.format(rule[1], f"{param}[1]", _NO_END if loop else ends)
             tags.append((rule[0], f"{param}[0]", after))
         patterns, excludes = [pattern for pattern, _, _ in tags], fields.texts("excludes", ())
@@ -324,7 +328,7 @@ class _TagReader:
             found = {trigger for trigger in triggers if begin.startswith(trigger)}
             if len(found) != 1:
                 how = "more than one" if found else "none"
-                raise refusal(param, f"it has to begin with one of the triggers, not with {how}")
+                raise refusal(param, f"it must begin with one of the triggers, not with {how}")
             by_trigger.setdefault(found.pop(), []).append(Series((FixedText(begin), rest)))
         marks = (*triggers, *self._stops, *excludes)
         by_text: dict[FreeText, list[Part]] = {}
@@ -354,7 +358,7 @@ class _TagReader:
     def _triggers(self, fields: Fields, excludes: Sequence[str]) -> list[str]:
         triggers = fields.texts("triggers")
         if not triggers:
-            raise fields.wrong("triggers", "it may not be empty")
+            raise fields.wrong("triggers", "it must not be empty")
         params = [f"{fields.param}.triggers[{index}]" for index in range(len(triggers))]
         self._check_triggers(triggers, params, excludes)
         return triggers
@@ -366,15 +370,15 @@ class _TagReader:
         for trigger, param in zip(triggers, params, strict=True):
             self._spend(len(triggers) + len(excludes))
             if not trigger:
-                raise refusal(param, "it may not be empty")
+                raise refusal(param, "it must not be empty")
             for other in triggers:
                 if other in trigger[:-1]:
-                    raise refusal(param, f"it holds another one, {other!r}, which comes first")
+                    raise refusal(param, f"it contains another one, {other!r}, which matches first")
             for exclude in excludes:
                 if exclude in trigger:
-                    raise refusal(param, f"it holds {exclude!r}, which is excluded")
+                    raise refusal(param, f"it contains {exclude!r}, which is excluded")
 
     def _spend(self, work: int) -> None:
         self._left -= work
         if self._left < 0:
-            raise refusal("structural_tag", "it has too many formats, triggers or ends")
+            raise refusal("structural_tag", "too many formats, triggers or ends")

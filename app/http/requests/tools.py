@@ -77,14 +77,14 @@ def tool_use(
     """
     if not tools:
         if mode == "required" or names is not None:
-            raise InvalidRequest("tool_choice needs tools", param="tool_choice")
+            raise InvalidRequest("tool_choice requires tools", param="tool_choice")
         return None
     if mode == "none":
         return None
     if names is not None:
         if missing := set(names) - {tool.name for tool in tools}:
             raise InvalidRequest(
-                f"tool_choice names {sorted(missing)[0]!r}, which is not among the tools",
+                f"tool_choice names {sorted(missing)[0]!r}, which is not in tools",
                 param="tool_choice",
             )
         tools = [tool for tool in tools if tool.name in names]
@@ -96,7 +96,7 @@ def leave_out_others(tools: Sequence[Wire] | None, ignored: Ignored, path: str =
     for number, tool in enumerate(tools or ()):
         if isinstance(tool, Other):
             param = f"{path}[{number}].type"
-            reason = f"tools of the type {tool.type!r} are not supported; give functions"
+            reason = f"tools of type {tool.type!r} are not supported; use functions"
             ignored.leave_out(param, f"{param}: {reason}", name=f"{path}[].type={tool.type}")
 
 
@@ -108,6 +108,8 @@ def function_tools(definitions: Iterable[tuple[str, Definition]]) -> list[Functi
     tools: dict[str, FunctionTool] = {}
     for param, definition in definitions:
         if definition.name in tools:
-            raise InvalidRequest(f"two tools are named {definition.name!r}", param=f"{param}.name")
+            raise InvalidRequest(
+                f"two tools have the name {definition.name!r}", param=f"{param}.name"
+            )
         tools[definition.name] = definition.tool
     return list(tools.values())

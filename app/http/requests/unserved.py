@@ -35,21 +35,19 @@ def left_out(*nothing: Any) -> Unserved:
 
 def moved(names: Mapping[str, Sequence[str]]) -> dict[str, Unserved]:
     """Fields that this API has under another name, by what it is called here."""
-    return {
-        name: refused(f"here it is called {here}") for here, each in names.items() for name in each
-    }
+    return {name: refused(f"use {here}") for here, each in names.items() for name in each}
 
 
-_DRAWING = "draw with temperature, top_p, top_k and min_p"
+_DRAWING = "use temperature, top_p, top_k and min_p"
 _PENALTY = "use repetition_penalty, frequency_penalty or presence_penalty"
-_CACHES = "what shares computed prompts is set by the server; leave it out"
+_CACHES = "the prefix cache is managed by the server; leave it out"
 _TOOLS = "use tools and tool_choice"
-_MORE = "answers have no more than is documented; leave it out"
+_MORE = "there are no further fields to include; leave it out"
 _KEPT = "send the conversation itself"
-_WHOLE = "send what the prompt shall have; nothing is cut off it"
-_IN_CONSTRAINT = "name what is allowed in a constraint, or use logit_bias"
-_TEMPLATE = "the model's own chat template is used; leave it out"
-_SPECIAL = "texts have no special tokens; leave it out"
+_WHOLE = "prompts are never truncated; shorten it yourself"
+_IN_CONSTRAINT = "use a constraint, or logit_bias"
+_TEMPLATE = "the model's own chat template is always used; leave it out"
+_SPECIAL = "texts contain no special tokens; leave it out"
 
 UNSERVED: Mapping[str, Unserved] = {
     **dict.fromkeys(
@@ -66,35 +64,35 @@ UNSERVED: Mapping[str, Unserved] = {
         left_out({}),
     ),
     # The prompt.
-    "add_generation_prompt": refused("the answer begins where the prompt ends; leave it out", True),
+    "add_generation_prompt": refused("answers always continue the prompt; leave it out", True),
     "chat_template": refused(_TEMPLATE),
-    "continue_final_message": refused("answers cannot be begun for the model; leave it out", False),
+    "continue_final_message": refused("use /v1/chat/completions", False),
     "context_management": left_out([], {}),
     "conversation": refused(_KEPT),
-    "documents": refused("write them into the messages", []),
+    "documents": refused("put them into the messages", []),
     "echo": refused("join the prompt and the answer yourself", False),
     "previous_input_messages": refused(_KEPT, []),
     "previous_response_id": refused("ask /v1/responses, or send the conversation itself"),
     "prompt_embeds": refused("send text or tokens"),
     "session_params": refused(_KEPT, {}),
-    "suffix": refused("answers go on from the prompt alone; leave it out", ""),
+    "suffix": refused("answers continue the prompt only; leave it out", ""),
     "truncate_prompt_tokens": refused(_WHOLE),
     "truncation": left_out("disabled"),
-    "image": refused("prompts are text"),
+    "image": refused("prompts must be text"),
     "return_mm_kwargs": left_out(True),
     # What the answer is.
-    "audio": refused("answers are text; leave it out"),
+    "audio": refused("only text is generated; leave it out"),
     "function_call": refused(_TOOLS, "none"),
     "functions": refused(_TOOLS, []),
     "guided_whitespace_pattern": refused("use structured_outputs.whitespace_pattern"),
-    "modalities": refused("answers are text; leave it out", ["text"]),
-    "mcp_servers": refused("give what they offer as functions in tools", []),
-    "container": refused("no tools run here; leave it out"),
+    "modalities": refused("only text is generated; leave it out", ["text"]),
+    "mcp_servers": refused("define them as functions in tools", []),
+    "container": refused("the server runs no tools; leave it out"),
     "lora_path": refused("name the adapter in model, as model:adapter"),
-    "moderation": refused("nothing is moderated here; leave it out"),
+    "moderation": refused("leave it out"),
     "verbosity": left_out("medium"),
-    "watermarking": refused("answers have no watermark; leave it out", False),
-    "web_search_options": refused("nothing is searched here; leave it out"),
+    "watermarking": refused("leave it out", False),
+    "web_search_options": refused("leave it out"),
     # Where it ends.
     "include_stop_str_in_output": refused("add the stop string yourself", False),
     "no_stop_trim": refused("add the stop string yourself", False),
@@ -129,7 +127,7 @@ UNSERVED: Mapping[str, Unserved] = {
         refused(_MORE, False),
     ),
     "prompt_logprobs": refused(_MORE),
-    "return_cached_tokens_details": refused("usage has cached_tokens", False),
+    "return_cached_tokens_details": refused("see usage.cached_tokens", False),
     "return_token_ids": refused("use /tokenize", False),
     "return_tokens_as_token_ids": refused("use /tokenize", False),
     "routed_experts_prompt_start": left_out(0),
@@ -140,7 +138,7 @@ UNSERVED: Mapping[str, Unserved] = {
     "stream_interval": left_out(1),
     "stream_reasoning": left_out(True),
     # How it is served.
-    "background": refused("ask for a stream, or wait", False),
+    "background": refused("use stream, or wait for the answer", False),
     "cache_salt": refused(_CACHES),
     "extra_key": refused(_CACHES),
     "priority": left_out(0),
@@ -213,23 +211,23 @@ COMPLETIONS: Mapping[str, Unserved] = {
     **_CHAT_ALONE,
     **moved(_IN_COMPLETIONS),
     "add_special_tokens": refused("leave it out", True),
-    "schema_in_prompt": refused("prompts stay as they are; leave it out", "auto", False),
+    "schema_in_prompt": refused("prompts are used unchanged; leave it out", "auto", False),
 }
 RESPONSES: Mapping[str, Unserved] = {
     **_without("previous_response_id", "store"),
     **moved(_IN_RESPONSES),
-    "best_of": refused("ask several times", 1),
+    "best_of": refused("send several requests", 1),
     "logprobs": refused("use top_logprobs", False),
-    "n": refused("ask several times", 1),
+    "n": refused("send several requests", 1),
     "prompt": refused(_KEPT),
 }
 MESSAGES: Mapping[str, Unserved] = {
     **_without("context_management"),
     **moved(_IN_MESSAGES),
-    "best_of": refused("ask several times", 1),
+    "best_of": refused("send several requests", 1),
     "chat_template_kwargs": refused("use thinking"),
     "logprobs": refused("ask /v1/chat/completions", False),
-    "n": refused("ask several times", 1),
-    "parallel_tool_calls": refused("here it is tool_choice.disable_parallel_tool_use", True),
+    "n": refused("send several requests", 1),
+    "parallel_tool_calls": refused("use tool_choice.disable_parallel_tool_use", True),
     "top_logprobs": refused("ask /v1/chat/completions", 0),
 }

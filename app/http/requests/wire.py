@@ -76,8 +76,8 @@ class Ignored:
         return {HEADER: ", ".join(names)} if names else {}
 
 
-_NOT_SUPPORTED = "Not supported here: only values that ask for nothing are taken."
-_NO_EFFECT = "Taken, and of no effect on what is generated."
+_NOT_SUPPORTED = "Not supported: only values that have no effect are accepted."
+_NO_EFFECT = "Accepted; has no effect on the answer."
 
 _MOST_ERRORS = 1000
 """Errors among which the one to report is sought: listing them takes 10 us each."""
@@ -120,7 +120,7 @@ class Wire(BaseModel):
         properties = handler.resolve_ref_schema(described).setdefault("properties", {})
         for name, field in cls.unserved.items():
             if field.instead is not None:
-                said = f"{_NOT_SUPPORTED} Else {field.instead}."
+                said = f"{_NOT_SUPPORTED} Instead: {field.instead}."
                 properties.setdefault(name, {"enum": list(field.nothing), "description": said})
         return described
 
@@ -230,7 +230,7 @@ def _leave_out(kind: type[Wire], name: str, value: Any, param: str, ignored: Ign
         else:
             ignored.leave_out(param)
     elif known.asks(value):
-        reason = f"{param} is not supported here; {known.instead or 'leave it out'}"
+        reason = f"{param} is not supported; {known.instead or 'leave it out'}"
         if known.instead is not None:
             raise InvalidRequest(reason, param=param)
         ignored.leave_out(param, reason)
@@ -270,7 +270,7 @@ class ByType:
 def complaint(error: ValidationError, body: Mapping[str, Any]) -> InvalidRequest:
     """The error for the first field that is wrong, in OpenAI's words where it has some."""
     if error.error_count() > _MOST_ERRORS:
-        return InvalidRequest(f"the body has {error.error_count()} members that are wrong")
+        return InvalidRequest(f"the body has {error.error_count()} invalid fields")
     details = error.errors(include_url=False, include_context=False)
     details = [each for each in details if each["loc"][:1] == details[0]["loc"][:1]]
     # Of a union's branches, the one that got furthest into the input says most, and one that

@@ -53,8 +53,8 @@ class Resumed(dict[str, Any]):
 def not_kept(response_id: str) -> str:
     """What an error says of an id that nothing is kept under."""
     return (
-        f"no response is kept under the id {response_id[:64]!r}: it was not stored, was deleted, "
-        "is too old or made room for others; send the conversation itself"
+        f"there is no response {response_id[:64]!r}: it was not stored, was deleted, has expired "
+        "or was evicted; send the conversation in input"
     )
 
 
@@ -105,7 +105,7 @@ class Conversations:
         following: str | None = response_id
         while following is not None:
             if len(turns) == _MOST_TURNS:
-                reason = f"it goes back more than {_MOST_TURNS} responses, the limit"
+                reason = f"it continues more than {_MOST_TURNS} responses (the limit)"
                 raise refusal("previous_response_id", reason)
             kept = await self._find(following, "previous_response_id")
             turns.append(await self._items(kept, "previous_response_id"))
@@ -122,7 +122,7 @@ class Conversations:
         for each in await self._items(kept, f"{param}.id"):
             if each.get("id") == name:
                 return each
-        raise refusal(f"{param}.id", f"its response has no item {name[:64]!r}")
+        raise refusal(f"{param}.id", f"the response has no item {name[:64]!r}")
 
     async def _find(self, response_id: str, param: str) -> KeptResponse:
         kept = await self._store.find(self._owner, response_id)
@@ -135,8 +135,8 @@ class Conversations:
         self._left -= kept.nbytes
         if self._left < 0:
             raise BodyTooLarge(
-                f"{param}: the kept responses that the request goes on from are larger than the "
-                "limit of a request body; send a shorter conversation itself",
+                f"{param}: the stored responses that this request continues are larger than the "
+                "limit of a request body; send a shorter conversation in input",
                 param=param,
             )
 

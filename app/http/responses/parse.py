@@ -271,7 +271,7 @@ AnyToolChoice = (
 
 class ReasoningOptions(ReasoningFields):
     unserved: ClassVar[Mapping[str, Unserved]] = {
-        "context": refused("the input says what the model sees; leave it out", "auto"),
+        "context": refused("the model sees exactly the input; leave it out", "auto"),
         "generate_summary": left_out("auto", "none"),
         "mode": refused("leave it out", "standard"),
         "summary": left_out("auto", "none"),
@@ -363,7 +363,7 @@ def responses_call(body: Mapping[str, Any], ignored: Ignored, api: Api) -> Answe
     if isinstance(body, Resumed) and wire.store is not False:
         keep = body.keep
     elif wire.store:
-        ignored.leave_out("store", "store: this server keeps no responses; leave it out")
+        ignored.leave_out("store", "store: this server stores no responses; leave it out")
     content = api.constraints.read(wire, read_format(wire), ignored, "text.format")
     conversation, tools, namespaces = read_conversation(wire, body, ignored, config, content.spec)
     # Clients set either of the two (langchain-openai sends top_logprobs alone).
@@ -457,7 +457,7 @@ def read_conversation(
     ``wire`` was read from ``body``. Raises ``InvalidRequest``.
     """
     if wire.previous_response_id is not None and not isinstance(body, Resumed):
-        reason = "this server keeps no responses; send the conversation itself"
+        reason = "this server stores no responses; send the conversation in input"
         raise refusal("previous_response_id", reason)
     if not isinstance(wire.input, str):
         check_message_count(wire.input, config.max_messages, "items", param="input")
@@ -535,8 +535,8 @@ def _tool_use(
             return tool_use(tools, config, mode, names, once=once)
         case Other(type=type):
             raise InvalidRequest(
-                f"a tool_choice of the type {type!r} is not supported; this server takes none, "
-                "auto, required, function, custom and allowed_tools",
+                f"tool_choice of type {type!r} is not supported; use none, auto, required, "
+                "function, custom or allowed_tools",
                 param="tool_choice.type",
             )
         case mode:
@@ -628,18 +628,18 @@ class _ItemReader(TemplateMessages):
             self._think(answer, text)
         elif item.encrypted_content:
             field = f"{param}.encrypted_content"
-            self._ignored.leave_out(field, f"{field} cannot be read here: another server wrote it")
+            self._ignored.leave_out(field, f"{field} cannot be read: another server wrote it")
 
     def _leave_out(self, type: str, param: str) -> None:
         """Raises ``InvalidRequest`` for an item that no server is known to write."""
         reason = (
-            f"items of the type {type!r} are not supported; this server takes message, reasoning, "
+            f"items of type {type!r} are not supported; use message, reasoning, "
             "function_call, custom_tool_call and their outputs"
         )
         if type == "item_reference":
             reason = (
-                "an item_reference cannot be followed, as this server keeps no responses; send the "
-                "item itself (clients do so where store is set to false)"
+                "item_reference is not supported because this server stores no responses; send "
+                "the item itself (clients do this with store: false)"
             )
         if type not in _OF_OTHERS:
             raise refusal(param, reason)
@@ -664,7 +664,7 @@ def responses_router(api: Api, store: ResponseStore | None) -> APIRouter:
         return Conversations(store, owner_of(request.scope), api.config.max_body_bytes)
 
     operation = tells(
-        "Answer a list of items",
+        "Answer a list of items (Responses API)",
         ResponseObject,
         event=ResponseEvent,
         bodies=[ResponsesRequest],
@@ -684,7 +684,7 @@ def responses_router(api: Api, store: ResponseStore | None) -> APIRouter:
         return {"object": "response.input_tokens", "input_tokens": len(tokens)}
 
     operation = tells(
-        "The tokens of a response's prompt",
+        "Count the tokens of a response's prompt",
         CountedInput,
         bodies=[ConversationFields],
         errors=(400, 404, 413, 429, 504),
@@ -697,30 +697,39 @@ def responses_router(api: Api, store: ResponseStore | None) -> APIRouter:
             raise NotKept(not_kept(response_id), param="response_id")
         return found
 
-    @router.get(_ONE, openapi_extra=tells("A kept response", ResponseObject, errors=[400, 404]))
+    @router.get(
+        _ONE, openapi_extra=tells("Get a stored response", ResponseObject, errors=[400, 404])
+    )
     async def retrieve(response_id: str, request: Request) -> Response:
         if request.query_params.get("stream") == "true":
             raise InvalidRequest(
-                "kept responses are not streamed; leave stream out", param="stream"
+                "stored responses cannot be streamed; leave stream out", param="stream"
             )
         found = await kept(response_id, request)
         return Response(found.response, media_type="application/json")
 
-    @router.delete(_ONE, openapi_extra=tells("Delete a kept one", Deleted, errors=[404]))
+    @router.delete(_ONE, openapi_extra=tells("Delete a stored response", Deleted, errors=[404]))
     async def delete(response_id: str, request: Request) -> Response:
         await kept(response_id, request)
         assert store is not None
         await store.delete(owner_of(request.scope), response_id)
         return JSONResponse({"id": response_id, "object": "response", "deleted": True})
 
-    @router.post(f"{_ONE}/cancel", openapi_extra=tells("None can be cancelled", errors=[400, 404]))
+    @router.post(
+        f"{_ONE}/cancel",
+        openapi_extra=tells("Cancel a response (always refused)", errors=[400, 404]),
+    )
     async def cancel(response_id: str, request: Request) -> Response:
         await kept(response_id, request)
-        raise InvalidRequest("no response runs in the background; leave the connection to end one")
+        raise InvalidRequest(
+            "background responses are not supported; close the connection to cancel a response"
+        )
 
     @router.get(
         f"{_ONE}/input_items",
-        openapi_extra=tells("The items it was made from", Page[InputItem], errors=[400, 404, 413]),
+        openapi_extra=tells(
+            "List the input items of a response", Page[InputItem], errors=[400, 404, 413]
+        ),
     )
     async def input_items(response_id: str, request: Request) -> Response:
         """``order`` (desc, asc), ``limit`` and ``after``, an item's id, as OpenAI has them."""

@@ -29,7 +29,7 @@ def make_slots(
         return None
     if config.batch_invariant and model.device.type == "cpu":
         raise UnsupportedModel(
-            "batch_invariant and adapters cannot be had together on the CPU; leave one out"
+            "batch_invariant and adapters cannot be combined on the CPU; leave one out"
         )
 
     def make_bank(model: PreTrainedModel, targets: Sequence[Target]) -> Bank:

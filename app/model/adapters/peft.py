@@ -103,7 +103,9 @@ def _folder(place: str) -> Path:
     try:
         return Path(snapshot_download(place, allow_patterns=[CONFIG, WEIGHTS]))
     except (OSError, ValueError) as error:
-        raise InvalidAdapter(f"{place} is no folder, nor found on the Hub: {error}") from error
+        raise InvalidAdapter(
+            f"{place} is neither a folder nor a repository on the Hub: {error}"
+        ) from error
 
 
 def _bytes(path: Path) -> bytes:
@@ -119,10 +121,10 @@ def _config(data: bytes) -> dict[str, Any]:
     except ValueError as error:
         raise InvalidAdapter(f"{CONFIG} is not JSON: {error}") from error
     if not isinstance(config, dict) or config.get("peft_type") != "LORA":
-        raise InvalidAdapter(f"{CONFIG} is not one of a LoRA: peft_type has to be LORA")
+        raise InvalidAdapter(f"{CONFIG} does not describe a LoRA adapter: peft_type must be LORA")
     for name, value in config.items():
         if name not in _READ | _HARMLESS and value not in _NOTHING:
-            raise InvalidAdapter(f"{name} is {value!r} in {CONFIG}, which is not supported")
+            raise InvalidAdapter(f"{name}: {value!r} in {CONFIG} is not supported")
     if config.get("init_lora_weights") not in _INITS:
         raise InvalidAdapter(
             f"init_lora_weights is {config['init_lora_weights']!r}, which changes the base model; "
@@ -130,7 +132,7 @@ def _config(data: bytes) -> dict[str, Any]:
         )
     for name in ("r", "lora_alpha"):
         if type(config.get(name)) not in (int, float) or not config[name] > 0:
-            raise InvalidAdapter(f"{CONFIG} has no {name} above 0")
+            raise InvalidAdapter(f"{name} in {CONFIG} must be above 0")
     for name in ("rank_pattern", "alpha_pattern"):
         if not isinstance(config.setdefault(name, {}) or {}, dict):
             raise InvalidAdapter(f"{name} in {CONFIG} is not an object")
@@ -151,7 +153,7 @@ def _compiled(pattern: str) -> re.Pattern[str]:
     try:
         return re.compile(pattern)
     except re.error as error:
-        raise InvalidAdapter(f"{CONFIG} has a pattern {pattern!r} that is none: {error}") from error
+        raise InvalidAdapter(f"{CONFIG} has an invalid pattern {pattern!r}: {error}") from error
 
 
 def _pairs(path: Path, config: Mapping[str, Any]) -> tuple[dict[str, Pair], Any]:
@@ -163,7 +165,7 @@ def _pairs(path: Path, config: Mapping[str, Any]) -> tuple[dict[str, Pair], Any]
             for key in sorted(file.keys()):
                 found = _KEY.fullmatch(key.removeprefix(_PREFIX))
                 if found is None:
-                    raise InvalidAdapter(f"{WEIGHTS} has {key}, which is not supported")
+                    raise InvalidAdapter(f"{key} in {WEIGHTS} is not supported")
                 tensor = file.get_tensor(key)
                 digest.update(f"{key} {tensor.dtype} {[*tensor.shape]}\n".encode())
                 digest.update(tensor.contiguous().view(-1).view(torch.uint8).numpy().tobytes())

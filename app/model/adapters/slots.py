@@ -90,8 +90,7 @@ class AdapterSlots:
         weights = replace(weights, pairs=pairs)
         if weights.rank > self.rank:
             raise InvalidAdapter(
-                f"its rank is {weights.rank} and there is room for {self.rank}; raise "
-                "max_adapter_rank"
+                f"its rank is {weights.rank} and the limit is {self.rank}; raise max_adapter_rank"
             )
         for name, pair in weights.pairs.items():
             self._check(name, pair)
@@ -99,7 +98,7 @@ class AdapterSlots:
             name for name in self._targets if any(each.fullmatch(name) for each in weights.wanted)
         ]
         if missing := [name for name in wanted if name not in weights.pairs]:
-            raise InvalidAdapter(f"target_modules name {_some(missing)}, which have no weights")
+            raise InvalidAdapter(f"target_modules has {_some(missing)}, which have no weights")
         return weights
 
     def put(self, slot: int, weights: AdapterWeights) -> None:
@@ -131,7 +130,7 @@ class AdapterSlots:
         if target is None:
             raise InvalidAdapter(
                 f"it adapts {name}, which this model does not have or which cannot be adapted; "
-                f"what can be is {_some([*self._targets])}"
+                f"supported are {_some([*self._targets])}"
             )
         shape = (pair.a.shape[1], pair.b.shape[0])
         if shape != (target.depth, target.width):
@@ -155,8 +154,8 @@ class AdapterSlots:
         error = float((row - wanted).norm() / wanted.norm().clamp_min(1e-30))
         if not error <= _TOLERANCE[model.dtype] or found[0].any():
             raise UnsupportedModel(
-                f"what an adapter adds to {_some(names)} is not what plain products give "
-                f"(relative error {error:.2g})"
+                f"self-check failed: the output of an adapter on {_some(names)} differs from "
+                f"plain matrix products (relative error {error:.2g})"
             )
 
 

@@ -113,7 +113,9 @@ class _Exchange(HfQuantizer):
             try:
                 module = model.get_submodule(name)
             except AttributeError as error:
-                raise UnsupportedModel(f"this model has no {name}, which is quantised") from error
+                raise UnsupportedModel(
+                    f"the checkpoint has quantised weights {name}, which this model lacks"
+                ) from error
             model.set_submodule(name, _holding(weight, name, module))
         stored.weights = {}  # the model keeps this configuration, and layers let their weights go
         return model
@@ -138,7 +140,7 @@ def holds_stored(module: nn.Module, parameter: str) -> bool:
 
 def _experts(module: Any, gate_up: QuantizedWeight, down: QuantizedWeight | None) -> nn.Module:
     if down is None:
-        raise UnsupportedModel("experts are quantised in part, which is not served as it is stored")
+        raise UnsupportedModel("only some experts are quantised, which is not supported")
     return QuantizedExperts(module, gate_up, down)
 
 
@@ -153,11 +155,13 @@ def _holding(weight: QuantizedWeight, name: str, module: Any) -> nn.Module:
         made = QuantizedEmbedding.in_place_of(module, weight)
     if made is None:
         raise UnsupportedModel(
-            f"{name} is quantised and a {type(module).__name__}: linear layers, embeddings and "
-            "experts alone are served from quantised weights"
+            f"{name} is a quantised {type(module).__name__}; only linear layers, embeddings and "
+            "experts can be quantised"
         )
     if tuple(module.weight.shape) != shape:
-        raise UnsupportedModel(f"{name} is {shape}, not {tuple(module.weight.shape)}")
+        raise UnsupportedModel(
+            f"{name} has the shape {shape} instead of {tuple(module.weight.shape)}"
+        )
     return made
 
 

@@ -73,8 +73,9 @@ def layout_of(stored: Mapping[str, Any]) -> Layout:
         problem = "a layout for each layer (dynamic)"
     if problem:
         raise UnsupportedModel(
-            f"the weights are quantised by {method} with {problem}; on the CPU 4 bits of awq "
-            f"(gemm), 4 and 8 of gptq run, in groups of a multiple of {BLOCK} inputs"
+            f"the weights are quantised by {method} with {problem}, which is not supported; on "
+            "the CPU, awq (gemm) with 4 bits and gptq with 4 or 8 bits are, with a group size "
+            f"that is a multiple of {BLOCK}"
         )
     return Layout(awq, bits, group, zeros_less_one=not awq and str(form).lower() == "gptq")
 
@@ -97,7 +98,9 @@ def read_weights(
             }
             weights[module] = _weight(module, parts, layout)
     if not weights:
-        raise UnsupportedModel(f"{model} says it is quantised and has no quantised weights")
+        raise UnsupportedModel(
+            f"{model} is quantised by its configuration, but has no quantised weights"
+        )
     return weights
 
 
@@ -150,15 +153,15 @@ def _weight(module: str, parts: Mapping[str, Tensor | None], layout: Layout) -> 
     group = inputs if layout.group == -1 else layout.group
     if not fits(inputs) or groups != -(-inputs // group) or offsets.shape != scales.shape:
         raise UnsupportedModel(
-            f"{module} has {groups} groups of {group} for {inputs} inputs, which do not fit"
+            f"{module} has {groups} groups of {group} inputs, but {inputs} inputs"
         )
     order = parts["g_idx"]
     if order is not None and not torch.equal(
         order.long(), torch.arange(inputs).div(group, rounding_mode="floor")
     ):
         raise UnsupportedModel(
-            f"{module} has its inputs in groups by act-order (desc_act), which panels do not fit: "
-            "they take neighbours; use a checkpoint without it"
+            f"{module} uses act-order (desc_act), which is not supported; use a checkpoint "
+            "without it"
         )
     middle = 1 << layout.bits - 1
     times = group // BLOCK
@@ -167,7 +170,8 @@ def _weight(module: str, parts: Mapping[str, Tensor | None], layout: Layout) -> 
     if not bool((offsets == middle).all()):
         if layout.bits == 8:
             raise UnsupportedModel(
-                f"{module} has 8 bits with zero points, which is not served; 4 bits with them are"
+                f"{module} has 8-bit weights with zero points, which are not supported; 4-bit "
+                "ones are"
             )
         products = (offsets * scales.float()).half().t()
         minima = products.repeat_interleave(times, dim=1)[:, : inputs // BLOCK].contiguous()

@@ -79,7 +79,7 @@ def auto_class(config: PretrainedConfig, *, images: bool = False) -> Any:
     for family in _CLASSES:
         if type(config) in family._model_mapping:
             return family
-    raise UnsupportedModel(f"{config.model_type} is no causal language model")
+    raise UnsupportedModel(f"{config.model_type} is not a causal language model")
 
 
 @torch.inference_mode()
@@ -111,7 +111,7 @@ def keep_language_part(model: PreTrainedModel, apart: Container[nn.Module] = ())
         if part in apart:
             continue
         weights = sum(weight.numel() for weight in part.parameters())
-        _log.info("served as text: %s (%d weights) is left out", name, weights)
+        _log.info("served as a text model: %s (%d weights) is not loaded", name, weights)
     return model
 
 
@@ -145,7 +145,7 @@ def _language_model_within(model: PreTrainedModel) -> PreTrainedModel | None:
         check_config(part.config)
         _try(part)
         others = model.num_parameters() - part.num_parameters()
-        _log.info("served as text: %s alone; %d weights are left out", name, others)
+        _log.info("served as a text model: only %s is loaded; %d weights are not", name, others)
         return part
     return None
 

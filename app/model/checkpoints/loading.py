@@ -221,8 +221,7 @@ def _placement(device: torch.device, group: Group | None) -> dict[str, Any]:
     if is_accelerate_available():
         return {"device_map": {"": device}}
     _log.warning(
-        "weights pass through this machine's memory on their way to the GPU; with the package "
-        "accelerate installed they do not"
+        "the package accelerate is not installed, so weights are loaded through host memory"
     )
     return {}
 

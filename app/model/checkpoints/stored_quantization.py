@@ -90,7 +90,7 @@ def loading_options(
     kind = _KINDS.get(method)
     if kind is None:
         raise UnsupportedModel(
-            f"the weights are quantised by {method}, which is not supported; what is: "
+            f"the weights are quantised by {method}, which is not supported; supported are "
             f"{', '.join(_KINDS)}"
         )
     if dequantize:
@@ -110,7 +110,7 @@ def loading_options(
     if missing:
         quoted = " ".join([f"'{requirement}'" for requirement in missing])
         raise UnsupportedModel(
-            f"the weights are quantised by {method}; to run them: pip install {quoted}{way_out}"
+            f"the weights are quantised by {method}, which needs: pip install {quoted}{way_out}"
         )
     if device.type == "cuda" and kind.capability is not None:
         found = torch.cuda.get_device_capability(device)
@@ -145,8 +145,8 @@ def require_as_stored(model: PreTrainedModel) -> None:
     config = getattr(model.config, "quantization_config", None)
     if config is None or getattr(config, "dequantize", False):
         raise UnsupportedModel(
-            "transformers has no way to run this model's quantised weights here and made them "
-            "larger; set dequantize if that is what you want"
+            "transformers cannot run this model's quantised weights on this device and "
+            "dequantised them; set dequantize to allow that"
         )
 
 
@@ -158,8 +158,8 @@ def require_no_growth(model: PreTrainedModel, loaded_bytes: int) -> None:
     now = sum(weight_bytes(model).values())
     if now > loaded_bytes and stored_quantization(model.config) is not None:
         raise UnsupportedModel(
-            f"the model's quantised weights grew from {loaded_bytes} to {now} bytes as it ran; set "
-            "dequantize to make them larger at load"
+            f"the model's quantised weights grew from {loaded_bytes} to {now} bytes in a forward "
+            "pass; set dequantize to dequantise them at load"
         )
 
 
@@ -189,7 +189,7 @@ def _parts(tensor: Any) -> Iterator[Tensor]:
 def _way_out(kind: _Kind) -> str:
     if kind.config is None:
         return ""
-    return "; or set dequantize (LEAPJSON_DEQUANTIZE=true) to serve it with weights of 16 bits"
+    return "; or set LEAPJSON_DEQUANTIZE=true to serve it with 16-bit weights"
 
 
 def _as_stored_in_fp8(stored: Mapping[str, Any], way_out: str) -> Any:
@@ -200,7 +200,7 @@ def _as_stored_in_fp8(stored: Mapping[str, Any], way_out: str) -> Any:
     types = {f"{each.get('num_bits')}-bit {each.get('type')}" for each in weights}
     if types != {"8-bit float"}:
         raise UnsupportedModel(
-            "of compressed-tensors, weights of 8-bit floats run as they are stored; these are "
+            "compressed-tensors is supported only with 8-bit floats; these weights are "
             f"{', '.join(sorted(types)) or 'not described'}{way_out}"
         )
     config: Any = transformers.CompressedTensorsConfig

@@ -29,15 +29,15 @@ def run_as_stored(config: ModelConfig, device: torch.device) -> bool:
         return False
     problem = ""
     if device.type != "cpu":
-        problem = "run on the CPU alone; set LEAPJSON_DEVICE to cpu, serve safetensors,"
+        problem = "run only on the CPU; set LEAPJSON_DEVICE to cpu, serve safetensors,"
     elif config.dtype not in ("auto", "bfloat16"):
         problem = (
-            f"take activations of bfloat16, but dtype is {config.dtype}; set LEAPJSON_DTYPE to auto"
+            f"need bfloat16 activations, but dtype is {config.dtype}; set LEAPJSON_DTYPE to auto"
         )
     elif lacking := quantized_products.missing():
-        problem = f"take AVX512-VNNI on Linux; missing here: {', '.join(lacking)}. Serve another"
+        problem = f"need AVX512-VNNI on Linux; missing: {', '.join(lacking)}. Serve another"
     elif not config.pack_linears:
-        problem = "are put into panels: they take pack_linears"
+        problem = "need pack_linears"
     if problem:
         way_out = " or set LEAPJSON_DEQUANTIZE" if kind == "GGUF" else ""
         raise UnsupportedModel(f"{config.model}: quantised weights of {kind} {problem}{way_out}")

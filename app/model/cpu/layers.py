@@ -202,9 +202,9 @@ def require_invariance(model: PreTrainedModel) -> None:
     layers = [module for module in model.modules() if isinstance(module, FusedLayer)]
     if not layers or not all(layer.is_whole for layer in layers):
         raise UnsupportedModel(
-            "no batch-invariant mode here: on the CPU it takes bfloat16, AVX512-BF16, Linux, "
-            "and a model whose layers have loops of their own, as those of Llama, Mistral, "
-            "Qwen 2, 3 and 3.5 have; experts have none"
+            "batch_invariant is not supported here: on the CPU it needs bfloat16, AVX512-BF16, "
+            "Linux, and layers with compiled loops, such as those of Llama, Mistral, Qwen 2, 3 "
+            "and 3.5 (without experts)"
         )
 
 

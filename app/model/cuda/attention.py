@@ -370,9 +370,9 @@ def _launch(kernel: Any, grid: Sequence[int], *arguments: Any, **constants: Any)
     try:
         kernel[tuple(grid)](*arguments, **constants)
     except OutOfResources as error:
-        raise UnsupportedModel(f"attention of this model does not fit on this GPU: {error}") from (
-            error
-        )
+        raise UnsupportedModel(
+            f"this GPU has too little shared memory for this model's attention: {error}"
+        ) from (error)
 
 
 def _unit(dim: int) -> int:

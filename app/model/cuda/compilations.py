@@ -36,7 +36,10 @@ class KernelCompilations:
     def _note(self, **compiled: Any) -> bool | None:
         if self._loaded:
             self.while_serving += 1
-            _log.warning("a kernel was compiled while serving: %s", compiled.get("repr"))
+            _log.warning(
+                "a kernel was compiled while serving (all requests waited): %s",
+                compiled.get("repr"),
+            )
         else:
             self.while_loading += 1
         return self._others(**compiled) if self._others is not None else None

@@ -193,7 +193,7 @@ class CudaSteps:
         steps is then, and they are launched one by one. Raises ``UnsupportedModel`` where a kernel
         does not fit into the GPU, or a replay is not what it should be.
         """
-        with progress.stage("fetching or compiling the GPU's kernels"):
+        with progress.stage("compiling GPU kernels"):
             logits = self._warm_up()
             if self._states is None:
                 self._warm_up(trees=True)
@@ -211,7 +211,7 @@ class CudaSteps:
         except RuntimeError as error:
             if self._must_capture:
                 raise UnsupportedModel(
-                    f"steps cannot be captured as CUDA graphs; turn cuda_graphs off: {error}"
+                    f"steps cannot be captured as CUDA graphs; set cuda_graphs to false: {error}"
                 ) from error
             self._captured.clear()
             self._buckets = ()
@@ -370,14 +370,15 @@ class CudaSteps:
         for what, error in (("", errors.max()), (" in the states it saves", differing)):
             if not error <= tolerance:
                 raise UnsupportedModel(
-                    f"{shape}, replayed from its CUDA graph, is not what the same launches give"
-                    f"{what} (relative error {error:.2g}, allowed {tolerance:.2g}); "
-                    "turn cuda_graphs off"
+                    f"self-check failed: {shape}, replayed from a CUDA graph, differs from the "
+                    f"same launches without it{what} (relative error {error:.2g}, limit "
+                    f"{tolerance:.2g}); set cuda_graphs to false"
                 )
         if not middle <= _PADDING_TOLERANCE:
             raise UnsupportedModel(
-                f"{shape} is not what it is without padding (relative error of the middle row "
-                f"{middle:.2g}, allowed {_PADDING_TOLERANCE:.2g}); turn cuda_graphs off"
+                f"self-check failed: {shape} differs from the same step without padding (relative "
+                f"error of the middle row {middle:.2g}, limit {_PADDING_TOLERANCE:.2g}); set "
+                "cuda_graphs to false"
             )
 
     def _tried(

@@ -203,7 +203,7 @@ def fuse(
     if not known or (batch_invariant and not all(map(_is_plain, map(model.get_submodule, found)))):
         if batch_invariant:
             raise UnsupportedModel(
-                f"no batch-invariant mode for {type(model).__name__}: it is for layers of "
+                f"batch_invariant is not supported for {type(model).__name__}; it needs layers of "
                 f"{', '.join(KNOWN_LAYERS)} with plain weights in one type"
             )
         return 0

@@ -94,9 +94,9 @@ class MemoryBudget:
         self._limit = int(memory.total * share)
         if asked is None and self._limit > self._room:
             raise UnsupportedModel(
-                f"cuda_memory_share is {share:g}, {_gib(self._limit)} of the GPU's "
-                f"{_gib(memory.total)}, but only {_gib(self._room)} are free; lower it to at most "
-                f"{_rounded_down(self._room / memory.total)}, or end what else uses the GPU"
+                f"cuda_memory_share is {share:g} ({_gib(self._limit)} of {_gib(memory.total)}), "
+                f"but only {_gib(self._room)} of GPU memory are free; lower it to at most "
+                f"{_rounded_down(self._room / memory.total)}, or stop other processes on the GPU"
             )
 
     def most_tokens(self, token_bytes: int) -> int:

@@ -34,13 +34,13 @@ SUPPORTED_LAYER_TYPES = _BY_TOKEN | {
 }
 
 _NOT_CAUSAL = {
-    "diffusion_gemma": "writes blocks of text by diffusion",
-    "gemma4_assistant": "drafts for another model, whose keys and values it reads",
-    "gemma4_unified_assistant": "drafts for another model, whose keys and values it reads",
-    "kyutai_speech_to_text": "hears a sound with every token that it writes",
+    "diffusion_gemma": "generates text by diffusion",
+    "gemma4_assistant": "is a draft model that needs the keys and values of another model",
+    "gemma4_unified_assistant": "is a draft model that needs the keys and values of another model",
+    "kyutai_speech_to_text": "takes audio with every token",
     "paligemma": "reads its prompt in both directions",
-    "voxtral_realtime": "hears a sound with every token that it writes",
-    "xlnet": "reads its text in an order of its own",
+    "voxtral_realtime": "takes audio with every token",
+    "xlnet": "reads its text in a permuted order",
 }
 """Kinds whose forward pass alone would look as if it were causal."""
 
@@ -98,8 +98,8 @@ def check_layers(model: PreTrainedModel, routed: Collection[int]) -> None:
     if missing:
         raise UnsupportedModel(
             f"{len(missing)} of {layer_count(model.config)} layers of {type(model).__name__} "
-            f"(layer {missing[0]}{_class_of_layer(model, missing[0])}) do not run through "
-            "transformers' attention interface, nor are they recurrent in a known way; all must"
+            f"(layer {missing[0]}{_class_of_layer(model, missing[0])}) neither use transformers' "
+            "attention interface nor are a known kind of recurrent layer"
         )
 
 

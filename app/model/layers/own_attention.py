@@ -154,8 +154,8 @@ def _mpt(module: Any, hidden: Tensor, _: Mapping[str, Any]) -> Projected:
 def _falcon_options(module: Any) -> AttentionOptions:
     if module.config.alibi:
         raise UnsupportedModel(
-            "Falcon with ALiBi is not served: transformers' own attentions differ on it, "
-            "its eager one adds the bias twice"
+            "Falcon with ALiBi is not supported: transformers' attention implementations "
+            "disagree on it (the eager one adds the bias twice)"
         )
     return AttentionOptions(module.head_dim**-0.5, None, None, None)
 

@@ -110,22 +110,21 @@ def require_quantizable(config: ModelConfig, device: torch.device) -> None:
         return
     if device.type != "cpu":
         raise UnsupportedModel(
-            f"quantize is {config.quantize}, which is for the CPU; on a GPU serve a checkpoint "
-            "whose weights are stored quantised (see docs/operations.md), or leave "
-            "LEAPJSON_QUANTIZE out"
+            "quantize works only on the CPU; on a GPU serve a quantised checkpoint (see "
+            "docs/operations.md), or leave LEAPJSON_QUANTIZE out"
         )
     if config.dtype not in ("auto", "bfloat16"):
         raise UnsupportedModel(
-            f"quantize is {config.quantize}, which takes activations of bfloat16, but dtype is "
+            f"quantize is {config.quantize}, which needs bfloat16 activations, but dtype is "
             f"{config.dtype}; set LEAPJSON_DTYPE to auto"
         )
     if lacking := quantized_products.missing():
         raise UnsupportedModel(
-            f"quantize is {config.quantize}, which takes AVX512-VNNI on Linux; missing here: "
+            f"quantize is {config.quantize}, which needs AVX512-VNNI on Linux; missing: "
             f"{', '.join(lacking)}. Leave LEAPJSON_QUANTIZE out"
         )
     if not config.pack_linears:
-        raise UnsupportedModel("quantize puts weights into panels: it takes pack_linears")
+        raise UnsupportedModel("quantize needs pack_linears")
 
 
 def quantize_linears(model: PreTrainedModel, name: QuantizeName) -> int:
@@ -136,7 +135,7 @@ def quantize_linears(model: PreTrainedModel, name: QuantizeName) -> int:
     """
     if stored_quantization(model.config) is not None or is_quantized(model):
         raise UnsupportedModel(
-            f"quantize is {name}, but the model's weights are stored quantised; leave "
+            f"quantize is {name}, but the model's weights are already quantised; leave "
             "LEAPJSON_QUANTIZE out"
         )
     kind = _KINDS[name]
@@ -145,8 +144,8 @@ def quantize_linears(model: PreTrainedModel, name: QuantizeName) -> int:
     )
     if not count:
         raise UnsupportedModel(
-            f"quantize is {name}, but {type(model).__name__} has no linear layer that could be: "
-            "with at least 64 outputs, of a multiple of 32 inputs"
+            f"quantize is {name}, but {type(model).__name__} has no suitable linear layer (at "
+            "least 64 outputs, and a multiple of 32 inputs)"
         )
     return count
 
@@ -161,11 +160,11 @@ def check_rounding(
     """
     rounded = whole_logits(model, case, "eager")
     error = worst_error(rounded, exact)
-    _log.info("weights of %s change a row of random logits by %.1f%%", name, 100 * error)
+    _log.info("%s weights change a row of random logits by %.1f%%", name, 100 * error)
     if not error <= _MOST_ERROR[name]:  # so written that NaN fails too
         raise UnsupportedModel(
-            f"with weights of {name} this model says something else (relative error {error:.2g} of "
-            f"its logits, allowed {_MOST_ERROR[name]:.2g}); leave LEAPJSON_QUANTIZE out"
+            f"self-check failed: {name} weights change this model's logits too much (relative "
+            f"error {error:.2g}, limit {_MOST_ERROR[name]:.2g}); leave LEAPJSON_QUANTIZE out"
         )
     return rounded
 

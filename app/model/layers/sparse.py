@@ -70,8 +70,8 @@ def run_densely(model: PreTrainedModel, route: AttentionRoute) -> None:
         for name in _MASKS.keys() & {*dir(layer)}:
             put_in_steps(layer, name, route)(_MASKS[name])
     _log.warning(
-        "%s has sparse attention, which reads all of a sequence of up to %d tokens: longer ones "
-        "are not served",
+        "%s has sparse attention, which equals full attention up to %d tokens: longer sequences "
+        "are not supported",
         type(model).__name__,
         picked,
     )

@@ -23,22 +23,20 @@ def check_sharing(config: ModelConfig, settings: PretrainedConfig) -> None:
     ranks = config.tensor_parallel
     for asked, what in (
         (is_gguf(config.model), "GGUF files are"),
-        (config.quantize is not None, "weights that are rounded at load (quantize) are"),
+        (config.quantize is not None, "quantised weights (quantize) are"),
         (config.adapters is not None, "adapters are"),
     ):
         if asked:
-            raise UnsupportedModel(f"{what} not for shared layers; set tensor_parallel to 1")
+            raise UnsupportedModel(f"{what} not supported with tensor_parallel; set it to 1")
     if config.batch_invariant:
         raise UnsupportedModel(
-            "no batch-invariant mode with tensor_parallel: what devices add up depends on how much "
-            "they add at a time"
+            "batch_invariant is not supported with tensor_parallel: sums over devices depend on "
+            "the size of a step"
         )
     if choose_device(config.device).type == "cuda":
         count = torch.cuda.device_count()
         if ranks > count:
-            raise UnsupportedModel(
-                f"tensor_parallel is {ranks}, but this process sees {count} GPUs"
-            )
+            raise UnsupportedModel(f"tensor_parallel is {ranks}, but only {count} GPUs are visible")
     check_plan(settings, ranks)
 
 

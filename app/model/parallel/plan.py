@@ -77,8 +77,8 @@ def check_plan(config: PretrainedConfig, ranks: int) -> None:
         _style(name)
     if getattr(config, "quantization_config", None) is not None:
         raise UnsupportedModel(
-            f"the weights of this {kind} are quantised, and such are not shared between devices; "
-            "set tensor_parallel to 1"
+            f"the weights of this {kind} are quantised, which tensor_parallel does not support; "
+            "set it to 1"
         )
     if not any(key.endswith("k_proj") and style == "colwise" for key, style in plan.items()):
         return
@@ -87,7 +87,7 @@ def check_plan(config: PretrainedConfig, ranks: int) -> None:
             if heads % ranks:
                 raise UnsupportedModel(
                     f"{ranks} devices cannot share the heads of this {kind} ({name} is {heads}): "
-                    "tensor_parallel has to divide it"
+                    "tensor_parallel must divide that number"
                 )
 
 

@@ -49,9 +49,9 @@ class HfImageProcessor:
         least = self._prepared(_within(image, _LEAST_PIXELS))
         if least.num_tokens > max_tokens:
             raise InvalidRequest(
-                f"an image of {image.width} x {image.height} pixels counts for "
-                f"{prepared.num_tokens} tokens, made as small as can be for {least.num_tokens}, "
-                f"and the limit is {max_tokens}"
+                f"an image of {image.width} x {image.height} pixels takes {prepared.num_tokens} "
+                f"tokens ({least.num_tokens} when scaled down as far as possible) and the limit "
+                f"is {max_tokens}"
             )
         side = max(image.size)
         while side > _LEAST_PIXELS and prepared.num_tokens > max_tokens:
@@ -82,7 +82,9 @@ def load_image_processor(model: str) -> HfImageProcessor:
     and transformers.
     """
     if is_gguf(model):
-        raise UnsupportedModel(f"{model} has no image processor: GGUF files are text alone")
+        raise UnsupportedModel(
+            f"{model} has no image processor: GGUF files are served as text models"
+        )
     try:
         kind = AutoConfig.from_pretrained(model, trust_remote_code=False).model_type
         tokenizer = AutoTokenizer.from_pretrained(model, trust_remote_code=False)

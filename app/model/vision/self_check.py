@@ -72,7 +72,7 @@ def open_vision(model: PreTrainedModel, name: str) -> LoadedVision | None:
     try:
         processor = load_image_processor(name)
     except UnsupportedModel as error:
-        _log.info("served as text: %s", error)
+        _log.info("served as a text model: %s", error)
         return None
     try:
         tower = Tower(model)
@@ -105,7 +105,7 @@ def open_vision(model: PreTrainedModel, name: str) -> LoadedVision | None:
             embedded_as=tower.embedded_as(image),
         )
     except (InvalidRequest, *_TRIED) as error:
-        _log.warning("served as text: no image could be shown to %s: %s", name, error)
+        _log.warning("served as a text model: %s cannot process an image: %s", name, error)
         return None
 
 
@@ -120,7 +120,7 @@ def _trial_of(prompts: ModelVisionSpec, images: Sequence[PreparedImage]) -> Expa
     marks = [prompts.placeholder] * len(images)
     trial = prompts.expand([*words[:3], *marks, *words[3:]], images)
     if not trial.images.images[0].places:
-        raise ValueError("its processor writes no token that it takes for an image's")
+        raise ValueError("its processor writes no image token")
     return trial
 
 
@@ -217,8 +217,8 @@ def look(
         return seen
     seen.remove()
     _log.warning(
-        "served as text: with an image a ragged step does not give the logits of this model's own "
-        "forward pass (relative error %.2g, allowed %.2g)",
+        "served as a text model: self-check failed: logits of a ragged step with an image differ "
+        "from the model's own forward pass (relative error %.2g, limit %.2g)",
         error,
         allowed,
     )

@@ -36,9 +36,9 @@ class ModelVisionSpec:
         found = [at for at, token in enumerate(tokens) if token == self.placeholder]
         if len(found) != len(images):
             raise InvalidRequest(
-                f"the prompt has {len(images)} images and {len(found)} places for them: texts must "
-                f"not hold {self.marker!r}, and the model's chat template has to write it once for "
-                "each image",
+                f"the prompt has {len(images)} images but {len(found)} image markers: texts must "
+                f"not contain {self.marker!r}, and the model's chat template must write it once "
+                "for each image",
                 role="prompt",
             )
         expanded: list[int] = []
@@ -77,13 +77,13 @@ def two_way_of(masks: Any, images: PromptImages) -> TwoWay:
         return "all"
     if both == {"full_attention": False, "sliding_attention": True}:
         return "windows"
-    raise ValueError(f"tokens of an image see one another in some layers alone: {both}")
+    raise ValueError(f"image tokens attend to each other only in some layers: {both}")
 
 
 def _both_ways(mask: Any, images: PromptImages) -> bool:
     """Whether each run of an image sees what is behind it in that run; False: none does."""
     if not isinstance(mask, Tensor) or mask.ndim != 4:
-        raise ValueError("tokens of an image see one another, and no mask says where")
+        raise ValueError("image tokens attend to each other, but there is no mask for it")
     seen = (mask if mask.dtype == torch.bool else mask == 0)[0, 0]
     later = seen.triu(1).cpu()
     if not later.any():
@@ -94,5 +94,5 @@ def _both_ways(mask: Any, images: PromptImages) -> bool:
             own = slice(start, start + length)
             expected[own, own] = True
     if not torch.equal(later, expected.triu(1)):
-        raise ValueError("its images see more or less behind them than their own tokens")
+        raise ValueError("image tokens attend to tokens outside their image")
     return True

@@ -133,8 +133,8 @@ class Ticket:
         def keep(size: int) -> None:
             if bodies.missing(self.tenant, size) > 0:
                 self._admission.refuse(
-                    f"the bodies of requests that are being read have {bodies.used} bytes together "
-                    f"and the limit is {bodies.alone}; retry later",
+                    f"the request bodies being read have {bodies.used} bytes and the limit is "
+                    f"{bodies.alone}; retry later",
                     BODY_RETRY,
                     "bodies_full",
                 )
@@ -170,8 +170,8 @@ class Ticket:
             )
         if images.missing(self.tenant, size) > 0:
             self._admission.refuse(
-                f"the images of the requests that are served take {images.used} bytes and the "
-                f"limit is {images.alone}; retry later",
+                f"the images of current requests take {images.used} bytes and the limit is "
+                f"{images.alone}; retry later",
                 IMAGE_RETRY,
                 "images_full",
             )
@@ -208,18 +208,17 @@ class Ticket:
         seconds, within = self._admission.expected_wait(queue, self), max(within, 0.0)
         if seconds is not None and seconds > within:
             self._admission.refuse(
-                f"an answer would be waited for longer than the request may take: about "
-                f"{math.ceil(seconds)} s until it starts, and {within:.3g} s are left; raise "
-                "timeout or retry later",
+                f"the answer would not start in time: in about {math.ceil(seconds)} s, and the "
+                f"request's timeout leaves {within:.3g} s; raise timeout or retry later",
                 seconds - within,
                 "wait_too_long",
             )
         missing = queue.tokens.missing(self.tenant, tokens)
         if queue.tokens.used and missing > 0:
             self._admission.refuse(
-                f"the queue is full: {queue.tokens.used} tokens wait, prompts and max_tokens, "
-                f"these would be {tokens} more and the limit is {queue.tokens.alone}; shorten "
-                "them or retry later",
+                f"the queue is full: {queue.tokens.used} tokens are waiting (prompts and "
+                f"max_tokens), this request adds {tokens} and the limit is {queue.tokens.alone}; "
+                "shorten it or retry later",
                 queue.rate.seconds_for_tokens(missing),
                 "queue_tokens_full",
             )
@@ -377,7 +376,9 @@ class Admission:
     def check(self, ticket: Ticket, size: int) -> None:
         """Raises ``QueueFull`` or ``Draining`` where so many answers more have no room."""
         if self.draining:
-            error = Draining("the server is shutting down and takes no new requests", retry_after=5)
+            error = Draining(
+                "the server is shutting down and accepts no new requests", retry_after=5
+            )
             self._on_rejection(error.code)
             raise error
         queue = self.queue_of(ticket)

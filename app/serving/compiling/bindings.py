@@ -101,7 +101,7 @@ class Bindings:
         length = sum(len(text) for each in texts.values() for text in each)
         if length > self._max_characters:
             raise InvalidRequest(
-                f"values have to stand in a text of {length} characters and the limit is "
+                f"x-verbatim refers to a text of {length} characters and the limit is "
                 f"{self._max_characters}; shorten it, or name a part of the prompt in x-verbatim",
                 role="prompt",
             )

@@ -54,7 +54,7 @@ class Graphs:
         if known is not None:
             return known
         asked = GraphSpec(registered.spec, options)
-        async with ticket.deadline().holds("the graph was not drawn"):
+        async with ticket.deadline().holds("the graph had not been drawn"):
             try:
                 picture = await self._in_turn(lambda: self._draw(asked, ticket.tenant), ticket)
             except ConstraintTooComplex as error:
@@ -77,7 +77,7 @@ class Graphs:
         Raises ``RequestError``, ``Unavailable`` and ``DeadlineExceeded``.
         """
         asked = WalkSpec(GraphSpec(registered.spec, options), text, state)
-        async with ticket.deadline().holds("the text was not walked"):
+        async with ticket.deadline().holds("the text had not been checked"):
             return await self._in_turn(lambda: self._walk(asked, ticket.tenant), ticket)
 
     async def close(self) -> None:

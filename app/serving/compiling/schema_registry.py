@@ -105,11 +105,11 @@ class SchemaRegistry:
         key = spec.cache_key().encode()
         if _PARSED * len(key) > self._max_bytes:
             raise InvalidRequest(
-                "this schema is too large to be kept under an id; send it with each request",
+                "the schema is too large to be registered; send it with each request",
                 param="schema",
             )
         ticket.take(1)
-        async with ticket.deadline().holds("the schema was not compiled and explained"):
+        async with ticket.deadline().holds("the schema had not been compiled"):
             await self._constraints.get(spec, ticket.tenant, ticket.tier)
             await self._explaining.acquire()
             # Shielded: a cancelled job costs a worker that all share, and its restart costs more
@@ -124,8 +124,8 @@ class SchemaRegistry:
         if registered is not None:
             return registered
         raise UnknownSchema(
-            f"no schema is kept under the id {schema_id[:64]!r}; register it again with "
-            "POST /v1/schemas, which gives it the same id",
+            f"there is no schema {schema_id[:64]!r}; register it again with POST /v1/schemas, "
+            "which returns the same id",
             schema_id,
         )
 
@@ -151,7 +151,7 @@ class SchemaRegistry:
         try:  # on a thread: it may be large
             registered = await asyncio.to_thread(self._read, schema_id, body)
         except (ValueError, TypeError, LookupError) as error:
-            logger.warning("the row %s of the store is not its schema: %s", schema_id, error)
+            logger.warning("the store's row %s is corrupt: %s", schema_id, error)
             return False
         self._keep(registered)
         return True
@@ -160,7 +160,7 @@ class SchemaRegistry:
         kind, parts, created, name, explanation = json.loads(body)
         registered = self._registered(_KINDS[kind](**parts), created, name, explanation.encode())
         if registered.id != schema_id:
-            raise ValueError(f"its id is {registered.id}")
+            raise ValueError(f"its content has the id {registered.id}")
         return registered
 
     async def close(self) -> None:

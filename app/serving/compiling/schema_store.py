@@ -40,7 +40,7 @@ class SchemaStore:
             async with asyncio.timeout(LONGEST_WAIT):
                 return await self._store.run(self._store.state.find_kept, kept_id)
         except (TimeoutError, LeapjsonError) as error:
-            logger.warning("%s was not looked up in the store: %s", kept_id, error or "no answer")
+            logger.warning("looking up %s in the store failed: %s", kept_id, error or "no answer")
             return None
 
     async def keep(self, kind: str, tenant: str, kept_id: str, body: bytes) -> None:
@@ -51,7 +51,7 @@ class SchemaStore:
         try:
             await self._store.run(self._store.state.keep, *row, self._max_bytes)
         except LeapjsonError as error:
-            logger.warning("%s was not kept in the store: %s", kept_id, error)
+            logger.warning("saving %s in the store failed: %s", kept_id, error)
 
 
 class StoredPrograms:

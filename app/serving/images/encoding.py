@@ -16,8 +16,8 @@ from app.serving.workers.fair_pool import FairPool
 _log = logging.getLogger(__name__)
 
 _FAILED = (
-    "the vision encoder failed at an image of the prompt, a fault of the server; without this "
-    "image, or with it in another size, the request may go through"
+    "internal error: the vision encoder failed on an image of the prompt; the request may "
+    "succeed without this image, or with another size of it"
 )
 
 
@@ -78,7 +78,7 @@ class ImageEncoder:
                 self._encoder.encode(image, lambda: not gone.is_set())
             )
         except Exception as error:
-            _log.error("the vision encoder failed at an image", exc_info=error)
+            _log.error("the vision encoder failed on an image", exc_info=error)
             raise LeapjsonError(_FAILED) from None
         finally:
             gone.set()

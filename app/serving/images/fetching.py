@@ -46,22 +46,22 @@ def is_host_pattern(name: str) -> bool:
 def allowed_url(url: str, hosts: Collection[str]) -> ImageUrl:
     """``url``, where its host is one of ``hosts``. Raises ``ValueError`` that says what to do."""
     if not hosts:
-        raise ValueError("images are not fetched here; send the image itself as a data URL")
+        raise ValueError("image URLs are disabled; send the image as a data URL")
     if not url[:8].lower().startswith("https://"):
-        raise ValueError("only https URLs are fetched; use one, or send the image as a data URL")
+        raise ValueError("only https URLs are supported; use one, or send the image as a data URL")
     found = _URL.fullmatch(url.partition("#")[0]) if len(url) <= LONGEST else None
     if found is None:
         raise ValueError(
-            f"this URL is not fetched: it has a user, a port other than 443, no host name, more "
-            f"than {LONGEST} characters, or some that have to be percent-encoded"
+            "this URL is refused: it has a user, a port other than 443, no host name, more than "
+            f"{LONGEST} characters, or characters that must be percent-encoded"
         )
     host, target = found["host"].lower().removesuffix("."), found["target"] or "/"
     labels = host.split(".")
     above = (".".join(labels[count:]) for count in range(1, len(labels)))
     if host not in hosts and not any(f"*.{each}" in hosts for each in above):
         raise ValueError(
-            f"images are not fetched from {host!r}; use an allowed host, or send the image as a "
-            "data URL"
+            f"{host!r} is not an allowed image host; use one that is, or send the image as a data "
+            "URL"
         )
     return ImageUrl(host, target if target[0] == "/" else f"/{target}")
 
@@ -172,7 +172,7 @@ class Fetcher:
             is_path = answer.startswith("/") and not answer.startswith("//")
             url = f"https://{here.host}{answer}" if is_path else answer
         raise InvalidRequest(
-            f"the URL of the image leads to more than {_MOST_REDIRECTS} others; send the last one"
+            f"the image URL redirects more than {_MOST_REDIRECTS} times; send the final URL"
         )
 
     async def _ask(self, url: ImageUrl) -> bytes | str:
@@ -197,8 +197,7 @@ class Fetcher:
             raise OSError(f"{host} has no address")
         if not all(map(self._is_public, addresses)):
             raise InvalidRequest(
-                f"{host!r} is no host of the Internet: it has a private or reserved address; send "
-                "the image as a data URL"
+                f"{host!r} resolves to a private or reserved address; send the image as a data URL"
             )
         return addresses[0]
 
@@ -233,10 +232,12 @@ class _Exchange:
             return headers[b"location"].decode("latin-1")
         if head.status_code != 200:
             raise InvalidRequest(
-                f"the image's host answered with the status {head.status_code}; check its URL"
+                f"the image host answered with status {head.status_code}; check the URL"
             )
         if headers.get(b"content-encoding", b"identity").lower() != b"identity":
-            raise InvalidRequest("the image's host sends it compressed once more, which is refused")
+            raise InvalidRequest(
+                "the image host sends a compressed response, which is not supported"
+            )
         return await self._body(headers.get(b"content-length", b""))
 
     async def _body(self, announced: bytes) -> bytes:
@@ -258,6 +259,6 @@ class _Exchange:
 
     def _too_large(self) -> InvalidImage:
         return InvalidImage(
-            f"the image at this URL has more than {self._max_bytes} bytes, the limit; send a "
+            f"the image at this URL is larger than the limit of {self._max_bytes} bytes; send a "
             "smaller file"
         )

@@ -52,9 +52,11 @@ _LONG = 1 << 18
 """Bytes of a file from which its digest is taken on a thread."""
 
 READING = Trouble(
-    lambda limit: InvalidImage(f"reading the image passed a limit, {limit}; send a simpler one"),
+    lambda limit: InvalidImage(
+        f"decoding the image exceeded a limit: {limit}; send a simpler image"
+    ),
     ReaderStuck,
-    "the image could not be read",
+    "the image could not be decoded",
 )
 """What is told where a worker fails at an image."""
 

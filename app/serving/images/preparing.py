@@ -120,8 +120,8 @@ def _read_file(data: bytes, limits: ReadingLimits) -> Image.Image:
     except Exception as error:  # a broken file makes decoders raise whatever they raise
         reason = "its header is broken" if "cannot identify" in str(error) else str(error)
         raise InvalidImage(
-            f"the {format} cannot be read, it is broken or cut off: "
-            f"{reason[:_LONGEST_REASON] or type(error).__name__}; make the file anew"
+            f"the {format} cannot be decoded because it is corrupt or truncated: "
+            f"{reason[:_LONGEST_REASON] or type(error).__name__}; create the file again"
         ) from None
 
 
@@ -133,7 +133,7 @@ def _format_of(data: bytes) -> str:
     if data[4:8] == b"ftyp" and data[8:12] in _BRANDS:
         other = _BRANDS[data[8:12]]
     said = f"; this looks like {other}" if other else ""
-    raise InvalidImage(f"the file is no PNG, JPEG, WebP or GIF by its first bytes{said}")
+    raise InvalidImage(f"the file is not a PNG, JPEG, WebP or GIF by its first bytes{said}")
 
 
 def _webp_size(data: bytes) -> tuple[int, int] | None:
@@ -156,17 +156,17 @@ def _number(data: bytes) -> int:
 def _check_size(width: int, height: int, limits: ReadingLimits) -> None:
     pixels, most = width * height, limits.max_pixels
     if pixels == 0:
-        raise InvalidImage(f"the image is {width} x {height}, which is no pixel at all")
+        raise InvalidImage(f"the image is {width} x {height} and has no pixels")
     if pixels > most:
         scale = math.sqrt(most / pixels)
         raise InvalidImage(
-            f"the image is {width} x {height}, {pixels} pixels, and the limit is {most}; scale it "
-            f"down to {max(1, int(width * scale))} x {max(1, int(height * scale))}"
+            f"the image is {width} x {height} ({pixels} pixels) and the limit is {most} pixels; "
+            f"scale it down to {max(1, int(width * scale))} x {max(1, int(height * scale))}"
         )
     if max(width, height) > MOST_UNEQUAL * min(width, height):
         raise InvalidImage(
-            f"the image is {width} x {height} pixels, and one side may be at most {MOST_UNEQUAL} "
-            "times as long as the other; cut it into several"
+            f"the image is {width} x {height} pixels and one side may be at most {MOST_UNEQUAL} "
+            "times as long as the other; split it"
         )
 
 

@@ -203,7 +203,7 @@ class _Worker:
             (length,) = LENGTH.unpack(await self._stdout.readexactly(LENGTH.size))
             if length > self._max_bytes:
                 raise self._trouble.exceeded(
-                    f"what came of it has {length} bytes and the limit is {self._max_bytes}"
+                    f"the result has {length} bytes and the limit is {self._max_bytes}"
                 )
             return await self._stdout.readexactly(length)
         except asyncio.IncompleteReadError:
@@ -346,17 +346,17 @@ class WorkerPool:
                     # The message may quote the request: only its class is for every log.
                     kind, _, _ = value.partition(":")
                     logger.error("a worker failed: %s", kind, extra={"content": value})
-                    raise LeapjsonError(f"{self._trouble.undone}; this is a fault of the server")
+                    raise LeapjsonError(f"internal error: {self._trouble.undone}")
                 return value
             except _WorkerEnded as ended:
                 # Every worker may have been killed while it waited; the job has done that to none.
                 if ended.status == KILLED and dead < self._size:
                     continue
                 if ended.status == OUT_OF_TIME:
-                    limit = f"time: more than {job.seconds:g} s"
+                    limit = f"time: more than {job.seconds:g} s of CPU time"
                 else:
                     logger.warning("a worker process ended: %s", ended)
-                    limit = "the process that worked on it crashed"
+                    limit = "the worker process crashed"
                     if ended.status == OUT_OF_MEMORY:
                         limit = f"memory: more than {self._limits.memory_bytes >> 20} MiB"
                 raise self._trouble.exceeded(limit) from None
@@ -394,7 +394,7 @@ class WorkerPool:
             healthy = True
             return answer
         except TimeoutError:
-            raise self._stuck("no processor time was left for it") from None
+            raise self._stuck("the machine had no CPU time for it") from None
         finally:
             self._idle.charge(tenant, clock() - started, tier)
             if healthy:

@@ -90,7 +90,7 @@ def _answer(job: Job) -> bytes:
     except RequestError as error:
         return pickle.dumps(("refused", error))
     except RecursionError:
-        return pickle.dumps(("exceeded", "it is nested too deeply"))
+        return pickle.dumps(("exceeded", "nested too deeply"))
     except MemoryError:
         raise
     except Exception as error:

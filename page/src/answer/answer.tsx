@@ -73,7 +73,7 @@ function BeforeTheFirst() {
   return (
     <div class="explains">
       <p class="headline-words">
-        Where the schema leaves one way on, nothing is decoded. <em>Most of an answer needs no pass of the model.</em>
+        Where the schema allows only one continuation, nothing is decoded. <em>Most of an answer needs no forward pass.</em>
       </p>
       <OriginBar counts={NO_COUNTS} />
       <Legend counts={NO_COUNTS} />
@@ -115,7 +115,7 @@ function RaceResult() {
         <p>
           <strong>{(plain.passes / Math.max(1, ours.passes)).toFixed(1)} times fewer passes:</strong> {plural(ours.passes, "pass", "passes")} and{" "}
           {milliseconds(ours.elapsed)} against {plural(plain.passes, "pass", "passes")} and {milliseconds(plain.elapsed)}.{" "}
-          {mainLane.text.value === plainLane.text.value ? "Both wrote the same text." : "The texts differ."}
+          {mainLane.text.value === plainLane.text.value ? "Both texts are equal." : "The texts differ."}
         </p>
       )}
     </div>
@@ -129,7 +129,7 @@ function Announcer() {
   const words = {
     idle: "",
     waiting: "The request was sent.",
-    streaming: "The answer is coming.",
+    streaming: "The answer is streaming.",
     done: `The answer is whole: ${plural(tokens, "token")}, ${plural(passes, "forward pass", "forward passes")}.`,
     stopped: "Stopped.",
     failed: "", // the error itself is an alert

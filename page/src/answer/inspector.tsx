@@ -35,7 +35,7 @@ export function Inspector() {
           <p class="quiet">{MEANINGS[token.source]}</p>
           {token.alternatives.length > 0 && (
             <table>
-              <caption>Likeliest here</caption>
+              <caption>Most likely tokens</caption>
               <tbody>
                 {token.alternatives.map((alternative) => (
                   <tr key={alternative.token} class={alternative.token === token.text ? "chosen" : ""}>
@@ -52,7 +52,7 @@ export function Inspector() {
             </table>
           )}
           {token.logprob !== null && !token.alternatives.some((each) => each.token === token.text) && <p>Its own probability: {percent(token.logprob)}</p>}
-          {token.logprob === null && token.alternatives.length === 0 && <p>Nothing was drawn here, so it has no probability.</p>}
+          {token.logprob === null && token.alternatives.length === 0 && <p>Not sampled, so it has no probability.</p>}
         </>
       )}
     </div>

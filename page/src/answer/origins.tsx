@@ -7,10 +7,10 @@ import "./origins.css";
 export const NAMES: Readonly<Record<Source, string>> = { sampled: "sampled", drafted: "drafted", held: "held back", leapt: "leapt" };
 
 export const MEANINGS: Readonly<Record<Source, string>> = {
-  sampled: "drawn by the model, one pass of it each",
-  drafted: "guessed, then confirmed by a pass that was due anyway",
-  held: "the end of a leap, left for the model to confirm",
-  leapt: "the schema left no other way: no pass at all",
+  sampled: "sampled by the model, one forward pass each",
+  drafted: "drafted, then confirmed in a forward pass of another token",
+  held: "the end of a leap, sampled by the model",
+  leapt: "forced by the schema, without a forward pass",
 };
 
 /** How the tokens divide, as one bar. */

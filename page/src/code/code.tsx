@@ -20,7 +20,7 @@ const LANGUAGES: readonly { id: Language; label: string; needs: string; write: (
 export function Code() {
   return (
     <section class="card code-tab" aria-labelledby="code-title">
-      <h2 id="code-title">The request on screen, as code</h2>
+      <h2 id="code-title">This request as code</h2>
       <Tabs label="Language" prefix="language" tabs={LANGUAGES} chosen={language} />
       {LANGUAGES.map(({ id, label, needs, write }) => (
         <TabPanel key={id} prefix="language" id={id} chosen={language}>

@@ -13,7 +13,7 @@ export interface Written {
   otherwise: string;
 }
 
-export const ALL_KEYS = "some keys may be left out, and OpenAI's SDK asks for all keys of a model";
+export const ALL_KEYS = "some keys are optional, and OpenAI's SDK requires all keys of a model";
 
 /** Names that a field cannot have: it would hide what the class needs, or Python has them for itself. */
 const TAKEN = new Set(

@@ -138,7 +138,7 @@ class Reader {
     const reference = schema["$ref"] as string;
     const known = this.#references.get(reference);
     if (known) return known;
-    if (this.#open.has(reference)) throw new Unexpressed("a $ref that leads to itself", pointer);
+    if (this.#open.has(reference)) throw new Unexpressed("a $ref to itself", pointer);
     const target = at(this.#root, reference);
     if (target === undefined) throw new Unexpressed(`the $ref ${JSON.stringify(reference)}`, pointer);
     this.#open.add(reference);

@@ -102,7 +102,7 @@ export function typescriptProgram(screen: OnScreen): Snippet {
   lines.push(`const completion = await client.chat.completions.${whole ? "parse" : "create"}({`);
   for (const field of typescriptFields(screen, whole ? models.root : null)) lines.push(`  ${field},`);
   lines.push("});", ...typescriptEnd(models, whole, screen.fields.confidence === true));
-  const rounds = screen.schema && /\d{16}/.test(screen.schema.text) ? "JavaScript rounds numbers of more than 53 bits." : "";
+  const rounds = screen.schema && /\d{16}/.test(screen.schema.text) ? "JavaScript rounds integers above 53 bits." : "";
   return { code: calls(`${lines.join("\n")}\n`, "picture", files), note: [noteOn(models, "Zod schema"), rounds].filter(Boolean).join(" ") };
 }
 

@@ -19,17 +19,17 @@ const LOW_MASS = 0.5;
 export function ConfidencePanel() {
   const entries = answerConfidence.value;
   if (entries === null) return <Nothing />;
-  if (entries.length === 0) return <p class="quiet">The answer has no values to tell of.</p>;
+  if (entries.length === 0) return <p class="quiet">The answer has no values.</p>;
   return <Values entries={entries} />;
 }
 
 function Nothing() {
   const free = constraintKind.value === "none";
   const why = free
-    ? "Free text has no values to be sure of. Hold the answer to a schema, a regular expression or a grammar."
+    ? "Free text has no values. Choose a schema, a regular expression or a grammar."
     : confidenceWanted.value
-      ? "It comes with the end of an answer."
-      : "How sure the model was of each value, what it would have said instead, and where quotes stand in the prompt. It was not asked for.";
+      ? "Available at the end of an answer."
+      : "The probability of each value, its alternatives, and the position of quotes in the prompt. This request did not ask for it.";
   return (
     <div class="confidence">
       <p class="quiet">{why}</p>
@@ -50,13 +50,13 @@ function Values({ entries }: { entries: readonly ConfidenceEntry[] }) {
   return (
     <div class="confidence">
       <div class="confidence-tools">
-        <p class="quiet">What the model itself gave to each value; it is its opinion, and not the truth.</p>
+        <p class="quiet">The model's own probability of each value, not the truth.</p>
         <label class="check">
           <input type="checkbox" checked={leastFirst.value} onChange={(event) => (leastFirst.value = event.currentTarget.checked)} />
           least sure first
         </label>
       </div>
-      {changed && <p class="quiet">The prompt has changed since: quotes are marked in it no more.</p>}
+      {changed && <p class="quiet">The prompt has changed: quotes are no longer marked in it.</p>}
       <ol class="values">
         {order.slice(0, shown.value).map((entry) => (
           <Value key={`${"next" in entry ? "next" : "value" in entry ? "value" : "all"}${entry.pointer}${entries.indexOf(entry)}`} entry={entry} />

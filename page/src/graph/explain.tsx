@@ -15,8 +15,8 @@ export function ExplainPanel() {
   if (constraintKind.value === "none") return <p class="quiet graph-none">Free text has nothing to explain.</p>;
   if (refusal.value) return <Refusal error={refusal.value} />;
   const found = registered.value;
-  if (!found) return <p class="quiet graph-none">{registering.value ? "Reading …" : "There is nothing to explain yet."}</p>;
-  if (!found.explain) return <p class="quiet graph-none">{found.unexplained ?? "Only schemas are explained: the graph shows all that there is."}</p>;
+  if (!found) return <p class="quiet graph-none">{registering.value ? "Reading …" : "Nothing to explain yet."}</p>;
+  if (!found.explain) return <p class="quiet graph-none">{found.unexplained ?? "Only schemas have an explanation; see the graph."}</p>;
   return (
     <div class="explain">
       <Facts explain={found.explain} />
@@ -24,7 +24,7 @@ export function ExplainPanel() {
       {FATES.map((fate) => (
         <Keywords key={fate.id} explain={found.explain!} {...fate} />
       ))}
-      {!found.explain.whole && <p class="quiet">Lists are cut: `leapjson explain` has all of them.</p>}
+      {!found.explain.whole && <p class="quiet">Lists are truncated; `leapjson explain` has all of them.</p>}
     </div>
   );
 }

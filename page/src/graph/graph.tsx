@@ -34,8 +34,8 @@ export function GraphPanel() {
 /** How far the walk is; before one, how large the graph is. */
 function Status() {
   const found = registered.value;
-  if (schemaSpec.value === null) return <>The graph is drawn when the constraint can be read.</>;
-  if (refusal.value) return <>The graph of what was there before.</>;
+  if (schemaSpec.value === null) return <>The graph is drawn once the constraint is valid.</>;
+  if (refusal.value) return <>Graph of the last valid constraint.</>;
   if (found === null) return <>{registering.value ? "Drawing …" : ""}</>;
   if (found.undrawn !== null) return <>There is no graph: {found.undrawn}</>;
   const { at, complete, left, leapt, walked, visits } = passed.value;
@@ -60,9 +60,9 @@ const LEGEND = [
   ["byte", "decided"],
   ["text", "free text, number"],
   ["rule", "another rule"],
-  ["fold", "folded: click opens it"],
-  ["leap", "leap: costs no pass (· is a blank)"],
-  ["passed", "taken by the answer"],
+  ["fold", "folded; click to open"],
+  ["leap", "leap: no forward pass (· is a space)"],
+  ["passed", "path of the answer"],
 ] as const;
 
 function GraphLegend() {

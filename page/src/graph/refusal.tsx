@@ -7,7 +7,7 @@ import { offsetOf, type Place } from "./place";
 import { register } from "./register";
 
 export function Refusal({ error }: { error: ServerError & Place }) {
-  if (mainLane.error.value?.message === error.message) return <p class="quiet">Why the server refuses it stands where the answer would be.</p>;
+  if (mainLane.error.value?.message === error.message) return <p class="quiet">The server refuses it; the reason is in the answer's place.</p>;
   const kind = constraintKind.value;
   const { pointer } = error;
   const inText = (kind === "regex" || kind === "grammar") && (typeof error.line === "number" || typeof error.position === "number");

@@ -147,7 +147,7 @@ function refused(error: ServerError): SchemaProblem[] {
 /** What answers are not held to, though the schema may be thought to say it. */
 function warned(explain: Explain | null): SchemaProblem[] {
   if (explain === null) return [];
-  const relaxed = explain.relaxed.map(({ pointer, reason }) => ({ pointer, message: `Answers are not held to this: ${reason}`, severity: "warning" as const }));
+  const relaxed = explain.relaxed.map(({ pointer, reason }) => ({ pointer, message: `Not enforced: ${reason}`, severity: "warning" as const }));
   const unused = explain.keywords
     .filter(({ fate }) => fate === "not enforced" || fate === "no effect")
     .map(({ keyword, pointer, fate, note }) => ({ pointer, message: `${keyword}: ${fate}, ${note}`, severity: "warning" as const }));

@@ -30,7 +30,7 @@ export function StateList() {
         {stateWords(state)}
       </h3>
       <p class="graph-links">
-        {state.id === passed.value.at && <span class="quiet">The answer is here.</span>}
+        {state.id === passed.value.at && <span class="quiet">Current state of the answer.</span>}
         <Place pointer={state.pointer} />
         {before.slice(0, 8).map((id) => (
           <button key={id} type="button" class="small plain" onClick={() => go(id)}>
@@ -44,7 +44,7 @@ export function StateList() {
           <WayItem key={way.id} way={way} target={index.states.get(way.target ?? "")?.label ?? null} go={go} />
         ))}
         {ways.length > LISTED && <li class="quiet">and {plural(ways.length - LISTED, "way")} more; the search finds them</li>}
-        {ways.length === 0 && <li class="quiet">No way leads on: the answer ends here.</li>}
+        {ways.length === 0 && <li class="quiet">Final state: the answer ends here.</li>}
       </ul>
     </section>
   );

@@ -37,13 +37,13 @@ export function GraphTools() {
         <button type="button" class="small" aria-label="Larger" title="Larger (+)" disabled={none} onClick={() => made?.view.zoom(ZOOM)}>
           +
         </button>
-        <button type="button" class="small" title="Show all of it (0)" disabled={none} onClick={() => made?.view.fit()}>
+        <button type="button" class="small" title="Fit to view (0)" disabled={none} onClick={() => made?.view.fit()}>
           Fit
         </button>
         <button
           type="button"
           class="small"
-          title="Go where the answer goes"
+          title="Follow the answer"
           aria-pressed={made?.view.following.value ?? true}
           disabled={none}
           onClick={() => made && (made.view.following.value = !made.view.following.value)}
@@ -86,7 +86,7 @@ function Search() {
           step(event.shiftKey ? -1 : 1);
         }}
       />
-      <button type="button" class="small" aria-label="Match before" title="Match before (Shift+Enter)" disabled={count === 0} onClick={() => step(-1)}>
+      <button type="button" class="small" aria-label="Previous match" title="Previous match (Shift+Enter)" disabled={count === 0} onClick={() => step(-1)}>
         ↑
       </button>
       <button type="button" class="small" aria-label="Next match" title="Next match (Enter)" disabled={count === 0} onClick={() => step(1)}>

@@ -38,12 +38,12 @@ function LinkButton() {
     history.replaceState(null, "", address);
     said.value = await navigator.clipboard?.writeText(address).then(
       () => "Copied",
-      () => "In the address",
-    ) ?? "In the address";
+      () => "In the address bar",
+    ) ?? "In the address bar";
     setTimeout(() => (said.value = "Link"), 2000);
   };
   return (
-    <button type="button" class="plain" id="link" title="An address that brings this request back, but for its pictures. It is in the address alone: nothing is sent." onClick={link}>
+    <button type="button" class="plain" id="link" title="Link to this request without its pictures. The request is in the link itself; nothing is sent." onClick={link}>
       <span aria-live="polite">{said.value}</span>
     </button>
   );

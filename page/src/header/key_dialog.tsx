@@ -20,7 +20,7 @@ export function KeyDialog() {
     <dialog ref={dialog} aria-labelledby="key-title" onCancel={declineKey} onClose={() => (keyWanted.value = false)}>
       <form onSubmit={take}>
         <h2 id="key-title">API key</h2>
-        <p class="quiet">{apiKey.value ? "The server does not take this key, or you wish to give another." : "Where the server wants a key, give it here."} It stays in the memory of this tab, and is gone when you close it.</p>
+        <p class="quiet">{apiKey.value ? "Enter another API key: the server refused this one, or you want to change it." : "Enter the server's API key."} It stays in the memory of this tab, and is gone when you close it.</p>
         <input ref={field} id="key" type="password" aria-labelledby="key-title" autocomplete="off" spellcheck={false} />
         <div class="buttons">
           <button type="submit" class="primary">

@@ -79,11 +79,11 @@ function Status() {
   const found = trouble.value;
   return (
     <div class={`status ${!paused.value && found ? "bad" : ""}`} role="status">
-      {paused.value && <p>Paused: the server is not asked.</p>}
-      {!paused.value && !found && <p class="quiet">{latest.value ? `Asked every ${INTERVAL} seconds while this tab is in sight.` : "Asking the server …"}</p>}
+      {paused.value && <p>Paused: metrics are not updated.</p>}
+      {!paused.value && !found && <p class="quiet">{latest.value ? `Updated every ${INTERVAL} seconds while this tab is visible.` : "Loading …"}</p>}
       {!paused.value && found?.kind === "key" && (
         <>
-          <p>{found.refused ? "The server does not take this key for its metrics." : "The server wants an API key for its metrics."}</p>
+          <p>{found.refused ? "The server refuses this API key for its metrics." : "The server needs an API key for its metrics."}</p>
           <button type="button" class="small" onClick={() => (keyWanted.value = true)}>
             Give a key
           </button>
@@ -113,8 +113,8 @@ function Vitals() {
   const tokens = skipped + tokensFrom(scrape.samples, "sampled");
   return (
     <>
-      {value("leapjson_engine_up") === 0 && <p class="alarm" role="alert">The engine has died: the server answers no more requests until it is started anew.</p>}
-      {value("leapjson_draining") === 1 && <p class="alarm" role="alert">The server shuts down: it ends what it has begun and takes no new requests.</p>}
+      {value("leapjson_engine_up") === 0 && <p class="alarm" role="alert">The engine died: restart the server to answer requests again.</p>}
+      {value("leapjson_draining") === 1 && <p class="alarm" role="alert">The server is shutting down: it finishes running answers and refuses new requests.</p>}
       <dl class="vitals">
         {build && <Vital name="model" value={build.get("model") ?? ""} />}
         {build && <Vital name="version" value={build.get("version") ?? ""} />}
@@ -148,10 +148,10 @@ function uptime(passed: number): string {
 }
 
 const REASONS: Readonly<Record<Gap, string>> = {
-  hidden: "this tab was not in sight",
+  hidden: "this tab was hidden",
   paused: "paused",
-  away: "the server gave no figures",
-  key: "the server wanted a key",
+  away: "the server returned no metrics",
+  key: "the server needed an API key",
   late: "this browser slept or was busy",
 };
 

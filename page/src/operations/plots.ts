@@ -153,13 +153,13 @@ export const PLOTS: readonly Plot[] = [
     lines: () => [
       rate("passes", "passes", look(0, "text")),
       rate("tokens skipped", "skipped", look(2, "leapt")),
-      rate("draws saved by drafts", "saved", look(1, "drafted")),
+      rate("samples saved by drafts", "saved", look(1, "drafted")),
     ],
   },
   {
     id: "requests",
     title: "Requests by status",
-    what: "ended a second, without probes and this page",
+    what: "finished per second, without probes and this page",
     whole: "total",
     unit: figure,
     lines: statuses,
@@ -216,7 +216,7 @@ export const PLOTS: readonly Plot[] = [
   {
     id: "memory",
     title: "KV cache",
-    what: "share that answers hold",
+    what: "share in use",
     whole: "peak",
     unit: wholePercent,
     top: 1,
@@ -236,7 +236,7 @@ export const PLOTS: readonly Plot[] = [
   {
     id: "bytes",
     title: "Memory of schemas",
-    what: "compiled schemas, and texts that values are bound to",
+    what: "compiled schemas and x-verbatim texts",
     whole: "peak",
     unit: bytes,
     steps: BINARY,

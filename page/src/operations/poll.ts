@@ -43,7 +43,7 @@ async function scrape(ended: AbortSignal): Promise<Sample[] | Trouble> {
   } catch (error) {
     if (error instanceof SyntaxError) return { kind: "away", message: error.message };
     const late = abort.signal.aborted;
-    return { kind: "away", message: late ? `There was no answer within ${PATIENCE} seconds.` : "There is no connection to it." };
+    return { kind: "away", message: late ? `No answer within ${PATIENCE} seconds.` : "No connection to the server." };
   } finally {
     clearTimeout(timer);
     ended.removeEventListener("abort", giveUp);

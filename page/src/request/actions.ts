@@ -35,7 +35,7 @@ export const textsOnScreen = computed(() => new Map(messages().map((message, ind
 
 /** Why the request cannot be sent as it is; null where it can. */
 export const notSendable = computed(() => {
-  if (constraintKind.value === "schema" && schema.value === null) return "The schema is no JSON yet.";
+  if (constraintKind.value === "schema" && schema.value === null) return "The schema is not valid JSON yet.";
   if (constraintKind.value !== "none" && schemaSpec.value === null) return "The constraint is empty.";
   return null;
 });

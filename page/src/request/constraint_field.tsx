@@ -17,7 +17,7 @@ const SchemaEditor = lazyTab(() => import("../editor/schema_editor").then((modul
 export function ConstraintField() {
   return (
     <fieldset class="constraint">
-      <legend>Answer is held to</legend>
+      <legend>Constraint</legend>
       <div class="segments">
         {KINDS.map(({ id, label }) => (
           <label key={id} class={constraintKind.value === id ? "on" : ""}>
@@ -38,7 +38,7 @@ function Body({ kind }: { kind: ConstraintKind }) {
     case "regex":
       return (
         <div class="field">
-          <label for="regex">Regular expression that the whole answer matches</label>
+          <label for="regex">Regular expression for the whole answer</label>
           <textarea id="regex" class="code" rows={3} spellcheck={false} value={regexText.value} onInput={(event) => (regexText.value = event.currentTarget.value)} />
         </div>
       );
@@ -50,7 +50,7 @@ function Body({ kind }: { kind: ConstraintKind }) {
         </div>
       );
     case "none":
-      return <p class="quiet">Free text: nothing is decided ahead, so nothing is leapt over.</p>;
+      return <p class="quiet">Free text: without a constraint there are no leaps.</p>;
   }
 }
 

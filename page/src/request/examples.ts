@@ -38,7 +38,7 @@ export const EXAMPLES: readonly Example[] = [
   {
     id: "review",
     suits: "demo",
-    label: "Review, and how sure the model is",
+    label: "Review with confidence",
     prompt:
       "Extract the review from: I bought the Greenford lamp last week. Bad. 2 stars. It has a weak battery and a noisy screen. Verified buyer.",
     kind: "schema",
@@ -175,7 +175,7 @@ stars: /[1-5]/ (" star" | " stars")
   {
     id: "sentiment",
     suits: "others",
-    label: "What a review says, and how sure the model is",
+    label: "Review with confidence",
     prompt: "Is this review positive or negative? The battery died after two days and nobody answers my mails.",
     kind: "schema",
     constraint: { title: "Review", type: "object", properties: { sentiment: { enum: ["positive", "negative"] } }, required: ["sentiment"] },

@@ -8,7 +8,7 @@ import { Listing } from "../ui/listing";
 
 export function PythonModel() {
   const text = useComputed(() => {
-    if (schema.value === null) return "# the schema is no JSON yet";
+    if (schema.value === null) return "# the schema is not valid JSON yet";
     const { code, unexpressed } = pydanticModels(schema.value.value);
     return code ?? `# no pydantic model says the same: ${unexpressed}`;
   });

@@ -3,7 +3,7 @@
 /** The stream ended before its last event: the server died, or something in between did. */
 export class StreamBroken extends Error {
   constructor() {
-    super("The connection ended before the answer did.");
+    super("The connection closed before the end of the answer.");
   }
 }
 

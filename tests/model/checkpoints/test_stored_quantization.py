@@ -166,7 +166,9 @@ def test_eight_bit_floats_are_dequantized_on_the_cpu_if_asked_and_never_in_silen
 ) -> None:
     worth = make(tmp_path)
     assert weight_bytes_on_disk(tmp_path)["float8_e4m3fn"] > 50_000
-    with pytest.raises(UnsupportedModel, match=r"no kernels on the CPU; or set dequantize"):
+    with pytest.raises(
+        UnsupportedModel, match=r"no kernels on the CPU; or set LEAPJSON_DEQUANTIZE"
+    ):
         loaded(tmp_path)
     model = loaded(tmp_path, dequantize=True)
     assert {*weight_bytes(model)} == {"float32"}
@@ -222,7 +224,7 @@ def on_a_gpu_of(monkeypatch: pytest.MonkeyPatch, capability: tuple[int, int]) ->
 @pytest.mark.parametrize(
     ("method", "install"),
     [
-        ("fp8", r"pip install 'kernels>=0\.\d+\.\d+,<0\.\d+\.\d+'; or set dequantize"),
+        ("fp8", r"pip install 'kernels>=0\.\d+\.\d+,<0\.\d+\.\d+'; or set LEAPJSON_DEQUANTIZE"),
         ("mxfp4", r"pip install 'kernels>="),
         ("awq", r"pip install 'gptqmodel>=1\.4\.3'$"),
         ("gptq", r"pip install 'gptqmodel>=1\.4\.3' 'optimum>=1\.24\.0'$"),
@@ -255,7 +257,7 @@ def test_compressed_integers_would_grow_in_the_first_pass_and_are_refused(
         tmp_path, {"quant_method": "compressed-tensors", "config_groups": groups}
     )
     device = on_a_gpu_of(monkeypatch, (9, 0))
-    with pytest.raises(UnsupportedModel, match="these are 4-bit int; or set dequantize"):
+    with pytest.raises(UnsupportedModel, match="weights are 4-bit int; or set LEAPJSON_DEQUANTIZE"):
         loading_options(settings, device, dequantize=False)
     groups["all"]["weights"] = {"num_bits": 8, "type": "float", "strategy": "channel"}
     settings = settings_of(
@@ -268,7 +270,11 @@ def test_compressed_integers_would_grow_in_the_first_pass_and_are_refused(
 @pytest.mark.parametrize(
     ("description", "dequantize", "message"),
     [
-        ({"quant_method": "hqq"}, False, "quantised by hqq, which is not supported; what is: fp8"),
+        (
+            {"quant_method": "hqq"},
+            False,
+            "quantised by hqq, which is not supported; supported are fp8",
+        ),
         ({"bits": 3}, False, "quantised by an unnamed method"),
         ({"quant_method": "gptq", "bits": 4}, True, "gptq cannot be dequantised at load"),
     ],
@@ -286,7 +292,7 @@ def test_what_transformers_dequantizes_unasked_is_refused(
     fine_grained_fp8(tmp_path)
     kinds = dict(stored_quantization._KINDS)
     monkeypatch.setattr(stored_quantization, "_KINDS", kinds | {"fp8": kinds["bitsandbytes"]})
-    with pytest.raises(UnsupportedModel, match="made them larger; set dequantize"):
+    with pytest.raises(UnsupportedModel, match="dequantised them; set dequantize"):
         loaded(tmp_path)  # as though we had thought that there were kernels
 
 

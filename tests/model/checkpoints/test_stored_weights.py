@@ -126,11 +126,11 @@ def test_floats_of_a_gguf_file_are_served_as_they_are(tmp_path: Path) -> None:
     [
         (
             {"dtype": "float32"},
-            r"activations of bfloat16, but dtype is float32; set LEAPJSON_DTYPE",
+            r"bfloat16 activations, but dtype is float32; set LEAPJSON_DTYPE",
         ),
         pytest.param(
             {"quantize": "int4"},
-            r"stored quantised; leave LEAPJSON_QUANTIZE out",
+            r"already quantised; leave LEAPJSON_QUANTIZE out",
             marks=NEEDS_VNNI,
         ),
     ],
@@ -148,7 +148,7 @@ def test_a_processor_without_the_instructions_is_told_what_to_do(
 ) -> None:
     monkeypatch.setattr(quantized_products, "missing", lambda: ["AVX512-VNNI"])
     path = write_gguf(tmp_path / "m.gguf", tiny_model("llama"), all_as(Kind.Q4_0))
-    with pytest.raises(UnsupportedModel, match=r"missing here: AVX512-VNNI.*LEAPJSON_DEQUANTIZE"):
+    with pytest.raises(UnsupportedModel, match=r"missing: AVX512-VNNI.*LEAPJSON_DEQUANTIZE"):
         load_runner(config(path))
 
 
@@ -156,6 +156,6 @@ def test_on_a_gpu_quantised_gguf_is_refused(tmp_path: Path) -> None:
     from app.model.checkpoints.stored_weights import run_as_stored
 
     path = write_gguf(tmp_path / "m.gguf", tiny_model("llama"), all_as(Kind.Q4_0))
-    with pytest.raises(UnsupportedModel, match=r"GGUF run on the CPU alone"):
+    with pytest.raises(UnsupportedModel, match=r"GGUF run only on the CPU"):
         run_as_stored(config(path), torch.device("cuda"))
     assert not run_as_stored(config(path, dequantize=True), torch.device("cuda"))

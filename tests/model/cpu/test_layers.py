@@ -200,5 +200,5 @@ def test_a_token_is_the_same_however_its_text_is_cut_and_whoever_is_beside_it(
 def test_where_torch_multiplies_there_is_no_batch_invariant_mode(
     kind: str, changes: dict[str, Any], tmp_path: Path
 ) -> None:
-    with pytest.raises(UnsupportedModel, match="no batch-invariant mode here"):
+    with pytest.raises(UnsupportedModel, match="batch_invariant is not supported here"):
         load_runner(invariant(saved(tmp_path, kind), **changes))

@@ -205,16 +205,16 @@ def test_self_check_measures_what_8_bits_change_and_refuses_too_much(
     with torch.inference_mode():
         check_rounded_cache(forward, case, 4, expected)
         monkeypatch.setattr(self_check, "_ROUNDED_CACHE", 1e-5)
-        with pytest.raises(UnsupportedModel, match=r"keys and values of fp8.*KV_CACHE_DTYPE"):
+        with pytest.raises(UnsupportedModel, match=r"an fp8 KV cache.*KV_CACHE_DTYPE"):
             check_rounded_cache(forward, case, 4, expected)
 
 
 def test_8_bits_are_refused_where_they_cannot_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(UnsupportedModel, match="for CUDA; set LEAPJSON_KV_CACHE_DTYPE to auto"):
+    with pytest.raises(UnsupportedModel, match="needs CUDA; set LEAPJSON_KV_CACHE_DTYPE to auto"):
         require_fp8(CPU)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "A100")
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (8, 0))
-    with pytest.raises(UnsupportedModel, match=r"A100 does not convert it.*8\.0.*takes 8\.9"):
+    with pytest.raises(UnsupportedModel, match=r"A100 has no hardware for it.*8\.0.*needs 8\.9"):
         require_fp8(torch.device("cuda"))
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (8, 9))
     require_fp8(torch.device("cuda"))

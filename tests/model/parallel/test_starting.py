@@ -25,8 +25,8 @@ def test_what_a_rank_cannot_load_is_said_once_and_ends_all(tmp_path: Path) -> No
     ("changes", "said"),
     [
         ({"tensor_parallel": 3}, "num_attention_heads is 4"),
-        ({"tensor_parallel": 2, "batch_invariant": True}, "no batch-invariant mode"),
-        ({"tensor_parallel": 2, "quantize": "int8"}, "rounded at load"),
+        ({"tensor_parallel": 2, "batch_invariant": True}, "batch_invariant is not supported"),
+        ({"tensor_parallel": 2, "quantize": "int8"}, "quantised weights"),
     ],
 )
 def test_what_cannot_be_shared_is_refused_before_anything_is_started(

@@ -14,20 +14,20 @@ SEVERAL_PARTS: Mapping[str, str] = {
 """Kinds with images or sounds beside the text."""
 
 NOT_OF_TEXT: Mapping[str, str] = {
-    "blip": "an image is read in every layer of its decoder, and its `generate` takes one",
-    "diffusion_gemma": "blocks of text by diffusion, not one token after the other",
-    "evolla": "a protein is read with every question; its forward takes one",
-    "gemma4_assistant": "a draft for another model, whose keys and values it reads",
-    "gemma4_unified_assistant": "a draft for another model, whose keys and values it reads",
-    "hrm_text": "its prompt is read in both directions (`prefix_lm`)",
-    "idefics": "an image is read with every text: its forward refuses one without",
-    "kyutai_speech_to_text": "a sound is added to every token",
-    "paligemma": "its prompt is read in both directions",
-    "pi0": "a robot's movements, no text",
-    "voxtral_realtime": "a sound is added to every token",
-    "xlnet": "its text is read in an order of its own",
+    "blip": "every layer of its decoder reads an image, and its `generate` needs one",
+    "diffusion_gemma": "generates blocks of text by diffusion",
+    "evolla": "reads a protein with every question",
+    "gemma4_assistant": "a draft model that reads the keys and values of another model",
+    "gemma4_unified_assistant": "a draft model that reads the keys and values of another model",
+    "hrm_text": "reads its prompt in both directions (`prefix_lm`)",
+    "idefics": "needs an image with every text",
+    "kyutai_speech_to_text": "adds audio to every token",
+    "paligemma": "reads its prompt in both directions",
+    "pi0": "generates movements of a robot",
+    "voxtral_realtime": "adds audio to every token",
+    "xlnet": "reads its text in a permuted order",
 }
-"""Kinds that write no text from text alone, one token after the other, with transformers either."""
+"""Kinds that do not generate text token by token from text alone in transformers either."""
 
 POPULAR: tuple[str, ...] = (
     "apertus", "bloom", "cohere", "cohere2", "deepseek_v2", "deepseek_v3", "deepseek_v32",

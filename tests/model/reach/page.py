@@ -1,4 +1,4 @@
-"""``docs/models.md``: the outcomes as a page, and what that page says of a kind."""
+"""``docs/models.md``: the outcomes as a page, and the rows of that page."""
 
 from __future__ import annotations
 
@@ -19,75 +19,77 @@ _LONGEST_REASON = 200
 _ROW = re.compile(r"^\| `(?P<kind>[^`]+)` \|.*\|$", re.MULTILINE)
 
 _TEXT = """\
-# Which models run
+# Models
 
-Written by `python -m tests.model.reach`, not by hand. Every kind of model that transformers {version} has for causal language, and
-for text beside images and sound, made small and random, in float32 on the CPU: loaded as a server loads it, with its
-self-check, then three texts in random chunks and random company against transformers' own eager attention, row by row.
-What is refused is refused when it is loaded, with the reason in this list. Encoder-decoders are no causal language models.
+```
+LEAPJSON_MODEL=Qwen/Qwen3-0.6B make run    # a name on the Hugging Face Hub, a folder, or a GGUF file
+```
 
-**{running} of {kinds} kinds run ({share:.0f}%), {refused} are refused; {encoder_decoders} more are encoder-decoders.**
-Of the refused, {not_of_text} write no text from text alone, one token after the other, with transformers either; {running} of the others'
-{of_text} run ({share_of_text:.0f}%).
+A model that cannot be served is refused when it is loaded, with the reason. The list below is written by `python -m tests.model.reach`, not by hand.
 
-The error is the largest relative error of a row of logits; its bound is the power of ten above twice what was measured, as another
-processor adds up in another order. Weights are random: what holds here is that the numbers are those of transformers, not that a
-model is any good.
+**{running} of {kinds} kinds run ({share:.0f}%), {refused} are refused; {encoder_decoders} more are encoder-decoders.** Of the refused, {not_of_text}
+do not generate text token by token from text alone in transformers either; {running} of the other {of_text} run ({share_of_text:.0f}%).
 
-## Which see
+The kinds are all that transformers {version} has for causal language modelling and for text with images or sound. Each is built small, with random
+weights, in float32 on the CPU, and loaded as a server loads it, with its self-check. Its logits for three texts, in random chunks and batches, are
+then compared with transformers' eager attention. The error is the largest relative error of a row of logits; the bound is the power of ten above
+twice the measured value, because other processors add up in another order. The test says nothing about the quality of a model.
 
-Images are shown to a model where its folder has an image processor and it passes a trial at the start: a picture of noise, in steps cut inside the image,
-against the model's own forward pass ([decision 57](decisions/0057-images-are-rows-of-a-step.md)). The log says why one is served as text. An image whose tokens see one
-another is computed in one step ([decision 61](decisions/0061-two-way-attention-in-images.md)).
+## Vision models
 
-| kinds | positions | tried how (`tests/model/vision`) |
+Images are supported if the model's folder has an image processor and the model passes a test at start-up: an image of noise, in steps cut inside the
+image, compared with the model's own forward pass ([decision 57](decisions/0057-images-are-rows-of-a-step.md)). Otherwise it is served as a text
+model, and the log says why. An image whose tokens attend to each other is computed in one step
+([decision 61](decisions/0061-two-way-attention-in-images.md)).
+
+| kinds | positions | test (`tests/model/vision`) |
 |---|---|---|
-| `llava`, `llava_onevision`, `idefics3`, `mistral3` | one for each token | whole answers, in both orders of steps, against the whole model |
+| `llava`, `llava_onevision`, `idefics3`, `mistral3` | one for each token | complete answers, in both orders of steps, compared with the complete model |
 | `qwen2_5_vl`, `qwen3_vl`, `qwen3_5` (three of four layers recurrent) | by axis | the same |
-| `gemma3`, `gemma4` | one for each token; those of an image see one another | the same |
-| `llava_next`, `internvl`, `smolvlm`, `gemma4` with inputs of layers | one for each token | the trial, and prompts expanded as by transformers |
+| `gemma3`, `gemma4` | one for each token; those of an image attend to each other | the same |
+| `llava_next`, `internvl`, `smolvlm`, `gemma4` with per-layer inputs | one for each token | the start-up test, and prompts expanded as in transformers |
 | `qwen2_vl`, `qwen3_vl_moe`, `qwen3_5_moe`, `glm4v` | by axis | the same |
 
-Others with `get_image_features` are tried when they are loaded. Served as text
-are GGUF files, GPTQ and AWQ on a CPU, and models that several devices share.
+Other models with `get_image_features` are tested when they are loaded. GGUF files, GPTQ and AWQ on a CPU, and models that several devices share are
+served as text models.
 
 ## GGUF files
 
-Kinds of [these architectures](operations.md#gguf-files) are read from GGUF files, too. A file names the way its byte-level tokenizer splits
-text. Each is tried on a page of odd text against what llama.cpp's own code makes of it (`tests/text/test_pre_tokenizers.py`); where that stands for an
-original that llama.cpp's engine cannot write, it is split as by the original.
+GGUF files of [these architectures](operations.md#gguf-files) are supported. The file names the pre-tokenizer of a byte-level tokenizer. Each is
+compared with llama.cpp's code on a page of unusual text (`tests/text/test_pre_tokenizers.py`); where llama.cpp cannot express the original pattern,
+the original is used.
 
 | | names |
 |---|---|
-| known | {split} |
-| a word that is a token stays whole | {whole} |
-| text is made NFC | {composed} |
-| text begins with a beginning of sequence, unless the file says | {begins}, and all SentencePiece |
+| supported | {split} |
+| a word that is a token is not split | {whole} |
+| text is normalised to NFC | {composed} |
+| text starts with a beginning-of-sequence token, unless the file says otherwise | {begins}, and all SentencePiece |
 | blanks as in SentencePiece | {in_characters} |
 
-Two files of real models against the package `gguf`'s floats of them, run by transformers in float32, on a page of text
+Two files of real models compared with the float weights that the package `gguf` reads from them, run by transformers in float32 on a page of text
 ([decision 63](decisions/0063-gguf-as-people-have-it.md)):
 
-| file | perplexity | likeliest token the same |
+| file | perplexity of transformers, of Leapjson | same most likely token |
 |---|---|---|
-| SmolLM2-135M-Instruct, Q4_1 | 26.61, here 26.62 (+0.01%) | 96.6%; transformers in bfloat16 96.7% |
-| Gemma 3 270M, Q4_K_M (no chat template: `/v1/completions` alone) | 57.16, here 57.28 (+0.20%) | 94.5% |
+| SmolLM2-135M-Instruct, Q4_1 | 26.61, 26.62 (+0.01%) | 96.6%; transformers in bfloat16 96.7% |
+| Gemma 3 270M, Q4_K_M (no chat template: only `/v1/completions`) | 57.16, 57.28 (+0.20%) | 94.5% |
 
-## They run
+## Supported kinds
 
 | kind | loaded as | error below |
 |---|---|---|
 {runs}
 
-## They are refused
+## Refused kinds
 
 | kind | reason |
 |---|---|
 {refusals}
 
-## Refused, and no causal models of text alone
+## Refused kinds that are not causal text models
 
-| kind | reason | what they do |
+| kind | reason | how it works |
 |---|---|---|
 {others_than_text}
 

@@ -160,7 +160,9 @@ class Branches:
             else:
                 finished[self._finish(branch)] = None
             if len(finished) + len(stack) > most:
-                raise ConstraintTooComplex(f"more than {most} alternatives in a place of a schema")
+                raise ConstraintTooComplex(
+                    f"more than {most} alternatives at one point of a schema"
+                )
             if self._steps > self._limits.branch_steps:
                 raise ConstraintTooComplex("too many combinations of alternatives in the schema")
         return tuple(finished)
@@ -195,7 +197,7 @@ class Branches:
         self._check(node)
         above = reached.above | {node}
         if len(above) > self._limits.schema_nesting * 4:
-            raise ConstraintTooComplex("too many references one behind the other")
+            raise ConstraintTooComplex("too long a chain of references")
         held = branch.held if node.aspect not in ("", NOT) else branch.held | {node}
         together: list[Reached] = []
         done, left = branch.done, branch.disjunctions
@@ -347,7 +349,7 @@ class Branches:
         ways = disjunction.alternatives
         context = branch.branch
         if disjunction.exclusive:
-            assert self._exactly_one is not None, "nothing is exclusive without it"
+            assert self._exactly_one is not None, "not exclusive without it"
             ways = self._exactly_one.of(context, tuple([way[0] for way in ways]))
         if len(branch.disjunctions) == 1:
             return ways

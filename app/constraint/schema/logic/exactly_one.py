@@ -76,7 +76,7 @@ class ExactlyOne:
         ]
         if len(pairs) > self._limits.overlaps:
             parent = children[0].pointer.rpartition("/")[0]
-            reason = "its alternatives overlap in too many ways"
+            reason = "its alternatives overlap too much"
             raise UnsupportedSchema("oneOf", parent, reason)
         return pairs
 

@@ -261,7 +261,7 @@ def _if(node: Node) -> Iterator[Alternative]:
 def _refused(keyword: str, node: Node) -> list[Alternative]:
     if keyword == VERBATIM and node.schema[keyword] is False:
         return []
-    reason = "it cannot be enforced inside a negation (not, oneOf, if)"
+    reason = "not supported inside a negation (not, oneOf, if)"
     raise UnsupportedSchema(keyword, node.pointer_to(keyword), reason)
 
 

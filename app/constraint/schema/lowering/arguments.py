@@ -135,7 +135,9 @@ class ParameterText(Unbracketed):
 
     def member(self, name: str, value: Expression) -> Expression:
         if not self._notation.can_name(name):
-            reason = f"a model that writes it {self._notation.before!r} cannot name {name!r}"
+            reason = (
+                f"a model that writes it {self._notation.before!r} cannot write the name {name!r}"
+            )
             raise UnsupportedSchema("properties", "/properties", reason)
         return self.pool.concatenate(self._before(name), value)
 
@@ -230,7 +232,7 @@ class ParametersBuilder(ArgumentsBuilder):
         pool = self._pool
         texts = [text for value in values for text in self._spellings(value, kinds)]
         if values and not texts:
-            reason = f"no reader could tell {values[0]!r} from what else may stand there"
+            reason = f"{values[0]!r} cannot be told from other allowed values"
             raise UnsupportedSchema("enum", "", reason)
         return pool.one_of(texts)
 
@@ -322,7 +324,7 @@ class LiteralsBuilder(ArgumentsBuilder):
     def _written(self, branch: Branch, values: list[Any], depth: int, form: Form) -> Expression:
         sayable = [value for value in values if self._literals.notation.can_write(value)]
         if values and not sayable:
-            reason = f"the model has no way to write {values[0]!r}"
+            reason = f"the model cannot write {values[0]!r}"
             raise UnsupportedSchema("enum", "", reason)
         return super()._written(branch, sayable, depth, form)
 

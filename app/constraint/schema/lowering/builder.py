@@ -119,7 +119,7 @@ class SchemaBuilder:
                 self._pool.define_rule(rule, self._any_of(unit))
         except LevelsNeeded as needed:
             if not self._text.apart:
-                reason = "inside a grammar, items that must differ need a list of values (enum)"
+                reason = "inside a grammar, unique items need a list of values (enum)"
                 raise UnsupportedSchema("uniqueItems", needed.pointer, reason) from None
             for expression in self._known.values():  # nothing refers to these any more
                 if self._pool.is_undefined(expression):
@@ -134,7 +134,7 @@ class SchemaBuilder:
     def _root(self) -> Expression:
         start = self._document.find(self._start)
         if start is None:
-            raise InvalidSchema("no subschema is there", pointer=self._start)
+            raise InvalidSchema("there is no subschema at this pointer", pointer=self._start)
         return self._value((start,), 0)
 
     def _with_levels(self) -> SchemaBuilder:
@@ -214,10 +214,10 @@ class SchemaBuilder:
         if repeats and built == self._pool.empty:
             pointer = repeats[0].pointer_to("uniqueItems")
             raise UnsupportedSchema(
-                "uniqueItems", pointer, "an array that must repeat an item cannot be written"
+                "uniqueItems", pointer, "an array that must repeat an item is not supported"
             )
         for node in repeats:
-            reason = "its negation admits arrays that repeat an item; such arrays are not generated"
+            reason = "its negation allows arrays that repeat an item; these are not generated"
             self._pool.inexact[node.inexact("uniqueItems", reason)] = None
         return built
 
@@ -303,7 +303,7 @@ class SchemaBuilder:
         admitted = admits(value)
         met = self._strings.take_met()
         if admitted and met is not None and not isinstance(value, str):
-            reason = "a listed array or object is written as it stands"
+            reason = "a listed array or object is written unchanged"
             raise UnsupportedSchema(VERBATIM, met.pointer_to(VERBATIM), reason)
         return admitted
 
@@ -393,7 +393,7 @@ def _check_items(branch: Branch) -> None:
     """Raises ``UnsupportedSchema`` for what items cannot be that have to differ."""
     for node in branch:
         if VERBATIM in node.schema:
-            reason = "not inside items that have to differ (uniqueItems)"
+            reason = "not supported inside items that must be unique (uniqueItems)"
             raise UnsupportedSchema(VERBATIM, node.pointer_to(VERBATIM), reason)
 
 

@@ -92,5 +92,5 @@ class DistinctCounts:
 
 
 def few(asks: Node) -> UnsupportedSchema:
-    reason = "there may be too few different items, of which some have no list"
+    reason = "there may be too few distinct items, and some of them are not listed"
     return UnsupportedSchema("uniqueItems", asks.pointer_to("uniqueItems"), reason)

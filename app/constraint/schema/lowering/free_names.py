@@ -76,7 +76,7 @@ class FreeNames:
         for pattern, node in patterns.items():
             classes = self._split(classes, pattern, node)
             if len(classes) > _MOST_CLASSES:
-                raise ConstraintTooComplex("too many patterns of names that overlap")
+                raise ConstraintTooComplex("too many overlapping patternProperties")
         by_goal: dict[Goal, list[Expression]] = {}
         for matched, content in classes.items():
             by_goal.setdefault(_goal(nodes, matched), []).append(content)

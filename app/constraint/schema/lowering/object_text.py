@@ -93,7 +93,7 @@ class ObjectWriter:
         if shape.high is not None and shape.high < shape.low:
             return self.pool.empty
         if len(wanted) > _MOST_WANTED or (wanted and self.once and shape.open):
-            raise ConstraintTooComplex("too many negations of what members may be, in one object")
+            raise ConstraintTooComplex("too many negated property schemas in one object")
         if wanted and shape.open:
             shape = self._with_few(nodes, shape)
         names = property_names(nodes)
@@ -229,13 +229,13 @@ class ObjectWriter:
         required = sum(member.required for member in members)
         if not self.counts_free:
             if shape.low > max(required, len(members) + 1):
-                raise _not_counted(nodes, "names that the schema leaves open are not told apart")
+                raise _not_counted(nodes, "names that the schema leaves open are not kept distinct")
             return
         if property_names(nodes) or any("patternProperties" in node.schema for node in nodes):
             number = self._plenty.number_of(self._names[::-1])
             self.most_free = None if number == ENDLESS else number
             if number is None and shape.low > required:
-                raise _not_counted(nodes, "there may be too few names that the schema leaves open")
+                raise _not_counted(nodes, "the schema may leave too few names open")
         if self._names and shape.high != 1:
             self.pool.has_free_names = True
             if shape.low > required:
@@ -276,7 +276,7 @@ class _Tails:
         if size > writer.limits.counted_members or (
             self._cap > 1 and size * len(members) > 50 * writer.limits.counted_members
         ):
-            raise ConstraintTooComplex("too many members to count them")
+            raise ConstraintTooComplex("minProperties or maxProperties over too many properties")
 
     def build(self, everything: Missing) -> Expression:
         """What follows the opening bracket of an object that is not empty."""

@@ -23,7 +23,7 @@ _NOT_SERVED = MappingProxyType(
         "t5": "an encoder-decoder",
         "t5encoder": "an encoder",
         "deci": "a model whose layers differ, which transformers lacks",
-        "gemma4": "served from safetensors alone",
+        "gemma4": "supported only as safetensors",
     }
 )
 """What else transformers' own table of GGUF files has."""
@@ -45,7 +45,9 @@ class _Keys:
     def take(self, key: str, *default: Any) -> Any:
         """Raises ``UnsupportedModel`` where it is not there and has no default."""
         if key not in self._left and not default:
-            raise UnsupportedModel(f"{self.file.path} does not say {self.file.architecture}.{key}")
+            raise UnsupportedModel(
+                f"{self.file.path} lacks the metadata {self.file.architecture}.{key}"
+            )
         return self._left.pop(key, *default)
 
     def shared(self, key: str, *default: Any) -> Any:
@@ -53,8 +55,8 @@ class _Keys:
         value = self.take(key, *default)
         if isinstance(value, list) and len(set(value)) != 1:
             raise UnsupportedModel(
-                f"{self.file.path} has layers whose {self.file.architecture}.{key} differ, which "
-                "are not served"
+                f"{self.file.path} has layers with different {self.file.architecture}.{key}, "
+                "which is not supported"
             )
         return value[0] if isinstance(value, list) else value
 
@@ -63,8 +65,8 @@ class _Keys:
         found = self._left.pop(key, value)
         if found != value:
             raise UnsupportedModel(
-                f"{self.file.path} has {self.file.architecture}.{key} = {found}, which is served "
-                f"for {value} alone"
+                f"{self.file.path} has {self.file.architecture}.{key} = {found}; only {value} is "
+                "supported"
             )
 
     def has(self, tensor: str) -> bool:
@@ -82,8 +84,8 @@ class _Keys:
         if self._left:
             key, value = next(iter(self._left.items()))
             raise UnsupportedModel(
-                f"{self.file.path} has {self.file.architecture}.{key} = {str(value)[:40]}, which "
-                "is not understood here: its answers could be wrong"
+                f"{self.file.path} has the unknown metadata {self.file.architecture}.{key} = "
+                f"{str(value)[:40]}; refused, because answers could be wrong"
             )
 
 
@@ -92,8 +94,9 @@ def configuration(file: GgufFile) -> PretrainedConfig:
     if file.architecture not in ARCHITECTURES:
         known = _NOT_SERVED.get(file.architecture)
         raise UnsupportedModel(
-            f"{file.path} is of architecture {file.architecture}{', ' + known if known else ''}; "
-            f"GGUF files of {', '.join(ARCHITECTURES)} are served, others from safetensors alone"
+            f"{file.path} has the architecture "
+            f"{file.architecture}{', ' + known if known else ''}; GGUF files of "
+            f"{', '.join(ARCHITECTURES)} are supported, others only as safetensors"
         )
     kind, build = ARCHITECTURES[file.architecture]
     keys = _Keys(file)
@@ -119,7 +122,7 @@ def _common(keys: _Keys) -> _Values:
         raise UnsupportedModel(f"{file.path} has no tensor token_embd.weight")
     blocks = keys.take("block_count")
     if blocks > len(file.tensors):
-        raise ValueError(f"{blocks} blocks, and {len(file.tensors)} tensors")
+        raise ValueError(f"it has {blocks} blocks but {len(file.tensors)} tensors")
     keys.expect("vocab_size", embedding.shape[0])
     keys.expect("attention.causal", True)
     return {
@@ -147,8 +150,8 @@ def _attention(
     rotated = keys.take("rope.dimension_count", head_dim)
     if rotated != head_dim and not partial:
         raise UnsupportedModel(
-            f"{keys.file.path} rotates {rotated} of {head_dim} numbers of a head, which is not "
-            f"known of {keys.file.architecture}"
+            f"{keys.file.path} rotates {rotated} of {head_dim} dimensions of a head, which is not "
+            f"supported for {keys.file.architecture}"
         )
     rope = _rope(keys, theta) | ({"partial_rotary_factor": rotated / head_dim} if partial else {})
     layer = keys.take("attention.layer_norm_epsilon", None)
@@ -191,7 +194,7 @@ def _rope(keys: _Keys, theta: float) -> _Values:
             value = keys.take(f"rope.scaling.yarn_{name}", None)
             rope |= {} if value is None else {name: value}
     elif kind != "none":
-        raise UnsupportedModel(f"positions scaled by {kind} are not read from GGUF files")
+        raise UnsupportedModel(f"RoPE scaling of type {kind} is not supported in GGUF files")
     keys.take("rope.scaling.finetuned", None)  # tells how it was trained
     return rope
 

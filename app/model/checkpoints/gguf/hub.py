@@ -25,7 +25,7 @@ def file_on_disk(model: str, progress: Progress = SILENCE) -> str:
     if on_hub is None:
         if is_gguf(model) and not Path(parts_of(model)[0]).exists():
             raise UnsupportedModel(
-                f"there is no file {model}; a GGUF file of the Hub is named "
+                f"there is no file {model}; write a GGUF file on the Hub as "
                 "owner/repository:Q4_K_M or owner/repository:file.gguf"
             )
         return model
@@ -72,5 +72,5 @@ def _files(repository: str) -> list[str]:
         try:
             cached = Path(snapshot_download(repository, local_files_only=True))
         except OSError:
-            raise OSError(f"the Hub says: {error}") from error
+            raise OSError(f"error from the Hub: {error}") from error
         return [str(file.relative_to(cached)) for file in cached.rglob("*.gguf")]

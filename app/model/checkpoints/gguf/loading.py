@@ -133,8 +133,8 @@ class _Reader:
         if self._rounded:
             kinds = ", ".join(f"{count} of {kind}" for kind, count in sorted(self._rounded.items()))
             _log.warning(
-                "weights rounded to 8 bits (8.5 a weight): %s, off by %.2f%% of a weight at most; "
-                "panels hold %s as they are",
+                "weights rounded to 8 bits (8.5 bits a weight): %s, with an error of at most "
+                "%.2f%% of a weight; %s are kept unchanged",
                 kinds,
                 100 * self._most,
                 ", ".join(kind.name for kind in READERS),
@@ -179,7 +179,7 @@ class _Reader:
         except NotImplementedError as error:
             kind = GGMLQuantizationType(self._file.tensors[name].kind).name
             raise UnsupportedModel(
-                f"{self._file.path} has {name} in {kind}, which the package gguf cannot unpack"
+                f"{self._file.path} stores {name} as {kind}, which the package gguf cannot unpack"
             ) from error
 
     def _undoing(self, name: str) -> Undoing:
@@ -199,7 +199,9 @@ def _shaped(value: Tensor, module: nn.Module, name: str, shape: torch.Size) -> T
     if transposed and len(shape) > 1 and not name.endswith("_bias"):
         value = value.reshape(*shape[:-2], shape[-1], shape[-2]).transpose(-1, -2)
     if value.numel() != shape.numel():
-        raise UnsupportedModel(f"{name} is {tuple(value.shape)}, and not {tuple(shape)}")
+        raise UnsupportedModel(
+            f"{name} has the shape {tuple(value.shape)} instead of {tuple(shape)}"
+        )
     return value.reshape(shape)
 
 
@@ -219,10 +221,10 @@ def _require_all_used(file: GgufFile, used: set[str], config: PretrainedConfig) 
     for name in file.tensors.keys() - used - _CONFIGURED:
         if not name.startswith(tuple(left)):
             raise UnsupportedModel(
-                f"{file.path} has a tensor {name}, which {file.architecture} does not have here"
+                f"{file.path} has an unknown tensor {name} for the architecture {file.architecture}"
             )
     if more:
-        _log.info("%d layers of multi-token prediction are left out", more)
+        _log.info("%d layers for multi-token prediction are not loaded", more)
 
 
 _RESPELLED = (

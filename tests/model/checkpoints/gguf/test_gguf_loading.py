@@ -99,7 +99,7 @@ def test_a_type_without_panels_is_rounded_to_8_bits_and_the_log_says_what_it_cos
     with caplog.at_level(logging.WARNING):
         stored = loaded(path)
     (line,) = [each.message for each in caplog.records if "rounded" in each.message]
-    found = re.search(r"2 of IQ3_S, 6 of Q2_K, off by (\d\.\d\d)%", line)
+    found = re.search(r"2 of IQ3_S, 6 of Q2_K, with an error of at most (\d\.\d\d)%", line)
     assert found is not None, line
     assert 0.2 < float(found[1]) < 1
     assert error(logits(stored), logits(loaded(path, dequantize=True))) < 0.02
@@ -173,12 +173,12 @@ def test_ends_of_an_answer_come_from_the_metadata_and_from_names(tmp_path: Path)
 @pytest.mark.parametrize(
     ("metadata", "reason"),
     [
-        ({"llama.residual_scale": 0.5}, "llama.residual_scale = 0.5, which is not understood"),
-        ({"llama.rope.scaling.type": "longrope"}, "scaled by longrope"),
-        ({"llama.rope.dimension_count": 32}, "rotates 32 of 64 numbers of a head"),
-        ({"llama.attention.head_count_kv": [2, 1]}, "layers whose llama.attention.head_count_kv"),
+        ({"llama.residual_scale": 0.5}, "unknown metadata llama.residual_scale = 0.5"),
+        ({"llama.rope.scaling.type": "longrope"}, "RoPE scaling of type longrope"),
+        ({"llama.rope.dimension_count": 32}, "rotates 32 of 64 dimensions of a head"),
+        ({"llama.attention.head_count_kv": [2, 1]}, "with different llama.attention.head_count_kv"),
         ({"split.count": 3}, "one of 3 parts"),
-        ({"llama.block_count": 1_000_000}, "1000000 blocks, and 21 tensors"),
+        ({"llama.block_count": 1_000_000}, "1000000 blocks but 21 tensors"),
         ({"llama.attention.head_count": 0}, "cannot read the metadata"),
     ],
 )

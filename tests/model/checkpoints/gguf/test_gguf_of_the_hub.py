@@ -135,7 +135,7 @@ def test_the_right_file_is_fetched_with_all_its_parts_and_found_again_without_th
     refused = {
         "owner/tiny-GGUF:Q5_K_M": "cannot find Q5_K_M in owner/tiny-GGUF: its GGUF files are BF16",
         "owner/none-GGUF": "cannot find a GGUF file in owner/none-GGUF: its GGUF files are none",
-        "owner/gone-GGUF:Q4_0": "cannot find Q4_0 in owner/gone-GGUF: the Hub says",
+        "owner/gone-GGUF:Q4_0": "cannot find Q4_0 in owner/gone-GGUF: error from the Hub",
         "owner/two:other.gguf": "cannot find other.gguf in owner/two",
     }
     found = files_of(hub, tmp_path, *expected, *refused)
