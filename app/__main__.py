@@ -7,8 +7,9 @@ import os
 import signal
 import sys
 from importlib import import_module
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
+
+from app.core.version import version_of
 
 if TYPE_CHECKING:
     from app.server.settings import Settings
@@ -20,8 +21,10 @@ def main(arguments: list[str] | None = None) -> int:
     # cores from the event loop and from whoever shares the machine.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     from app.core.errors import LeapjsonError
+    from app.server.interpreter import importing
 
-    parser = build_parser()
+    with importing():
+        parser = build_parser()
     options = parser.parse_args(arguments)
     if options.command != "serve":
         from app.cli.specification import reporting_errors
@@ -32,7 +35,8 @@ def main(arguments: list[str] | None = None) -> int:
         print(settings_page())
         return 0
     settings = _settings(parser, options)
-    from app.server.serve import serve
+    with importing():
+        from app.server.serve import serve
 
     try:
         return serve(settings)
@@ -52,7 +56,7 @@ def build_parser() -> argparse.ArgumentParser:
         prog="leapjson",
         description="An LLM server that speaks JSON mode and leaps over forced text.",
     )
-    parser.add_argument("--version", action="version", version=f"leapjson {version('leapjson')}")
+    parser.add_argument("--version", action="version", version=f"leapjson {version_of()}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     serve = commands.add_parser(
         "serve", help="serve a model over HTTP", argument_default=argparse.SUPPRESS

@@ -82,8 +82,9 @@ async def in_process(
 ) -> AsyncIterator[InProcess]:
     """Loads the model, and starts the engine for as long as the block lasts."""
     from app.server.backend import load_backend
-    from app.server.composition import assemble
+    from app.server.composition import assemble, spawn_compilers
     from app.server.interpreter import settle_collector
+    from app.serving.workers.pool import end
     from app.telemetry.metrics import Metrics
 
     # Nothing of a server whose environment this is: no keys, nor the batches in its store.
@@ -92,15 +93,20 @@ async def in_process(
     alone["max_queue"] = max(settings.max_queue, 2 * (places or _QUEUED))
     settings = settings.model_copy(update=alone)
     metrics = Metrics()
-    backend = load_backend(settings, metrics, screen.progress)
-    assembly = assemble(settings, backend, metrics, (), screen.progress)
-    sys.setswitchinterval(backend.switch_seconds)
-    settle_collector()
+    spawned = await spawn_compilers(settings)
     try:
-        async with assembly.app.router.lifespan_context(assembly.app):
-            yield InProcess(assembly, settings, places)
+        backend = load_backend(settings, metrics, screen.progress)
+        assembly = assemble(settings, backend, metrics, (), screen.progress, spawned)
+        sys.setswitchinterval(backend.switch_seconds)
+        settle_collector()
+        try:
+            async with assembly.app.router.lifespan_context(assembly.app):
+                yield InProcess(assembly, settings, places)
+        finally:
+            backend.close()
     finally:
-        backend.close()
+        for process in spawned:
+            await end(process)
 
 
 @dataclass(slots=True)

@@ -85,6 +85,8 @@ class Engine:
         self._interrupt_when = None if config.overlap else interrupt_when
         self._interrupted = 0
         """Steps in a row that were given up."""
+        self.given_up = 0
+        """All such steps."""
         self._runner = runner
         self._observer = observer
         self._clock = clock
@@ -262,6 +264,7 @@ class Engine:
             self._runner.launch(spans)
         except StepInterrupted:
             self._interrupted += 1
+            self.given_up += 1
             self._scheduler.take_back(batch)
             return False
         finally:

@@ -20,8 +20,8 @@ from app.http.openapi import Page, Shape, describe
 from app.http.requests.wire import Body, Ignored, Wire, refusal
 from app.serving.admission import Ticket
 from app.serving.usage import UsageByKey
+from app.store.rows import COUNTS
 from app.store.store import Store
-from app.store.tables import COUNTS
 
 PATH = "/v1/batches"
 _ONE = f"{PATH}/{{batch_id}}"

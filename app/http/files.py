@@ -19,8 +19,8 @@ from app.http.errors import BodyTooLarge, NotKept, StoreOff
 from app.http.keys import owner_of
 from app.http.openapi import Deleted, Json, Page, Shape, describe
 from app.http.requests.wire import Ignored, missing, refusal
+from app.store.rows import NewFile, fresh_id
 from app.store.store import CHUNK, Store
-from app.store.tables import NewFile, fresh_id
 
 PATH = "/v1/files"
 _ONE = f"{PATH}/{{file_id}}"

@@ -26,7 +26,7 @@ from app.core.step import Span
 from app.model.forward import RaggedForward
 from app.model.inputs import lay_out
 from app.model.layers.attention import set_attention
-from app.model.layers.model_call import logits_of, takes_positions
+from app.model.layers.model_call import logits_of_texts, takes_positions
 
 _TOLERANCE = {torch.float32: 1e-3, torch.float16: 0.03, torch.bfloat16: 0.1}
 """Largest relative error of a row of logits; rounding alone stays well below."""
@@ -152,20 +152,21 @@ def _drafts(
 def whole_logits(model: PreTrainedModel, case: CheckCase, attention: str) -> Tensor:
     """What the plain model says at the compared rows: [rows, width], float32.
 
-    Each sequence is computed in one piece. Leaves the model set to ``attention``, one of
-    transformers' own.
+    The sequences are computed beside each other, each in one piece: stored weights are widened at
+    every pass. Leaves the model set to ``attention``, one of transformers' own.
     """
     model.set_attn_implementation(attention)
-    rows = [torch.empty(0)] * len(case.compared)
-    for index, sequence in enumerate(case.sequences):
-        places = [i for i, (owner, _) in enumerate(case.compared) if owner == index]
-        positions = torch.tensor([case.compared[i][1] for i in places], device=model.device)
-        ids = torch.tensor([sequence], device=model.device)
-        with _without_advice():
-            logits = logits_of(model, ids, None, positions)
-        for place, row in zip(places, logits.float(), strict=True):
-            rows[place] = row
-    return torch.stack(rows)
+    longest = max(map(len, case.sequences))
+    # They are filled up at their ends, as nothing that comes later changes a row.
+    ids = [[*each, *each[-1:] * (longest - len(each))] for each in case.sequences]
+    places = sorted({place for _, place in case.compared})
+    device = model.device
+    with _without_advice():
+        logits = logits_of_texts(
+            model, torch.tensor(ids, device=device), None, torch.tensor(places, device=device)
+        )
+    rows = [logits[owner, places.index(place)] for owner, place in case.compared]
+    return torch.stack(rows).float()
 
 
 @contextlib.contextmanager

@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import blake2b
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +21,16 @@ from app.core.progress import SILENCE, Progress
 from app.core.request import Adapter
 from app.core.text import Tokenizer
 from app.core.verbatim import Document
+from app.core.version import version_of
 from app.demo import smollm2
-from app.server.interpreter import OVERLAPPED_SECONDS, SERIAL_SECONDS
+from app.server.interpreter import OVERLAPPED_SECONDS, SERIAL_SECONDS, importing
 from app.server.settings import Settings
 from app.serving.adapters import Slots
 from app.serving.worker import Engine
 
 logger = logging.getLogger(__name__)
+
+COMPILE_TARGET = "app.constraint:compile_program"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +90,7 @@ def load_backend(
     settings: Settings, observer: StepObserver, progress: Progress = SILENCE
 ) -> Backend:
     """Load the model and what belongs to it. Raises ``UnsupportedModel``."""
-    with progress.stage("importing torch and transformers"):
+    with progress.stage("importing torch and transformers"), importing():
         # Imported here: whoever assembles a server around another backend needs no torch.
         from transformers.utils import logging as library_log
 
@@ -154,13 +156,13 @@ def _load(settings: Settings, observer: StepObserver, progress: Progress) -> Bac
         takes_images = tokenizer.takes_images(marker)
         chat_format = replace(chat_format, image_marker=marker, takes_images=takes_images)
     arithmetic = description.arithmetic
-    identity = f"{version('leapjson')} {settings.served_model} {arithmetic} {weights}"
+    identity = f"{version_of()} {settings.served_model} {arithmetic} {weights}"
     return Backend(
         engine=engine,
         tokenizer=tokenizer,
         chat_format=chat_format,
         vocabulary=vocabulary,
-        compile_target="app.constraint:compile_program",
+        compile_target=COMPILE_TARGET,
         link=compiler.link,
         read_document=partial(read_document, missing=missing),
         max_sequence_tokens=engine.max_sequence_tokens,

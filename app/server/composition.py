@@ -7,10 +7,10 @@ import contextlib
 import logging
 import pickle
 import time
+from asyncio.subprocess import Process
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from importlib.metadata import version
 from typing import Any
 
 from fastapi import FastAPI
@@ -21,6 +21,7 @@ from app.core.images import ImageJob
 from app.core.progress import SILENCE, Progress
 from app.core.request import ServiceTier
 from app.core.specs import JsonObject, JsonSchema
+from app.core.version import version_of
 from app.http.application import build_app
 from app.http.config import ApiConfig, StoreRules
 from app.http.edge import ask
@@ -28,7 +29,7 @@ from app.http.errors import status_of
 from app.http.keys import ApiKeys, read_api_keys
 from app.http.requests.body import check_size
 from app.page import STATIC_PATH
-from app.server.backend import Backend
+from app.server.backend import COMPILE_TARGET, Backend
 from app.server.preload import Preload, warm
 from app.server.readings import memory_bounds, readings
 from app.server.settings import Settings
@@ -48,7 +49,7 @@ from app.serving.kept_responses import MemoryResponses, StoredResponses
 from app.serving.service import GenerationService, ServiceConfig
 from app.serving.usage import UsageByKey
 from app.serving.worker import EngineWorker
-from app.serving.workers.pool import WorkerPool
+from app.serving.workers.pool import WorkerPool, spawn
 from app.store.store import Store, open_schema_store, open_store
 from app.telemetry.collector import open_traces
 from app.telemetry.metrics import Metrics
@@ -101,14 +102,22 @@ class Assembly:
             self.worker.cut_off()
 
 
+async def spawn_compilers(settings: Settings) -> list[Process]:
+    """The processes that compile schemas, which import what they run while the model is loaded."""
+    number, limits = settings.compile_workers, settings.compile_limits()
+    return [await spawn(COMPILE_TARGET, limits) for _ in range(number)]
+
+
 def assemble(
     settings: Settings,
     backend: Backend,
     metrics: Metrics,
     preloads: Sequence[Preload] = (),
     progress: Progress = SILENCE,
+    spawned: Sequence[Process] = (),
 ) -> Assembly:
-    """Put the parts together. ``preloads`` are compiled before the first request is taken."""
+    """Put the parts together. ``preloads`` are compiled before the first request is taken;
+    ``spawned`` are of ``spawn_compilers``."""
     clock = time.perf_counter
     api_config = _api_config(settings, backend)
     worker = EngineWorker(backend.engine, clock=clock, stall_seconds=settings.stall_seconds)
@@ -130,6 +139,7 @@ def assemble(
         limits=settings.compile_limits(),
         tenant_share=settings.tenant_share,
         warm_up=backend.warm_up,
+        spawned=spawned,
     )
 
     store = _open_store(settings)
@@ -339,7 +349,7 @@ def _api_config(settings: Settings, backend: Backend) -> ApiConfig:
     return ApiConfig(
         served_model=settings.served_model,
         max_model_len=backend.max_sequence_tokens,
-        version=version("leapjson"),
+        version=version_of(),
         chat_format=backend.chat_format,
         fingerprint=backend.fingerprint,
         products=backend.products,

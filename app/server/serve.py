@@ -17,10 +17,11 @@ from app.core.events import StepObserver
 from app.core.progress import Progress
 from app.http.connection import BoundedConnection
 from app.server.backend import Backend, load_backend
-from app.server.composition import Assembly, api_keys, assemble
+from app.server.composition import Assembly, api_keys, assemble, spawn_compilers
 from app.server.interpreter import settle_collector
 from app.server.preload import load_types
 from app.server.settings import Settings
+from app.serving.workers.pool import end
 from app.telemetry.logs import configure_logging
 from app.telemetry.metrics import Metrics
 from app.terminal.greeting import Served, greeting
@@ -46,14 +47,12 @@ def serve(
     preloads = load_types(settings.preload, settings.constraint_limits())
     api_keys(settings)  # what is wrong with them is said before the model is loaded
     metrics = Metrics()
-    backend = load(settings, metrics, screen.progress)
-    assembly = assemble(settings, backend, metrics, preloads, screen.progress)
 
     class Connection(BoundedConnection):
         on_refusal = staticmethod(metrics.observe_connection_refusal)
 
     config = uvicorn.Config(
-        assembly.app,
+        "",  # the application, once there is one
         host=settings.host,
         port=settings.port,
         http=Connection,
@@ -69,16 +68,25 @@ def serve(
         served = Served(settings.served_model, url, page=settings.page, keys=has_keys)
         print(greeting(served, sys.stdout), flush=True)
 
-    server = DrainingServer(
-        config,
-        drain=lambda: _drain(assembly, settings.drain_seconds, screen),
-        announce=announce,
-        alive=lambda: assembly.worker.alive,
-        hangs=lambda: assembly.worker.stalled,
-    )
-    sys.setswitchinterval(backend.switch_seconds)
-    settle_collector()
-    server.run()
+    with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
+        spawned = runner.run(spawn_compilers(settings))
+        try:
+            backend = load(settings, metrics, screen.progress)
+            assembly = assemble(settings, backend, metrics, preloads, screen.progress, spawned)
+            config.app = assembly.app
+            server = DrainingServer(
+                config,
+                drain=lambda: _drain(assembly, settings.drain_seconds, screen),
+                announce=announce,
+                alive=lambda: assembly.worker.alive,
+                hangs=lambda: assembly.worker.stalled,
+            )
+            sys.setswitchinterval(backend.switch_seconds)
+            settle_collector()
+            runner.run(server.serve())
+        finally:
+            for process in spawned:
+                runner.run(end(process))
     status = 1 if server.failed else 0
     if not server.failed:
         screen.say("Stopped immediately." if server.force_exit else "Stopped.")

@@ -12,13 +12,16 @@ import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from pydantic_core import from_json, to_json
 
 from app.core.errors import LeapjsonError
+from app.store.rows import VALIDATE, WRITE, NewFile, Piece, fresh_id
 from app.store.store import CHUNK, Files, Store
-from app.store.tables import VALIDATE, WRITE, NewFile, Piece, State, fresh_id
+
+if TYPE_CHECKING:
+    from app.store.tables import State
 
 logger = logging.getLogger(__name__)
 

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from app.core.errors import StoreUnavailable
+from app.store.rows import RESPONSE
 from app.store.store import Store
-from app.store.tables import RESPONSE
 
 logger = logging.getLogger(__name__)
 

@@ -11,8 +11,8 @@ from typing import Any
 
 from app.core.errors import LeapjsonError
 from app.core.events import RequestStats
+from app.store.rows import COUNTS
 from app.store.store import Store
-from app.store.tables import COUNTS
 
 _FLUSH_SECONDS = 10.0
 """Between two writes; a process that is killed loses what it counted since the last."""

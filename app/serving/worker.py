@@ -32,6 +32,8 @@ class Engine(Protocol):
 
     urgent: Callable[[], bool]
     """Whether a request above flex waits to be added; the worker sets it."""
+    given_up: int
+    """Steps that were given up for such a request, ever. Any thread may read it."""
 
     def add(self, request: EngineRequest, /) -> None:
         """Queue a request, or raise a ``RequestError`` and leave the engine as it was."""

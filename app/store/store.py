@@ -17,12 +17,12 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
-from typing import IO, Any, ParamSpec, TypeVar
-
-from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from typing import IO, TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from app.core.errors import LeapjsonError, StoreUnavailable
-from app.store.tables import State
+
+if TYPE_CHECKING:
+    from app.store.tables import State
 
 CHUNK = 1 << 20
 """Bytes that are read at a time."""
@@ -182,15 +182,18 @@ class Store:
 
 def _explained(error: Exception) -> Exception:
     """``StoreUnavailable`` for what a disk, a database or a bucket reports; else ``error``."""
-    module = type(error).__module__.partition(".")[0]
     if isinstance(error, FileNotFoundError) or not (
-        isinstance(error, OSError | SQLAlchemyError) or module == "obstore"
+        isinstance(error, OSError) or _package_of(error) in ("sqlalchemy", "obstore")
     ):
         return error
     logger.warning("the store failed: %s: %s", type(error).__name__, str(error).split("\n")[0])
     full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
-    full |= isinstance(error, DBAPIError) and "is full" in str(error.orig)  # SQLite's words
+    full |= "is full" in str(getattr(error, "orig", ""))  # SQLite's words
     return _unreachable("is full" if full else "cannot be reached")
+
+
+def _package_of(error: Exception) -> str:
+    return type(error).__module__.partition(".")[0]
 
 
 def _unreachable(what: str) -> StoreUnavailable:
@@ -199,6 +202,12 @@ def _unreachable(what: str) -> StoreUnavailable:
         "log has the cause); stored data is not lost, retry later",
         retry_after=_RETRY_SECONDS,
     )
+
+
+def _state(url: str, clock: Callable[[], float] = time.time) -> State:
+    from app.store.tables import State  # a server without a store needs no SQLAlchemy
+
+    return State(url, clock)
 
 
 def open_store(data: str, url: str | None, *, clock: Callable[[], float] = time.time) -> Store:
@@ -217,22 +226,22 @@ def open_store(data: str, url: str | None, *, clock: Callable[[], float] = time.
         if url is None:
             lock = _locked(Path(data) / "lock")
             try:
-                state = State(f"sqlite:///{Path(data) / 'state.sqlite'}", clock)
+                state = _state(f"sqlite:///{Path(data) / 'state.sqlite'}", clock)
                 state.release("")  # whoever had leases is gone, as the lock says
             except BaseException:
                 lock.close()
                 raise
             return Store(state, files, lock)
-        return Store(State(_with_driver(url, "LEAPJSON_STORE"), clock), files)
+        return Store(_state(_with_driver(url, "LEAPJSON_STORE"), clock), files)
 
 
 def open_schema_store(where: str) -> Store:
     """A folder, which servers of one machine may share, or PostgreSQL's URL. Without files."""
     with _naming(name := "LEAPJSON_SCHEMA_STORE", "the folder", name):
         if "://" in where:
-            return Store(State(_with_driver(where, name)), None)
+            return Store(_state(_with_driver(where, name)), None)
         Path(where).mkdir(parents=True, exist_ok=True)
-        return Store(State(f"sqlite:///{Path(where) / 'schemas.sqlite'}"), None)
+        return Store(_state(f"sqlite:///{Path(where) / 'schemas.sqlite'}"), None)
 
 
 @contextlib.contextmanager
@@ -242,15 +251,13 @@ def _naming(setting: str, value: str, database: str) -> Iterator[None]:
         yield
     except ImportError as error:
         raise LeapjsonError(f"{error.name} is missing: pip install 'leapjson[store]'") from None
-    except OSError as error:
-        raise LeapjsonError(f"{setting} ({value}) cannot be used: {error}") from None
-    except SQLAlchemyError as error:  # never its text alone: it may quote the URL's password
-        cause = error.orig if isinstance(error, DBAPIError) else type(error).__name__
-        raise LeapjsonError(f"cannot use the database in {database}: {cause}") from None
     except Exception as error:
-        if isinstance(error, LeapjsonError) or type(error).__module__[:7] != "obstore":
-            raise
-        raise LeapjsonError(f"{setting} ({value}) cannot be used: {error}") from None
+        if _package_of(error) == "sqlalchemy":  # never its text: it may quote the URL's password
+            cause = getattr(error, "orig", type(error).__name__)
+            raise LeapjsonError(f"cannot use the database in {database}: {cause}") from None
+        if isinstance(error, OSError) or _package_of(error) == "obstore":
+            raise LeapjsonError(f"{setting} ({value}) cannot be used: {error}") from None
+        raise
 
 
 def _locked(path: Path) -> Any:

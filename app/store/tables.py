@@ -11,177 +11,105 @@ Identifiers begin with their time, so their order is that of creation.
 
 from __future__ import annotations
 
-import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import (
-    JSON,
-    BigInteger,
-    Boolean,
-    Column,
-    Connection,
-    Float,
-    Index,
-    Integer,
-    LargeBinary,
-    MetaData,
-    Row,
-    String,
-    Table,
-    and_,
-    case,
-    create_engine,
-    delete,
-    event,
-    func,
-    insert,
-    select,
-    true,
-    update,
-)
+import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
 from app.core.errors import LeapjsonError, QuotaExceeded
+from app.store.rows import COUNTS, RESPONSE, VALIDATE, WRITE, NewFile, Piece, fresh_id
 
 VERSION = 2
 """Of the tables. Another one is refused: it would be read wrongly."""
-VALIDATE, WRITE = -1, -2
-"""Numbers of pieces that are no lines."""
-RESPONSE, SCHEMA, PROGRAM = "response", "schema", "program"
-"""Kinds of what is kept under an id."""
 LIVE = ("validating", "in_progress", "finalizing", "cancelling")
 """Statuses of batches that have not ended."""
 _MOMENTS = (
     "in_progress", "finalizing", "completed", "failed", "expired", "cancelling", "cancelled",
 )  # fmt: skip
 
-metadata = MetaData()
-_version = Table("leapjson_store", metadata, Column("version", Integer, primary_key=True))
-files = Table(
+metadata = sa.MetaData()
+_version = sa.Table("leapjson_store", metadata, sa.Column("version", sa.Integer, primary_key=True))
+files = sa.Table(
     "leapjson_files",
     metadata,
-    Column("id", String, primary_key=True),
-    Column("owner", String, nullable=False, index=True),
-    Column("purpose", String, nullable=False),
-    Column("filename", String, nullable=False),
-    Column("bytes", BigInteger, nullable=False),
-    Column("created_at", BigInteger, nullable=False),
-    Column("expires_at", BigInteger),
-    Column("ready", Boolean, nullable=False),  # its contents are there
+    sa.Column("id", sa.String, primary_key=True),
+    sa.Column("owner", sa.String, nullable=False, index=True),
+    sa.Column("purpose", sa.String, nullable=False),
+    sa.Column("filename", sa.String, nullable=False),
+    sa.Column("bytes", sa.BigInteger, nullable=False),
+    sa.Column("created_at", sa.BigInteger, nullable=False),
+    sa.Column("expires_at", sa.BigInteger),
+    sa.Column("ready", sa.Boolean, nullable=False),  # its contents are there
 )
-batches = Table(
+batches = sa.Table(
     "leapjson_batches",
     metadata,
-    Column("id", String, primary_key=True),
-    Column("owner", String, nullable=False, index=True),
-    Column("status", String, nullable=False, index=True),
-    Column("endpoint", String, nullable=False),
-    Column("input_file_id", String, nullable=False),
-    Column("input_bytes", BigInteger, nullable=False),
-    Column("completion_window", String, nullable=False),
-    Column("created_at", BigInteger, nullable=False),
-    Column("expires_at", BigInteger, nullable=False),
-    *[Column(f"{name}_at", BigInteger) for name in _MOMENTS],
-    Column("output_seconds", BigInteger, nullable=False),  # that its files are kept
-    Column("output_file_id", String),
-    Column("error_file_id", String),
-    Column("total", Integer, nullable=False, default=0),
-    Column("completed", Integer),  # once it has ended; until then answers are counted
-    Column("failed", Integer),
-    Column("errors", JSON),
-    Column("metadata", JSON),
+    sa.Column("id", sa.String, primary_key=True),
+    sa.Column("owner", sa.String, nullable=False, index=True),
+    sa.Column("status", sa.String, nullable=False, index=True),
+    sa.Column("endpoint", sa.String, nullable=False),
+    sa.Column("input_file_id", sa.String, nullable=False),
+    sa.Column("input_bytes", sa.BigInteger, nullable=False),
+    sa.Column("completion_window", sa.String, nullable=False),
+    sa.Column("created_at", sa.BigInteger, nullable=False),
+    sa.Column("expires_at", sa.BigInteger, nullable=False),
+    *[sa.Column(f"{name}_at", sa.BigInteger) for name in _MOMENTS],
+    sa.Column("output_seconds", sa.BigInteger, nullable=False),  # that its files are kept
+    sa.Column("output_file_id", sa.String),
+    sa.Column("error_file_id", sa.String),
+    sa.Column("total", sa.Integer, nullable=False, default=0),
+    sa.Column("completed", sa.Integer),  # once it has ended; until then answers are counted
+    sa.Column("failed", sa.Integer),
+    sa.Column("errors", sa.JSON),
+    sa.Column("metadata", sa.JSON),
 )
-pieces = Table(
+pieces = sa.Table(
     "leapjson_pieces",
     metadata,
-    Column("batch_id", String, primary_key=True),
-    Column("number", Integer, primary_key=True, autoincrement=False),  # its first line's
-    Column("offset", BigInteger, nullable=False),  # in bytes of the input file, like the next
-    Column("size", BigInteger, nullable=False),
-    Column("leased_by", String, nullable=False, default="", index=True),
-    Column("leased_until", Float, nullable=False, default=0.0),
-    Column("tries", Integer, nullable=False, default=0),
-    Column("alone", Integer),  # a line that was asked alone, after several servers had died
-    Column("deaths", Integer, nullable=False, default=0),  # of servers that did so
+    sa.Column("batch_id", sa.String, primary_key=True),
+    sa.Column("number", sa.Integer, primary_key=True, autoincrement=False),  # its first line's
+    sa.Column("offset", sa.BigInteger, nullable=False),  # in bytes of the input file, like the next
+    sa.Column("size", sa.BigInteger, nullable=False),
+    sa.Column("leased_by", sa.String, nullable=False, default="", index=True),
+    sa.Column("leased_until", sa.Float, nullable=False, default=0.0),
+    sa.Column("tries", sa.Integer, nullable=False, default=0),
+    sa.Column("alone", sa.Integer),  # a line that was asked alone, after several servers had died
+    sa.Column("deaths", sa.Integer, nullable=False, default=0),  # of servers that did so
 )
-answers = Table(
+answers = sa.Table(
     "leapjson_answers",
     metadata,
-    Column("batch_id", String, primary_key=True),
-    Column("line", Integer, primary_key=True, autoincrement=False),
-    Column("ok", Boolean, nullable=False),
-    Column("text", LargeBinary, nullable=False),
-    Index("leapjson_answers_ok", "batch_id", "ok"),
+    sa.Column("batch_id", sa.String, primary_key=True),
+    sa.Column("line", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("ok", sa.Boolean, nullable=False),
+    sa.Column("text", sa.LargeBinary, nullable=False),
+    sa.Index("leapjson_answers_ok", "batch_id", "ok"),
 )
-usage = Table(
+usage = sa.Table(
     "leapjson_usage",
     metadata,
-    Column("owner", String, primary_key=True),
-    Column("day", String, primary_key=True),
-    *[
-        Column(name, BigInteger, nullable=False)
-        for name in (
-            *("requests", "prompt_tokens", "completion_tokens"),
-            *("leapt_tokens", "drafted_tokens"),
-        )
-    ],
+    sa.Column("owner", sa.String, primary_key=True),
+    sa.Column("day", sa.String, primary_key=True),
+    *[sa.Column(name, sa.BigInteger, nullable=False) for name in COUNTS],
 )
-COUNTS = tuple(each.name for each in usage.c if not each.primary_key)
-kept = Table(
+kept = sa.Table(
     "leapjson_kept",  # responses, registered schemas, compiled programs
     metadata,
-    Column("id", String, primary_key=True),
-    Column("kind", String, nullable=False),
-    Column("owner", String, nullable=False),
-    Column("body", LargeBinary, nullable=False),
-    Column("nbytes", BigInteger, nullable=False),
-    Column("used_at", BigInteger, nullable=False),
-    Index("leapjson_kept_used", "owner", "kind", "used_at", "nbytes"),
+    sa.Column("id", sa.String, primary_key=True),
+    sa.Column("kind", sa.String, nullable=False),
+    sa.Column("owner", sa.String, nullable=False),
+    sa.Column("body", sa.LargeBinary, nullable=False),
+    sa.Column("nbytes", sa.BigInteger, nullable=False),
+    sa.Column("used_at", sa.BigInteger, nullable=False),
+    sa.Index("leapjson_kept_used", "owner", "kind", "used_at", "nbytes"),
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """A part of a batch that this server has leased."""
-
-    batch_id: str
-    number: int
-    offset: int
-    size: int
-    tries: int
-    owner: str
-    status: str
-    """Of the batch, like the next."""
-    endpoint: str
-    input_file_id: str
-
-    @property
-    def key(self) -> tuple[str, int]:
-        return self.batch_id, self.number
 
 
 _PIECE = tuple(Piece.__dataclass_fields__)
 """Columns of pieces and batches."""
-
-
-@dataclass(frozen=True, slots=True)
-class NewFile:
-    """A file whose contents are kept."""
-
-    id: str
-    purpose: str
-    filename: str
-    size: int
-    seconds: int
-    """From its creation until it expires."""
-
-
-def fresh_id(prefix: str) -> str:
-    return f"{prefix}{int(time.time() * 1000):012x}{secrets.token_hex(8)}"
 
 
 class State:
@@ -193,12 +121,12 @@ class State:
         self._clock = clock
         self._is_sqlite = url.startswith("sqlite")
         if self._is_sqlite:
-            self._engine = create_engine(url)
-            event.listen(self._engine, "connect", _prepare_sqlite)
-            event.listen(self._engine, "begin", _begin_sqlite)
+            self._engine = sa.create_engine(url)
+            sa.event.listen(self._engine, "connect", _prepare_sqlite)
+            sa.event.listen(self._engine, "begin", _begin_sqlite)
         else:
             options = "-c statement_timeout=30000 -c lock_timeout=10000"
-            self._engine = create_engine(
+            self._engine = sa.create_engine(
                 url,
                 pool_pre_ping=True,
                 connect_args={
@@ -218,11 +146,11 @@ class State:
     def _create(self) -> None:
         with self._engine.begin() as connection:
             if not self._is_sqlite:  # replicas that start together create them once
-                connection.execute(select(func.pg_advisory_xact_lock(0x1EA9)))
+                connection.execute(sa.select(sa.func.pg_advisory_xact_lock(0x1EA9)))
             metadata.create_all(connection)
-            found = connection.scalar(select(_version.c.version))
+            found = connection.scalar(sa.select(_version.c.version))
             if found is None:
-                connection.execute(insert(_version).values(version=VERSION))
+                connection.execute(sa.insert(_version).values(version=VERSION))
             elif found != VERSION:
                 raise LeapjsonError(
                     f"the store has tables of version {found}, and this server needs version "
@@ -233,14 +161,16 @@ class State:
         self._engine.dispose()
 
     @contextmanager
-    def _alone(self, owner: str) -> Iterator[Connection]:
+    def _alone(self, owner: str) -> Iterator[sa.Connection]:
         """A transaction beside which no other of this kind counts what ``owner`` has."""
         with self._engine.begin() as connection:
             if not self._is_sqlite:
-                connection.execute(select(func.pg_advisory_xact_lock(func.hashtext(owner))))
+                connection.execute(
+                    sa.select(sa.func.pg_advisory_xact_lock(sa.func.hashtext(owner)))
+                )
             yield connection
 
-    def _insert(self, table: Table) -> Any:
+    def _insert(self, table: sa.Table) -> Any:
         return (sqlite if self._is_sqlite else postgresql).insert(table)
 
     # Files
@@ -248,7 +178,7 @@ class State:
     def reserve_file(self, owner: str, file_id: str, size: int, most: int) -> None:
         """Room for a file that is still to come. Raises ``QuotaExceeded`` above ``most`` bytes."""
         with self._alone(owner) as connection:
-            total = select(func.coalesce(func.sum(files.c.bytes), 0))
+            total = sa.select(sa.func.coalesce(sa.func.sum(files.c.bytes), 0))
             used = connection.scalar(total.where(files.c.owner == owner)) or 0
             if used + size > most:
                 raise QuotaExceeded(
@@ -256,7 +186,7 @@ class State:
                     f"the limit is {most} (LEAPJSON_KEY_BYTES); delete some"
                 )
             row = {"id": file_id, "owner": owner, "purpose": "", "filename": "", "bytes": size}
-            connection.execute(insert(files).values(**row, created_at=self._now(), ready=False))
+            connection.execute(sa.insert(files).values(**row, created_at=self._now(), ready=False))
 
     def complete_file(self, file: NewFile) -> Mapping[str, Any]:
         """The contents are there."""
@@ -265,12 +195,12 @@ class State:
 
     def find_file(self, owner: str, file_id: str) -> Mapping[str, Any] | None:
         where = (files.c.id == file_id) & (files.c.owner == owner) & self._is_there()
-        return next(iter(self._rows(select(files).where(where))), None)
+        return next(iter(self._rows(sa.select(files).where(where))), None)
 
     def list_files(
         self, owner: str, purpose: str | None, after: str | None, limit: int, order: str
     ) -> Sequence[Mapping[str, Any]]:
-        query = select(files).where(files.c.owner == owner, self._is_there())
+        query = sa.select(files).where(files.c.owner == owner, self._is_there())
         query = query if purpose is None else query.where(files.c.purpose == purpose)
         return self._rows(_paged(query, files.c.id, after, limit, order))
 
@@ -283,12 +213,12 @@ class State:
             batch_id: str | None = connection.scalar(_in_use(file_id))
             if batch_id is None:
                 where = (files.c.id == file_id) & (files.c.owner == owner)
-                connection.execute(delete(files).where(where))
+                connection.execute(sa.delete(files).where(where))
             return batch_id
 
     def drop_file(self, file_id: str) -> None:
         """Forget a file that was not completed, or not named to anyone."""
-        self._write(delete(files).where(files.c.id == file_id))
+        self._write(sa.delete(files).where(files.c.id == file_id))
 
     def forget_old(
         self, *, upload_seconds: int, batch_seconds: int, response_seconds: int
@@ -296,18 +226,18 @@ class State:
         """Expire batches, and drop what is too old; the files whose contents are to be deleted."""
         now = self._now()
         with self._engine.begin() as connection:
-            late = select(batches.c.id).where(
+            late = sa.select(batches.c.id).where(
                 batches.c.status.in_(("validating", "in_progress")), batches.c.expires_at <= now
             )
             for batch_id in connection.scalars(late).all():
                 self._stop(connection, batch_id, "expired")
             unfinished = ~files.c.ready & (files.c.created_at < now - upload_seconds)
             old = (files.c.expires_at <= now) & ~_in_use(files.c.id).exists()
-            gone = connection.scalars(select(files.c.id).where(unfinished | old)).all()
+            gone = connection.scalars(sa.select(files.c.id).where(unfinished | old)).all()
             ended = batches.c.status.not_in(LIVE) & (batches.c.created_at < now - batch_seconds)
-            connection.execute(delete(batches).where(ended))
+            connection.execute(sa.delete(batches).where(ended))
             unused = (kept.c.kind == RESPONSE) & (kept.c.used_at < now - response_seconds)
-            connection.execute(delete(kept).where(unused))
+            connection.execute(sa.delete(kept).where(unused))
         return list(gone)
 
     # Batches
@@ -318,26 +248,28 @@ class State:
         batch["created_at"] = now = self._now()
         batch["expires_at"] = now + batch.pop("window_seconds")
         with self._alone(owner) as connection:
-            live = select(func.count()).where(batches.c.owner == owner, batches.c.status.in_(LIVE))
+            live = sa.select(sa.func.count()).where(
+                batches.c.owner == owner, batches.c.status.in_(LIVE)
+            )
             if (connection.scalar(live) or 0) >= most:
                 raise QuotaExceeded(
                     f"this API key has {most} unfinished batches (the limit); wait for one or "
                     "cancel it"
                 )
-            connection.execute(insert(batches).values(batch))
+            connection.execute(sa.insert(batches).values(batch))
             piece = {"batch_id": batch["id"], "number": VALIDATE, "offset": 0}
-            connection.execute(insert(pieces).values(**piece, size=batch["input_bytes"]))
+            connection.execute(sa.insert(pieces).values(**piece, size=batch["input_bytes"]))
             return self._batches(connection, [_row(connection, batch["id"])])[0]
 
     def find_batch(self, owner: str, batch_id: str) -> Mapping[str, Any] | None:
         with self._reading.connect() as connection:
             where = (batches.c.id == batch_id) & (batches.c.owner == owner)
-            found = connection.execute(select(batches).where(where)).all()
+            found = connection.execute(sa.select(batches).where(where)).all()
             return next(iter(self._batches(connection, found)), None)
 
     def list_batches(self, owner: str, after: str | None, limit: int) -> list[Mapping[str, Any]]:
         with self._reading.connect() as connection:
-            query = select(batches).where(batches.c.owner == owner)
+            query = sa.select(batches).where(batches.c.owner == owner)
             query = _paged(query, batches.c.id, after, limit, "desc")
             return self._batches(connection, connection.execute(query).all())
 
@@ -345,11 +277,15 @@ class State:
         with self._engine.begin() as connection:
             self._stop(connection, batch_id, "cancelling")
 
-    def _batches(self, connection: Connection, rows: Sequence[Row[Any]]) -> list[Mapping[str, Any]]:
+    def _batches(
+        self, connection: sa.Connection, rows: Sequence[sa.Row[Any]]
+    ) -> list[Mapping[str, Any]]:
         """Batches with their counts so far."""
         running = [row.id for row in rows if row.completed is None]
         key = answers.c.batch_id, answers.c.ok
-        query = select(*key, func.count()).where(answers.c.batch_id.in_(running)).group_by(*key)
+        query = (
+            sa.select(*key, sa.func.count()).where(answers.c.batch_id.in_(running)).group_by(*key)
+        )
         found = connection.execute(query) if running else ()
         counts = {(batch_id, ok): count for batch_id, ok, count in found}
         return [
@@ -358,7 +294,7 @@ class State:
             for row in rows
         ]
 
-    def _stop(self, connection: Connection, batch_id: str, moment: str) -> None:
+    def _stop(self, connection: sa.Connection, batch_id: str, moment: str) -> None:
         """Ask for no more lines: what is leased ends by itself, and its files are written then."""
         row = _row(connection, batch_id, lock=True)
         if row is None or row.status not in ("validating", "in_progress"):
@@ -367,16 +303,16 @@ class State:
         moments = {f"{each}_at": self._now() for each in (status, moment)}
         _set(connection, batch_id, status=status, **moments)
         idle = pieces.c.leased_until < self._clock()
-        connection.execute(delete(pieces).where(pieces.c.batch_id == batch_id, idle))
+        connection.execute(sa.delete(pieces).where(pieces.c.batch_id == batch_id, idle))
         self._go_on(connection, batch_id, status)
 
-    def _go_on(self, connection: Connection, batch_id: str, status: str) -> None:
+    def _go_on(self, connection: sa.Connection, batch_id: str, status: str) -> None:
         """Where no piece is left, the files of the batch, which is locked, are to be written."""
-        left = select(func.count()).where(pieces.c.batch_id == batch_id)
+        left = sa.select(sa.func.count()).where(pieces.c.batch_id == batch_id)
         if connection.scalar(left):
             return
         piece = {"batch_id": batch_id, "number": WRITE, "offset": 0, "size": 0}
-        connection.execute(insert(pieces).values(piece))
+        connection.execute(sa.insert(pieces).values(piece))
         if status == "in_progress":
             _set(connection, batch_id, status="finalizing", finalizing_at=self._now())
 
@@ -389,16 +325,18 @@ class State:
         its oldest batch; None where there is none. ``lines`` False: one that has no lines."""
         now = self._clock()
         joined = pieces.join(batches, pieces.c.batch_id == batches.c.id)
-        leased = func.sum(case((pieces.c.leased_until < now, 0), else_=1))
-        free = and_(pieces.c.leased_until < now, true() if lines else pieces.c.number < 0)
-        waiting = func.sum(case((free, 1), else_=0))
+        leased = sa.func.sum(sa.case((pieces.c.leased_until < now, 0), else_=1))
+        free = sa.and_(pieces.c.leased_until < now, sa.true() if lines else pieces.c.number < 0)
+        waiting = sa.func.sum(sa.case((free, 1), else_=0))
         with self._engine.begin() as connection:
-            query = select(batches.c.owner).select_from(joined)
+            query = sa.select(batches.c.owner).select_from(joined)
             query = query.where(batches.c.owner.in_(list(owners))).group_by(batches.c.owner)
-            query = query.having(waiting > 0).order_by(leased, func.min(pieces.c.batch_id))
+            query = query.having(waiting > 0).order_by(leased, sa.func.min(pieces.c.batch_id))
             for owner in connection.scalars(query).all():
                 piece = connection.execute(
-                    select(*[(pieces if name in pieces.c else batches).c[name] for name in _PIECE])
+                    sa.select(
+                        *[(pieces if name in pieces.c else batches).c[name] for name in _PIECE]
+                    )
                     .select_from(joined)
                     .where(batches.c.owner == owner, free)
                     .order_by(pieces.c.batch_id, pieces.c.number)
@@ -409,7 +347,7 @@ class State:
                     lease = {"leased_by": server, "leased_until": now + seconds}
                     here = _piece(piece.batch_id, piece.number)
                     tries = pieces.c.tries + 1
-                    connection.execute(update(pieces).where(here).values(**lease, tries=tries))
+                    connection.execute(sa.update(pieces).where(here).values(**lease, tries=tries))
                     return Piece(*piece)
         return None
 
@@ -418,10 +356,10 @@ class State:
         mine = pieces.c.leased_by == server
         with self._engine.begin() as connection:
             until = self._clock() + seconds
-            connection.execute(update(pieces).where(mine).values(leased_until=until))
+            connection.execute(sa.update(pieces).where(mine).values(leased_until=until))
             joined = pieces.join(batches, pieces.c.batch_id == batches.c.id)
             columns = (pieces.c.batch_id, pieces.c.number, batches.c.status)
-            found = connection.execute(select(*columns).select_from(joined).where(mine)).all()
+            found = connection.execute(sa.select(*columns).select_from(joined).where(mine)).all()
         return {
             (batch_id, number): number == WRITE or status in ("validating", "in_progress")
             for batch_id, number, status in found
@@ -433,21 +371,21 @@ class State:
         if server:
             values |= {"tries": pieces.c.tries - 1, "alone": None}
         mine = pieces.c.leased_by == server if server else pieces.c.leased_by != ""
-        self._write(update(pieces).where(mine).values(values))
+        self._write(sa.update(pieces).where(mine).values(values))
 
     def ask_alone(self, piece: Piece, line: int) -> int:
         """Note that ``line`` is asked now and no other; how many servers died of that before."""
         with self._engine.begin() as connection:
             here = _piece(*piece.key)
-            row = connection.execute(select(pieces.c.alone, pieces.c.deaths).where(here)).first()
+            row = connection.execute(sa.select(pieces.c.alone, pieces.c.deaths).where(here)).first()
             deaths = row.deaths + 1 if row is not None and row.alone == line else 0
-            connection.execute(update(pieces).where(here).values(alone=line, deaths=deaths))
+            connection.execute(sa.update(pieces).where(here).values(alone=line, deaths=deaths))
             return deaths
 
     def answered(self, batch_id: str, first: int, last: int) -> set[int]:
         """Which of the lines ``first`` to ``last`` have answers."""
         where = (answers.c.batch_id == batch_id) & answers.c.line.between(first, last)
-        return {row["line"] for row in self._rows(select(answers.c.line).where(where))}
+        return {row["line"] for row in self._rows(sa.select(answers.c.line).where(where))}
 
     def record(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Keep answers; the first for a line counts. Those of ended batches are dropped."""
@@ -479,7 +417,7 @@ class State:
                 self._go_on(connection, piece.batch_id, batch.status)
                 return
             running = batches.c.status.in_(("in_progress", "finalizing", "cancelling"))
-            query = select(func.coalesce(func.sum(batches.c.total), 0))
+            query = sa.select(sa.func.coalesce(sa.func.sum(batches.c.total), 0))
             query = query.where(batches.c.owner == piece.owner, running)
             queued = connection.scalar(query) or 0
             if not errors and queued + total > most:
@@ -498,7 +436,7 @@ class State:
             _set(connection, piece.batch_id, **values, total=total)
             names = ("batch_id", "number", "offset", "size")
             rows = [dict(zip(names, (piece.batch_id, *each), strict=True)) for each in found]
-            connection.execute(insert(pieces), rows)
+            connection.execute(sa.insert(pieces), rows)
 
     def finish(self, piece: Piece, server: str) -> None:
         """All lines of a piece have answers, or need none any more."""
@@ -507,20 +445,22 @@ class State:
             if batch is not None:
                 self._go_on(connection, piece.batch_id, batch.status)
 
-    def _drop_piece(self, connection: Connection, piece: Piece, server: str) -> Row[Any] | None:
+    def _drop_piece(
+        self, connection: sa.Connection, piece: Piece, server: str
+    ) -> sa.Row[Any] | None:
         """The batch, locked, without this piece; None where another server has it by now."""
         batch = _row(connection, piece.batch_id, lock=True)
         here = _piece(*piece.key) & (pieces.c.leased_by == server)
-        dropped = connection.execute(delete(pieces).where(here)).rowcount
+        dropped = connection.execute(sa.delete(pieces).where(here)).rowcount
         return batch if dropped else None
 
     def to_write(self, batch_id: str) -> Mapping[str, Any]:
         """The batch whose files are to be written."""
-        return next(iter(self._rows(select(batches).where(batches.c.id == batch_id))), {})
+        return next(iter(self._rows(sa.select(batches).where(batches.c.id == batch_id))), {})
 
     def answers_from(self, batch_id: str, line: int, limit: int) -> Sequence[Any]:
         """Line, ok and text of the answers from ``line`` on, in order."""
-        query = select(answers.c.line, answers.c.ok, answers.c.text)
+        query = sa.select(answers.c.line, answers.c.ok, answers.c.text)
         query = query.where(answers.c.batch_id == batch_id, answers.c.line >= line)
         with self._reading.connect() as connection:
             return connection.execute(query.order_by(answers.c.line).limit(limit)).all()
@@ -542,7 +482,7 @@ class State:
             values = {"status": status, "completed": completed, "failed": failed, **moments}
             ids = {column: file.id for column, file in written.items()}
             _set(connection, piece.batch_id, **values, **ids)
-            connection.execute(delete(answers).where(answers.c.batch_id == piece.batch_id))
+            connection.execute(sa.delete(answers).where(answers.c.batch_id == piece.batch_id))
             return True
 
     # Usage, and what is kept
@@ -559,7 +499,7 @@ class State:
 
     def find_usage(self, owner: str, first: str, last: str) -> Sequence[Mapping[str, Any]]:
         where = (usage.c.owner == owner) & usage.c.day.between(first, last)
-        return self._rows(select(usage).where(where).order_by(usage.c.day))
+        return self._rows(sa.select(usage).where(where).order_by(usage.c.day))
 
     def keep(
         self, kind: str, owner: str, kept_id: str, body: bytes, nbytes: int, most: int
@@ -570,14 +510,14 @@ class State:
             row |= {"used_at": self._now()}
             connection.execute(self._insert(kept).on_conflict_do_nothing(), row)
             own = (kept.c.owner == owner) & (kept.c.kind == kind)
-            over = (connection.scalar(select(func.sum(kept.c.nbytes)).where(own)) or 0) - most
+            over = (connection.scalar(sa.select(sa.func.sum(kept.c.nbytes)).where(own)) or 0) - most
             if over <= 0:
                 return
-            columns = select(kept.c.id, kept.c.nbytes).where(own)
+            columns = sa.select(kept.c.id, kept.c.nbytes).where(own)
             for each, size in connection.execute(columns.order_by(kept.c.used_at)):
                 if over <= 0:
                     break
-                connection.execute(delete(kept).where(kept.c.id == each))
+                connection.execute(sa.delete(kept).where(kept.c.id == each))
                 over -= size
 
     def find_kept(
@@ -589,18 +529,18 @@ class State:
         if owner is not None:
             here &= kept.c.owner == owner
         with self._reading.connect() as connection:
-            found = connection.execute(select(kept.c.body, kept.c.used_at).where(here)).first()
+            found = connection.execute(sa.select(kept.c.body, kept.c.used_at).where(here)).first()
         if found is None or (seconds is not None and found.used_at <= now - seconds):
             return None
         if found.used_at < now - 60:  # a write for each use would be many
-            self._write(update(kept).where(here).values(used_at=now))
+            self._write(sa.update(kept).where(here).values(used_at=now))
         body: bytes = found.body
         return body
 
     def delete_kept(self, owner: str, kept_id: str) -> bool:
         """Whether the owner had it."""
         here = (kept.c.id == kept_id) & (kept.c.owner == owner)
-        return self._write(delete(kept).where(here)) > 0
+        return self._write(sa.delete(kept).where(here)) > 0
 
     def _now(self) -> int:
         return int(self._clock())
@@ -615,8 +555,8 @@ class State:
             return connection.execute(statement).rowcount
 
 
-def _complete(connection: Connection, file: NewFile) -> Mapping[str, Any]:
-    statement = update(files).where(files.c.id == file.id).returning(files)
+def _complete(connection: sa.Connection, file: NewFile) -> Mapping[str, Any]:
+    statement = sa.update(files).where(files.c.id == file.id).returning(files)
     changed = {"purpose": file.purpose, "filename": file.filename, "bytes": file.size}
     expires = files.c.created_at + file.seconds
     found = connection.execute(statement.values(**changed, expires_at=expires, ready=True))
@@ -634,18 +574,18 @@ def _piece(batch_id: str, number: int) -> Any:
     return (pieces.c.batch_id == batch_id) & (pieces.c.number == number)
 
 
-def _set(connection: Connection, batch_id: str, **values: Any) -> None:
-    connection.execute(update(batches).where(batches.c.id == batch_id).values(values))
+def _set(connection: sa.Connection, batch_id: str, **values: Any) -> None:
+    connection.execute(sa.update(batches).where(batches.c.id == batch_id).values(values))
 
 
-def _row(connection: Connection, batch_id: str, *, lock: bool = False) -> Any:
-    query = select(batches).where(batches.c.id == batch_id)
+def _row(connection: sa.Connection, batch_id: str, *, lock: bool = False) -> Any:
+    query = sa.select(batches).where(batches.c.id == batch_id)
     return connection.execute(query.with_for_update() if lock else query).first()
 
 
 def _in_use(file_id: Any) -> Any:
     """The batches that read a file and have not ended."""
-    return select(batches.c.id).where(
+    return sa.select(batches.c.id).where(
         batches.c.input_file_id == file_id, batches.c.status.in_(LIVE)
     )
 
@@ -656,7 +596,7 @@ def _prepare_sqlite(connection: Any, record: object) -> None:
         connection.execute(f"PRAGMA {pragma}").close()
 
 
-def _begin_sqlite(connection: Connection) -> None:
+def _begin_sqlite(connection: sa.Connection) -> None:
     """A transaction that writes takes the lock at once: one that reads first could not get it."""
     reads = connection.get_execution_options().get("reads", False)
     connection.exec_driver_sql("BEGIN" if reads else "BEGIN IMMEDIATE")

@@ -12,7 +12,6 @@ import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.metadata import PackageNotFoundError, version
 from itertools import accumulate
 from operator import attrgetter
 
@@ -35,6 +34,7 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.registry import Collector
 
 from app.core.events import RequestStats, StepStats
+from app.core.version import version_of
 from app.telemetry.exchange import Exchange, current_exchange
 
 PREFIX = "leapjson_"
@@ -301,9 +301,9 @@ class Metrics:
             PREFIX + "build", "Always 1; the labels identify the build.", registry=self.registry
         ).info(
             {
-                "version": _version("leapjson"),
+                "version": version_of(),
                 "python": platform.python_version(),
-                "torch": _version("torch"),
+                "torch": version_of("torch"),
                 "model": model,
             }
         )
@@ -315,10 +315,3 @@ class Metrics:
     def render(self) -> tuple[bytes, str]:
         """The exposition in Prometheus' text format, and its content type."""
         return generate_latest(self.registry), CONTENT_TYPE_PLAIN_0_0_4
-
-
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return "none"

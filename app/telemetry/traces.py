@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Mapping
-from importlib.metadata import version
 
 from opentelemetry.context import Context
 from opentelemetry.sdk.resources import SERVICE_NAME, Resource
@@ -21,6 +20,7 @@ from opentelemetry.trace import Span, SpanKind, StatusCode, set_span_in_context
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from app.core.events import RequestStats
+from app.core.version import version_of
 from app.telemetry.exchange import Exchange
 
 CLOSE_SECONDS = 3.0
@@ -50,7 +50,7 @@ class Traces:
         """
         self._provider = TracerProvider(resource=_resource(), shutdown_on_exit=False)
         self._provider.add_span_processor(processor)
-        self._tracer = self._provider.get_tracer("leapjson", version("leapjson"))
+        self._tracer = self._provider.get_tracer("leapjson", version_of())
         self._propagator = TraceContextTextMapPropagator()
         self._model = model
 
@@ -136,7 +136,7 @@ class Traces:
 
 
 def _resource() -> Resource:
-    found = Resource.create({"service.version": version("leapjson")})
+    found = Resource.create({"service.version": version_of()})
     if str(found.attributes.get(SERVICE_NAME, "")).startswith("unknown_service"):
         return found.merge(Resource({SERVICE_NAME: "leapjson"}))
     return found

@@ -84,6 +84,7 @@ def test_no_more_than_sixteen_steps_in_a_row_are_given_up() -> None:
         engine.check_integrity()
     assert runner.given_up[:18] == [True] * 16 + [False, True]
     assert runner.given_up.count(False) == 3
+    assert engine.given_up == runner.given_up.count(True)
 
 
 def test_a_step_with_an_answer_of_a_higher_class_is_not_given_up() -> None:

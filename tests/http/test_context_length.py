@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import re
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from app.core.errors import BudgetTooSmall, PromptTooLong
 from app.http.endpoint import CLIPPED
+from app.serving.service import GenerationRequest
 from tests.http.harness import CHAT, chat, client_of
 from tests.serving.fakes import Bench, FakeEngine
 
@@ -105,6 +107,22 @@ async def test_what_leaves_no_room_for_a_valid_answer_is_named(
     if error == "context_length_exceeded":
         assert "122 tokens (2 in the prompt, 120 in the shortest valid answer)" in found["message"]
         assert "max_tokens" not in found["message"]
+
+
+async def test_a_refused_request_is_freed_without_the_collector() -> None:
+    """What is alive when a large program comes from its worker is hidden from the collector."""
+    engine = FakeEngine()
+    engine.refusal = lambda request: BudgetTooSmall(max_tokens=request.max_tokens, needed=60)
+    async with client_of(Bench(engine, context=100)) as client:
+        await client.post(CHAT, json=chat(max_tokens=50))
+        gc.collect()
+        gc.disable()
+        try:
+            assert (await client.post(CHAT, json=chat(max_tokens=50))).status_code == 400
+            left = [each for each in gc.get_objects() if isinstance(each, GenerationRequest)]
+        finally:
+            gc.enable()
+    assert left == []
 
 
 def test_images_are_counted_in_either_message() -> None:

@@ -5,18 +5,22 @@ from __future__ import annotations
 import gc
 import logging
 import sys
+from asyncio.subprocess import Process
 from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 
+from app.core.errors import UnsupportedModel
 from app.core.events import StepObserver
 from app.core.progress import Progress
 from app.server import serve as serving
 from app.server.backend import Backend
+from app.server.composition import spawn_compilers
 from app.server.interpreter import OVERLAPPED_SECONDS
 from app.server.serve import DrainingServer
 from app.server.settings import Settings
+from app.serving.workers.pool import KILLED
 from tests.server.backend import backend
 from tests.serving.fakes import FakeEngine
 
@@ -42,15 +46,34 @@ def test_a_server_listens_with_the_switch_interval_of_its_steps_and_a_patient_co
 ) -> None:
     found: list[tuple[float, int, int]] = []
 
-    def run(self: DrainingServer) -> None:
+    async def run(self: DrainingServer) -> None:
         youngest, *_ = gc.get_threshold()
         found.append((round(sys.getswitchinterval(), 6), youngest, gc.get_freeze_count()))
 
     def load(settings: Settings, observer: StepObserver, progress: Progress) -> Backend:
         return replace(backend(FakeEngine()), **given)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(DrainingServer, "run", run)
+    monkeypatch.setattr(DrainingServer, "serve", run)
     assert serving.serve(Settings(port=0), load) == 0
     ((interval, youngest, frozen),) = found
     assert (interval, youngest) == (seconds, 10_000)
     assert frozen > 0
+
+
+def test_processes_that_were_spawned_ahead_end_with_a_model_that_cannot_be_loaded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    spawned: list[Process] = []
+
+    async def spawn(settings: Settings) -> list[Process]:
+        spawned.extend(await spawn_compilers(settings))
+        return spawned
+
+    def load(settings: Settings, observer: StepObserver, progress: Progress) -> Backend:
+        assert len(spawned) == settings.compile_workers
+        raise UnsupportedModel("no such model")
+
+    monkeypatch.setattr(serving, "spawn_compilers", spawn)
+    with pytest.raises(UnsupportedModel):
+        serving.serve(Settings(port=0), load)
+    assert [process.returncode for process in spawned] == [KILLED] * len(spawned)

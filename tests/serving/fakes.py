@@ -83,6 +83,7 @@ class FakeEngine:
         self.added: list[EngineRequest] = []
         self.aborted: list[str] = []
         self.threads: set[int] = set()
+        self.given_up = 0
         self.opened: list[str] = []
         """Requests whose next piece is told before the next step has computed anything."""
         self._left: dict[str, list[bytes]] = {}

@@ -18,8 +18,8 @@ from app.core.specs import Choice, JsonSchema, Regex
 from app.serving.compiling.schema_registry import SchemaRegistry
 from app.serving.compiling.schema_store import SchemaStore, StoredPrograms
 from app.serving.workers.pool import WorkerLimits, WorkerPool
+from app.store.rows import SCHEMA
 from app.store.store import Store, open_schema_store
-from app.store.tables import SCHEMA
 from tests.serving.fakes import Bench, until
 
 LIMITS = Limits()

@@ -262,7 +262,8 @@ async def test_a_worker_that_cannot_start_fails_the_start(monkeypatch: pytest.Mo
 
 async def test_one_tenant_leaves_a_worker_to_the_others() -> None:
     async with started(LIMITS, workers=2, tenant_share=0.9) as pool:
-        stuck = [asyncio.create_task(pool.work(Regex("stop"), "many")) for _ in range(3)]
+        tiers = ServiceTier.BATCH, ServiceTier.BATCH, ServiceTier.DEFAULT
+        stuck = [asyncio.create_task(pool.work(Regex("stop"), "many", tier)) for tier in tiers]
         await asyncio.sleep(0)
         for _ in range(3):  # without waiting for what hangs
             assert (await pool.work(Regex("a"), "one"))[0] == "compiled"

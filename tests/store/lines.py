@@ -12,8 +12,8 @@ from typing import Any
 
 from app.http.requests.body import check_size
 from app.serving.batches import Ask, BatchLimits, BatchRunner
+from app.store.rows import NewFile, fresh_id
 from app.store.store import Store, open_store
-from app.store.tables import NewFile, fresh_id
 
 CHAT = "/v1/chat/completions"
 LIMITS = BatchLimits(

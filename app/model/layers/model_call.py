@@ -23,9 +23,17 @@ _WANTS_MORE = (AttributeError, IndexError, KeyError, NotImplementedError, TypeEr
 def logits_of(
     model: PreTrainedModel, token_ids: Tensor, positions: Tensor | None, rows: Tensor | int
 ) -> Tensor:
-    """Logits of one row of tokens, without a cache: [R, width].
+    """Logits of one text, without a cache: [R, width]. See ``logits_of_texts``."""
+    logits: Tensor = logits_of_texts(model, token_ids, positions, rows)[0]
+    return logits
 
-    ``token_ids`` and ``positions`` are [1, T]; without positions the model makes up its own.
+
+def logits_of_texts(
+    model: PreTrainedModel, token_ids: Tensor, positions: Tensor | None, rows: Tensor | int
+) -> Tensor:
+    """Logits of texts of one length, without a cache: [B, R, width].
+
+    ``token_ids`` and ``positions`` are [B, T]; without positions the model makes up its own.
     ``rows`` [R] are those of T to compute logits for; 0: all.
     """
     arguments: dict[str, Any] = {"input_ids": token_ids, "use_cache": False}
@@ -104,7 +112,7 @@ def takes_positions(model: PreTrainedModel) -> bool:
 
 
 def _logits(model: PreTrainedModel, arguments: dict[str, Any]) -> Tensor:
-    logits: Tensor = model(**arguments).logits[0]
+    logits: Tensor = model(**arguments).logits
     return logits
 
 

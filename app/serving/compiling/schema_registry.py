@@ -18,7 +18,7 @@ from app.serving.admission import Ticket
 from app.serving.compiling.cache import ConstraintCache
 from app.serving.compiling.schema_store import SchemaStore
 from app.serving.tasks import Tasks
-from app.store.tables import SCHEMA
+from app.store.rows import SCHEMA
 
 logger = logging.getLogger(__name__)
 

@@ -13,8 +13,8 @@ from app.core.errors import LeapjsonError
 from app.core.request import ServiceTier
 from app.serving.tasks import Tasks
 from app.serving.workers.pool import WorkerPool
+from app.store.rows import PROGRAM
 from app.store.store import Store
-from app.store.tables import PROGRAM
 
 logger = logging.getLogger(__name__)
 

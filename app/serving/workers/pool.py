@@ -16,7 +16,8 @@ import pickle
 import signal
 import sys
 import time
-from collections.abc import Callable, Sized
+from asyncio.subprocess import Process
+from collections.abc import Callable, Sequence, Sized
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -158,9 +159,7 @@ _NOT_STARTED = (_WorkerEnded, TimeoutError, OSError, LeapjsonError)
 class _Worker:
     """One child process that does one job at a time."""
 
-    def __init__(
-        self, process: asyncio.subprocess.Process, max_bytes: int, trouble: Trouble
-    ) -> None:
+    def __init__(self, process: Process, max_bytes: int, trouble: Trouble) -> None:
         """``max_bytes``: the largest answer that is taken from it."""
         assert process.stdin is not None
         assert process.stdout is not None
@@ -170,32 +169,16 @@ class _Worker:
         self._max_bytes = max_bytes
         self._trouble = trouble
 
-    @classmethod
-    async def start(
-        cls, target: str, limits: WorkerLimits, trouble: Trouble, warm_up: bytes | None
-    ) -> _Worker:
-        """A worker that has imported ``target`` and done ``warm_up``."""
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-P",
-            "-m",
-            "app.serving.workers.worker_process",
-            target,
-            str(limits.memory_bytes),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            env=child_environment(),
-        )
-        worker = cls(process, limits.answer_bytes, trouble)
+    async def start(self, limits: WorkerLimits, warm_up: bytes | None) -> None:
+        """Wait until it is ready, and have it do ``warm_up``."""
         try:
             async with asyncio.timeout(limits.start_seconds):
-                await worker._receive()
+                await self._receive()
             if warm_up is not None:
-                await worker.ask(warm_up, limits.start_seconds)
+                await self.ask(warm_up, limits.start_seconds)
         except BaseException:
-            await worker.kill()
+            await self.kill()
             raise
-        return worker
 
     async def ask(self, job: bytes, seconds: float) -> bytes:
         """The pickled answer to a pickled job that may take so much processor time.
@@ -213,16 +196,7 @@ class _Worker:
             return await self._receive()
 
     async def kill(self) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            self._process.kill()
-        # The pipe is read to its end, or asyncio would not report the exit.
-        with contextlib.suppress(Exception):
-            while await self._stdout.read(1 << 16):
-                pass
-        await self._process.wait()
-        self._stdin.close()
-        with contextlib.suppress(ConnectionError):
-            await self._stdin.wait_closed()
+        await end(self._process)
 
     async def _receive(self) -> bytes:
         try:
@@ -234,6 +208,37 @@ class _Worker:
             return await self._stdout.readexactly(length)
         except asyncio.IncompleteReadError:
             raise _WorkerEnded(await self._process.wait()) from None
+
+
+async def spawn(target: str, limits: WorkerLimits) -> Process:
+    """Start a worker's process, which then imports ``target``."""
+    return await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-P",
+        "-m",
+        "app.serving.workers.worker_process",
+        target,
+        str(limits.memory_bytes),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        env=child_environment(),
+    )
+
+
+async def end(process: Process) -> None:
+    """Kill a process of ``spawn``, if it still runs: uvloop does not close before its children."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    with contextlib.suppress(ProcessLookupError):
+        process.kill()
+    # The pipe is read to its end, or asyncio would not report the exit.
+    with contextlib.suppress(Exception):
+        while await process.stdout.read(1 << 16):
+            pass
+    await process.wait()
+    process.stdin.close()
+    with contextlib.suppress(ConnectionError):
+        await process.stdin.wait_closed()
 
 
 class WorkerPool:
@@ -255,14 +260,16 @@ class WorkerPool:
         tenant_share: float = 1.0,
         kills_for_nobody: bool = True,
         read: Callable[[bytes], Any] = load_paced,
+        spawned: Sequence[Process] = (),
     ) -> None:
         """``arguments``: what ``target`` gets after the argument of a job; they are pickled.
 
         ``tenant_share``: the share of the workers, rounded down but one at least, that the jobs of
-        one tenant and tier may have at a time. Each new worker does ``warm_up`` before it takes its
-        first job. ``kills_for_nobody``: a job whose call was cancelled ends its worker; else it is
-        ended, where a new worker costs more.
-        ``read``: what reads a large answer, on a thread.
+        one tenant may have at a time, those of its higher tiers first. Each new worker does
+        ``warm_up`` before it takes its first job. ``kills_for_nobody``: a job whose call was
+        cancelled ends its worker; else it is ended, where a new worker costs more.
+        ``read``: what reads a large answer, on a thread. ``spawned``: processes of ``spawn``, which
+        become the first workers.
         """
         self._target = target
         self._arguments = arguments
@@ -271,14 +278,15 @@ class WorkerPool:
         self._trouble = trouble
         self._kills_for_nobody = kills_for_nobody
         self._load = read
+        self._spawned = list(spawned)
         self._asking = Tasks()
         self._warm_up = None
         if warm_up is not None:
             # The first job imports what the target has put off.
             self._warm_up = pickle.dumps(self._job(target, warm_up, limits.start_seconds))
         self._most = max(1, int(workers * tenant_share))
-        self._shares = WeakValueDictionary[tuple[str, ServiceTier], asyncio.Semaphore]()
-        """Of the tenants whose jobs run or wait, by tier."""
+        self._shares = WeakValueDictionary[str, FairPool[None]]()
+        """Of the tenants whose jobs run or wait."""
         self._idle: FairPool[_Worker | None] = FairPool()
         """None stands for a worker that could not be started: whoever acquires it tries again."""
         self._workers: set[_Worker] = set()
@@ -358,15 +366,24 @@ class WorkerPool:
         return Job(target, (argument, *self._arguments), seconds)
 
     async def _ask(self, job: Job, tenant: str, tier: ServiceTier) -> bytes:
-        share = self._shares.setdefault((tenant, tier), asyncio.Semaphore(self._most))
-        await share.acquire()
+        share = self._share_of(tenant)
+        await share.acquire(tenant, tier)
         try:
             worker = await self._acquire(tenant, tier)
         except BaseException:
-            share.release()
+            share.release(None)
             raise
-        asked = self._asking.start(self._ask_worker(worker, job, tenant, tier), share.release)
+        asked = self._asking.start(
+            self._ask_worker(worker, job, tenant, tier), lambda: share.release(None)
+        )
         return await (asked if self._kills_for_nobody else asyncio.shield(asked))
+
+    def _share_of(self, tenant: str) -> FairPool[None]:
+        if (share := self._shares.get(tenant)) is None:
+            self._shares[tenant] = share = FairPool()
+            for _ in range(self._most):
+                share.release(None)
+        return share
 
     async def _ask_worker(self, worker: _Worker, job: Job, tenant: str, tier: ServiceTier) -> bytes:
         clock = asyncio.get_running_loop().time
@@ -409,7 +426,13 @@ class WorkerPool:
         return self._trouble.stuck(message, retry_after=STUCK_RETRY)
 
     async def _new_worker(self) -> _Worker:
-        worker = await _Worker.start(self._target, self._limits, self._trouble, self._warm_up)
+        process = None
+        while self._spawned and process is None:
+            spawned = self._spawned.pop()
+            process = spawned if spawned.returncode is None else None
+        process = process or await spawn(self._target, self._limits)
+        worker = _Worker(process, self._limits.answer_bytes, self._trouble)
+        await worker.start(self._limits, self._warm_up)
         self._workers.add(worker)
         return worker
 

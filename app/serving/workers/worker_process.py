@@ -58,9 +58,10 @@ def main(arguments: list[str]) -> None:
     requests = sys.stdin.buffer
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a library prints goes to standard error, not between the messages
+    gc.disable()  # modules stay
     _function(target)
-    gc.collect()
     gc.freeze()
+    gc.enable()
     gc.set_threshold(ALLOCATIONS)
     with open("/proc/self/statm", encoding="ascii") as statm:  # on top of what imports have mapped
         allowed = int(statm.read().split()[0]) * resource.getpagesize() + int(memory_bytes)

@@ -1,0 +1,11 @@
+"""Versions of installed packages, this one among them."""
+
+from importlib.metadata import PackageNotFoundError, version
+
+
+def version_of(package: str = "leapjson") -> str:
+    """Its version; "none" where it is not installed, as this one in a plain checkout."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "none"

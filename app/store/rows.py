@@ -1,0 +1,50 @@
+"""What users of the store know of its rows. Needs no database's package."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from dataclasses import dataclass
+
+VALIDATE, WRITE = -1, -2
+"""Numbers of pieces that are no lines."""
+RESPONSE, SCHEMA, PROGRAM = "response", "schema", "program"
+"""Kinds of what is kept under an id."""
+COUNTS = ("requests", "prompt_tokens", "completion_tokens", "leapt_tokens", "drafted_tokens")
+"""Of usage."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A part of a batch that this server has leased."""
+
+    batch_id: str
+    number: int
+    offset: int
+    size: int
+    tries: int
+    owner: str
+    status: str
+    """Of the batch, like the next."""
+    endpoint: str
+    input_file_id: str
+
+    @property
+    def key(self) -> tuple[str, int]:
+        return self.batch_id, self.number
+
+
+@dataclass(frozen=True, slots=True)
+class NewFile:
+    """A file whose contents are kept."""
+
+    id: str
+    purpose: str
+    filename: str
+    size: int
+    seconds: int
+    """From its creation until it expires."""
+
+
+def fresh_id(prefix: str) -> str:
+    return f"{prefix}{int(time.time() * 1000):012x}{secrets.token_hex(8)}"
