@@ -111,9 +111,7 @@ def _add_batch(commands: Any) -> argparse.ArgumentParser:
     add("--confidence", **flag, help="also ask for the confidence of each value")
     add("--ordered", **flag, help="answers in the order of the input, not as they come")
     add("--url", **several, help="ask this server, not an engine in this process; repeatable")
-    add(
-        "--concurrency", **text, type=_positive, help="maximum lines in flight for each server (64)"
-    )
+    add("--concurrency", **text, type=_positive, help="maximum lines in flight per server (64)")
     return parser
 
 
@@ -148,7 +146,7 @@ def _add_explain(commands: Any) -> None:
     parser.add_argument(
         "--prompt",
         action="store_true",
-        help="show the schema as schema_in_prompt writes it for the model",
+        help="show the schema as schema_in_prompt writes it",
     )
     parser.add_argument("--svg", metavar="FILE", help="draw the graph")
     parser.add_argument("--dot", metavar="FILE", help="write the graph as text for Graphviz")

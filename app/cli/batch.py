@@ -55,9 +55,7 @@ def run(options: argparse.Namespace) -> int:
     unused = [key for key in given if key not in ("model", "log_level")]
     if options.url and unused:
         flag = unused[0].replace("_", "-")
-        raise UnusableInput(
-            f"--{flag} configures the engine in this process; leave out either it or --url"
-        )
+        raise UnusableInput(f"--{flag} is for the engine in this process; leave out it or --url")
     try:
         settings = Settings.read(**({} if options.url else given))
         screen = open_screen(sys.stderr)
@@ -121,9 +119,7 @@ async def _run(options: argparse.Namespace, settings: Settings, screen: Screen) 
         journal.close(delete=complete)
     print(f"{board.summary()} Answers: {output}.", file=sys.stderr)
     if journal.counts["error"]:
-        print(
-            f"Errors: {errors}. Run the same command again to retry those lines.", file=sys.stderr
-        )
+        print(f"Errors: {errors}. Run the same command to retry those lines.", file=sys.stderr)
     return FAILED if journal.counts["error"] or journal.counts["invalid"] else 0
 
 

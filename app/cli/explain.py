@@ -134,10 +134,8 @@ def _figure_lines(report: dict[str, Any]) -> list[str]:
     lines = [
         f"shortest answer  {size} bytes: {cut(report['shortest'])}",
         f"longest answer   {spelled}",
-        (
-            f"forced           {share} of the shortest answer's bytes, which visits "
-            f"{report['shortest_states']} states"
-        ),
+        f"forced           {share} of the shortest answer's bytes, in "
+        f"{report['shortest_states']} states",
         f"                 {report['graph_forced_share']:.0%} of the graph's bytes, each way once "
         "and free text at its shortest",
         f"graph            {report['branch_points']} branch points, {report['ways']} ways, "

@@ -401,8 +401,7 @@ class PlaceState(AutomatonState):
             return
         self._tried += 1
         raise DrawAgain(
-            "the drawn token would repeat an item or a name, or leave no valid answer within the "
-            "budget"
+            "the drawn token repeats an item or a name, or leaves no answer within the budget"
         )
 
     def _bar(self, tokens: TokenIds) -> None:

@@ -135,10 +135,7 @@ def open_gguf(path: str) -> GgufFile:
         raise UnsupportedModel(f"cannot read {path}: {error}") from error
     expected = metadata.get("split.tensors.count", len(tensors))
     if expected != len(tensors):
-        raise UnsupportedModel(
-            f"{path} contains {len(tensors)} tensors instead of the {expected} that its header "
-            "declares"
-        )
+        raise UnsupportedModel(f"{path} has {len(tensors)} tensors; its header declares {expected}")
     return GgufFile(paths[0], metadata, tensors)
 
 

@@ -83,11 +83,7 @@ class BoundedConnection(HttpToolsProtocol):
         self._head_bytes += len(data)
         super().data_received(data)
         if self._head_bytes > self.limits.head_bytes and not self.transport.is_closing():
-            self._refuse(
-                431,
-                "the request line and headers are larger than the limit of "
-                f"{self.limits.head_bytes} bytes",
-            )
+            self._refuse(431, f"the headers are larger than {self.limits.head_bytes} bytes")
 
     def on_message_begin(self) -> None:
         self._arriving_since = self.loop.time()
@@ -155,9 +151,7 @@ class BoundedConnection(HttpToolsProtocol):
         if size == 0 or self._unread == 0 or size <= self._unread - _STEP:
             self._unread, self._unread_since = size, now
         elif now - self._unread_since >= self.limits.unread_seconds:
-            logger.info(
-                "the client did not read its answer; closing the connection", extra={"bytes": size}
-            )
+            logger.info("the client did not read its answer", extra={"bytes": size})
             self.transport.abort()
 
     def _refuse(self, status: int, message: str) -> None:

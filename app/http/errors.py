@@ -96,15 +96,8 @@ _ELSEWHERE = {
     ("images",): "generates no images; its chat completions accept images if the model does",
     ("generate", "completion", "infill"): "accepts plain prompts at POST /v1/completions",
     ("complete",): "has Anthropic's API at POST /v1/messages",
-    (
-        "assistants",
-        "threads",
-        "conversations",
-    ): "stores conversations only for POST /v1/responses: use previous_response_id",
-    (
-        "vector_stores",
-        "uploads",
-    ): "stores files only for batches (POST /v1/files): put their text into the messages",
+    ("assistants", "threads", "conversations"): "has previous_response_id in POST /v1/responses",
+    ("vector_stores", "uploads"): "has files for batches only; put texts into the messages",
     ("fine_tuning",): "has no fine-tuning",
 }
 """Hints for paths of other servers, by their first word behind ``/v1/`` or ``/v2/``."""

@@ -120,9 +120,7 @@ def files_router(store: Store | None, config: ApiConfig) -> APIRouter:
         await find(file_id, request)
         used = await kept().run(kept().state.delete_file, owner_of(request.scope), file_id)
         if used is not None:
-            raise InvalidRequest(
-                f"{used} is still reading the file; cancel it first", param="file_id"
-            )
+            raise InvalidRequest(f"{used} is reading the file; cancel it first", param="file_id")
         await kept().copy(kept().files.delete, file_id)
         return {"id": file_id, "object": "file", "deleted": True}
 
@@ -199,9 +197,7 @@ async def _form(request: Request, most: int) -> FormData:
             yield chunk
 
     if not request.headers.get("content-type", "").startswith("multipart/form-data"):
-        raise InvalidRequest(
-            "files must be uploaded as multipart/form-data with the fields file and purpose"
-        )
+        raise InvalidRequest("files are uploaded as multipart/form-data, with file and purpose")
     limits = {"max_files": 1, "max_fields": 16, "max_part_size": 4096}
     try:
         parser = MultiPartParser(request.headers, counted(), **limits)  # type: ignore[arg-type]

@@ -345,9 +345,7 @@ def _bundled(schema: Any, documents: list[dict[str, Any]]) -> Any:
         if not isinstance(name, str) or not name:
             raise InvalidRequest(f"{param} needs an $id", param=param)
         if name in found:
-            raise InvalidRequest(
-                f"{param}: another document already has the $id {name!r}", param=param
-            )
+            raise InvalidRequest(f"{param}: another document has the $id {name!r}", param=param)
         found[name] = document
     return {**schema, "$defs": found}
 

@@ -269,8 +269,7 @@ def assemble(
         )
     )
     logger.info(
-        "memory limits: %s; at most %.1f GiB together, plus %d compile workers of at most %.1f "
-        "GiB each",
+        "memory limits: %s; %.1f GiB together, plus %d compile workers of up to %.1f GiB each",
         ", ".join([f"{part} {size / 2**30:.2f} GiB" for part, size in bounds.items() if size]),
         sum(bounds.values()) / 2**30,
         settings.compile_workers,
@@ -422,7 +421,5 @@ def api_keys(settings: Settings) -> ApiKeys:
     given = [key.get_secret_value() for key in settings.api_keys or ()]
     keys = read_api_keys(given, settings.api_keys_file)
     if (most := max(settings.priority_keys, default=0)) > len(keys):
-        raise LeapjsonError(
-            f"priority_keys has API key number {most}, but there are only {len(keys)} keys"
-        )
+        raise LeapjsonError(f"priority_keys has number {most}, but there are {len(keys)} API keys")
     return keys

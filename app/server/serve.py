@@ -109,10 +109,7 @@ def _leave_at_once(status: int) -> None:
 async def _drain(assembly: Assembly, seconds: float, screen: Screen) -> None:
     if running := assembly.admission.live:
         answers = "1 answer is running" if running == 1 else f"{running} answers are running"
-        screen.say(
-            f"Stopping: {answers}, for at most {seconds:g} s. Press Ctrl-C again to stop "
-            "immediately."
-        )
+        screen.say(f"Stopping: {answers}, for up to {seconds:g} s. Ctrl-C again stops immediately.")
     await assembly.drain(seconds, screen.progress)
 
 

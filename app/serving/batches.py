@@ -183,9 +183,7 @@ class BatchRunner:
                 await self._store.run(self._state.record, [row for row, _ in taken])
                 break
             except Exception as error:  # they are lost for nothing less than the process's end
-                logger.warning(
-                    "the store is unavailable; answers of batches wait to be saved: %s", error
-                )
+                logger.warning("answers of batches wait for the store: %s", error)
                 await asyncio.sleep(_POLL_SECONDS)
         for _, kept in taken:
             if not kept.done():

@@ -52,9 +52,7 @@ _COUNTERS: dict[str, tuple[str, ...]] = {
         "source",
     ),
     "tokens_skipped_total": ("Answer tokens that needed no decoding step of their own.",),
-    "draft_tokens_total": (
-        "Drafted tokens that were verified; accepted ones are in tokens_total{drafted}.",
-    ),
+    "draft_tokens_total": ("Drafted tokens that were verified; see tokens_total{drafted}.",),
     "forward_passes_saved_total": (
         "Further tokens that an answer sampled in the same forward pass.",
     ),
@@ -68,9 +66,7 @@ _COUNTERS: dict[str, tuple[str, ...]] = {
     "device_idle_seconds_total": (
         "Time without a launched step although there was work (an accelerator was idle).",
     ),
-    "preemptions_total": (
-        "Answers preempted: they lost their cache blocks and are computed again.",
-    ),
+    "preemptions_total": ("Answers preempted: they are computed again.",),
     "prefix_cache_queries_total": ("Full prompt blocks looked up in the prefix cache.",),
     "prefix_cache_hits_total": ("Full prompt blocks found in the prefix cache.",),
     "budget_closed_total": ("Answers completed early to stay within their token budget.",),
@@ -78,9 +74,7 @@ _COUNTERS: dict[str, tuple[str, ...]] = {
         "Sampled tokens that were rejected: they would have repeated an item or a name, or "
         "exceeded the token budget.",
     ),
-    "masks_put_off_total": (
-        "Samples postponed to a later step because their masks took too much work.",
-    ),
+    "masks_put_off_total": ("Samples postponed because their masks took too much work.",),
     "masks_given_up_total": (
         "Masks abandoned as too much work: the answer took a token of its shortest completion.",
     ),
@@ -297,9 +291,7 @@ class Metrics:
 
     def describe(self, model: str) -> None:
         """Report what runs here. Call once."""
-        Info(
-            PREFIX + "build", "Always 1; the labels identify the build.", registry=self.registry
-        ).info(
+        Info(PREFIX + "build", "Always 1; labels name the build.", registry=self.registry).info(
             {
                 "version": version_of(),
                 "python": platform.python_version(),

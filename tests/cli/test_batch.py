@@ -218,7 +218,7 @@ def test_what_fails_stands_in_a_file_of_its_own_and_may_be_asked_again(
         assert said in message
     assert errors[-1]["custom_id"] == "id-7"
     assert errors[-1]["response"]["status_code"] == 400
-    assert "Run the same command again to retry those lines" in capsys.readouterr().err
+    assert "Run the same command to retry those lines" in capsys.readouterr().err
     assert batch(server, source, output, "--ordered") == 1
     assert [each["custom_id"] for each in read(output)] == ["id-0", "id-1", "id-7"]
     assert len(read(tmp_path / "out.jsonl.errors.jsonl")) == 7

@@ -30,7 +30,7 @@ ANTHROPIC = {"anthropic-version": "2023-06-01"}
         ("/completion", ["POST /v1/completions"]),
         ("/v1/complete", ["POST /v1/messages"]),
         ("/v1/threads/t1/runs", ["POST /v1/responses", "previous_response_id"]),
-        ("/v1/vector_stores", ["stores files only for batches"]),
+        ("/v1/vector_stores", ["has files for batches only"]),
     ],
 )
 async def test_a_path_of_another_server_is_a_404_that_says_what_this_one_is_for(

@@ -239,7 +239,7 @@ async def test_messages_of_other_roles_have_no_images_in_chats(server: Seeing, r
     message = {"role": role, "content": [image()], "tool_call_id": "c"}
     error = await server.refusal(CHAT, {"messages": [before, message]})
     assert error["param"] == "messages[1].content[0]"
-    assert f"role '{role}' cannot have images; send the image in a user message" in error["message"]
+    assert f"role '{role}' cannot have images; use a user message" in error["message"]
 
 
 @pytest.mark.parametrize(

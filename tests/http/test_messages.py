@@ -270,7 +270,7 @@ PDF = {"type": "document", "source": {"type": "url", "url": "http://x"}}
         (
             {"messages": [{"role": "user", "content": [{"type": "thinking", "thinking": "x"}]}]},
             "messages[0].content[0]",
-            "in an assistant message",
+            "belong to the assistant",
         ),
         (
             {"messages": [{"role": "user", "content": [

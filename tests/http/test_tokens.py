@@ -123,7 +123,7 @@ async def test_requests_are_counted_under_their_paths() -> None:
         (
             {"messages": [HI], "continue_final_message": True},
             "continue_final_message",
-            "must be the last message, from the assistant",
+            "must be the assistant's last message",
         ),
         (
             {"messages": [HI], "chat_template_kwargs": {"tools": []}},

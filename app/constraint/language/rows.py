@@ -253,9 +253,7 @@ class Rows:
             return [(b, self.join(e, rest)) for b, e in self.row(operand[0])]
         if kind == Kind.RULE:
             if expression in self._open:
-                raise ConstraintTooComplex(
-                    "left recursion: a rule refers to itself before it consumes a byte"
-                )
+                raise ConstraintTooComplex("left recursion before the first byte of a rule")
             self._open.add(expression)
             try:
                 return self.row(self.pool.body(expression))

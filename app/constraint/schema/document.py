@@ -179,10 +179,7 @@ class Document:
 
     def read_as_later(self, node: Node, keyword: str) -> None:
         """Note that the negation of a keyword is enforced that the draft does not know."""
-        reason = (
-            "the keyword does not exist in the draft that $schema names; it is read as in later "
-            "drafts"
-        )
+        reason = "it does not exist in the draft of $schema; it is read as in later drafts"
         self.read_as[node.inexact(keyword, reason)] = None
 
     @property

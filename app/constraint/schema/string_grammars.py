@@ -45,9 +45,7 @@ class StringGrammars:
             return None
         pointer = node.pointer_to(GRAMMAR)
         if self._text.levels:
-            reason = (
-                "not supported in one schema with unlisted items that must be unique (uniqueItems)"
-            )
+            reason = "not supported beside unlisted items that must be unique (uniqueItems)"
             raise UnsupportedSchema(GRAMMAR, pointer, reason)
         if isinstance(asked, str):
             asked = {"syntax": "auto", "definition": asked}

@@ -151,9 +151,7 @@ class Strings:
         if text is None:
             facts = self._facts(nodes)
             if facts.verbatim is not None:
-                raise _refused(
-                    facts.verbatim, "not supported in strings that are written without quotes"
-                )
+                raise _refused(facts.verbatim, "not in strings that are written without quotes")
             text = self._language(facts, self._raw, spell=str.encode)
         return self._pool.intersect((text, *map(self._pool.complement, excluded)))
 
@@ -278,10 +276,7 @@ class Strings:
         for node in nodes:
             schema = node.schema
             if GRAMMAR in schema:
-                reason = (
-                    "it must be the only keyword of its string, which can be neither a property "
-                    "name nor listed"
-                )
+                reason = "it must be the only keyword of a string that is neither a name nor listed"
                 raise UnsupportedSchema(GRAMMAR, node.pointer_to(GRAMMAR), reason)
             if "pattern" in schema:
                 facts.patterns.append(self._parse(node, schema["pattern"]))
@@ -303,9 +298,7 @@ class Strings:
         if source is None:
             return
         if facts.verbatim is not None and facts.source.part != source.part:
-            raise _refused(
-                node, "another x-verbatim at the same value names another part of the prompt"
-            )
+            raise _refused(node, "another x-verbatim here names another part of the prompt")
         facts.source = Source(source.part, source.words or facts.source.words)
         facts.verbatim = node
 

@@ -498,14 +498,12 @@ class _Blocks(TemplateMessages):
         """Returns the text of the block; "" for thoughts, calls and results."""
         match block:
             case ThinkingBlock() | ToolUseBlock() if role != "assistant":
-                raise refusal(
-                    param, f"blocks of type {block.type!r} belong in an assistant message"
-                )
+                raise refusal(param, f"blocks of type {block.type!r} belong to the assistant")
             case ToolResultBlock() if role != "user":
-                raise refusal(param, "blocks of type 'tool_result' belong in a user message")
+                raise refusal(param, "blocks of type 'tool_result' belong to the user")
             case ImageBlock() if role != "user":
                 self._images.mark(block, param)
-                raise refusal(param, "blocks of type 'image' belong in a user message")
+                raise refusal(param, "blocks of type 'image' belong to the user")
             case ThinkingBlock(thinking=text):
                 self._think(self._open(role), text)
             case ToolUseBlock(id=id, name=name, input=arguments):

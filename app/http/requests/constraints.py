@@ -211,8 +211,7 @@ class ConstraintReader:
         if len(found) > 1:
             names = " and ".join(each.param for each in found)
             raise InvalidRequest(
-                f"{names} are given, but a request can have only one constraint; leave out all "
-                "but one",
+                f"{names} are given, but a request has one constraint; leave out all but one",
                 param=found[1].param,
             )
         return found[0] if found else NamedConstraint(None, param)

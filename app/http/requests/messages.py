@@ -153,8 +153,7 @@ def begun_answer(messages: list[dict[str, Any]], param: str) -> Begun:
     content, reasoning = last["content"] or "", last.get("reasoning_content", "")
     if last["role"] != "assistant" or "tool_calls" in last or not (content or reasoning):
         raise InvalidRequest(
-            "an assistant prefill must be the last message, from the assistant, with text and no "
-            "tool calls",
+            "assistant prefill must be the assistant's last message, with text and no tool calls",
             param=param,
         )
     return Begun(content, reasoning)
@@ -187,10 +186,7 @@ def _content_of(part: Part, param: str, images: ImageReader, role: str | None) -
         case ImagePart():
             mark = images.mark(part, param)
             if role is not None:
-                reason = (
-                    f"messages of role {role!r} cannot have images; send the image in a user "
-                    "message"
-                )
+                reason = f"messages of role {role!r} cannot have images; use a user message"
                 raise refusal(param, reason)
             return mark
     raise images.refused(part.type, param)

@@ -209,9 +209,7 @@ class _TagReader:
         if fields.optional("style", str, "json") != "json":
             raise fields.wrong("style", 'only "json" is supported')
         if fields.optional("any_order", bool, False):
-            raise fields.wrong(
-                "any_order", "keys are written in the order of the schema; leave it out"
-            )
+            raise fields.wrong("any_order", "keys are in the order of the schema; leave it out")
         if fields.optional("excludes", list, []):
             raise fields.wrong("excludes", "it cannot be enforced; use a pattern in the schema")
         most = fields.optional("max_whitespace_cnt", (int, type(None)), None)
@@ -278,9 +276,7 @@ class _TagReader:
         stops = fields.optional("stop_after_first", bool, False)
         twice = needs_one and not stops
         if self._written_twice == _MOST_TWICE and twice:
-            raise fields.wrong(
-                "at_least_one", f"it is nested in {_MOST_TWICE} others of its kind (the limit)"
-            )
+            raise fields.wrong("at_least_one", f"it is nested in {_MOST_TWICE} others of its kind")
         self._written_twice += twice
         tags = self._tags(fields)
         self._written_twice -= twice

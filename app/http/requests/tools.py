@@ -108,8 +108,6 @@ def function_tools(definitions: Iterable[tuple[str, Definition]]) -> list[Functi
     tools: dict[str, FunctionTool] = {}
     for param, definition in definitions:
         if definition.name in tools:
-            raise InvalidRequest(
-                f"two tools have the name {definition.name!r}", param=f"{param}.name"
-            )
+            raise InvalidRequest(f"two tools are named {definition.name!r}", param=f"{param}.name")
         tools[definition.name] = definition.tool
     return list(tools.values())

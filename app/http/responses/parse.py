@@ -695,9 +695,7 @@ def responses_router(api: Api, store: ResponseStore | None) -> APIRouter:
             raise NotKept(not_kept(response_id), param="response_id")
         return found
 
-    @router.get(
-        _ONE, openapi_extra=describe("Get a stored response", ResponseObject, errors=[400, 404])
-    )
+    @router.get(_ONE, openapi_extra=describe("Get a response", ResponseObject, errors=[400, 404]))
     async def retrieve(response_id: str, request: Request) -> Response:
         if request.query_params.get("stream") == "true":
             raise InvalidRequest(
@@ -713,21 +711,14 @@ def responses_router(api: Api, store: ResponseStore | None) -> APIRouter:
         await store.delete(owner_of(request.scope), response_id)
         return JSONResponse({"id": response_id, "object": "response", "deleted": True})
 
-    @router.post(
-        f"{_ONE}/cancel",
-        openapi_extra=describe("Cancel a response (always refused)", errors=[400, 404]),
-    )
+    @router.post(f"{_ONE}/cancel", openapi_extra=describe("Always refused", errors=[400, 404]))
     async def cancel(response_id: str, request: Request) -> Response:
         await kept(response_id, request)
-        raise InvalidRequest(
-            "background responses are not supported; close the connection to cancel a response"
-        )
+        raise InvalidRequest("background responses are not supported; close the connection")
 
     @router.get(
         f"{_ONE}/input_items",
-        openapi_extra=describe(
-            "List the input items of a response", Page[InputItem], errors=[400, 404, 413]
-        ),
+        openapi_extra=describe("List the input items", Page[InputItem], errors=[400, 404, 413]),
     )
     async def input_items(response_id: str, request: Request) -> Response:
         """``order`` (desc, asc), ``limit`` and ``after``, an item's id, as OpenAI has them."""

@@ -103,9 +103,7 @@ def _folder(place: str) -> Path:
     try:
         return Path(snapshot_download(place, allow_patterns=[CONFIG, WEIGHTS]))
     except (OSError, ValueError) as error:
-        raise InvalidAdapter(
-            f"{place} is neither a folder nor a repository on the Hub: {error}"
-        ) from error
+        raise InvalidAdapter(f"{place} is no folder and not on the Hub: {error}") from error
 
 
 def _bytes(path: Path) -> bytes:

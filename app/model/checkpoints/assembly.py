@@ -113,9 +113,7 @@ class _Exchange(HfQuantizer):
             try:
                 module = model.get_submodule(name)
             except AttributeError as error:
-                raise UnsupportedModel(
-                    f"the checkpoint has quantised weights {name}, which this model lacks"
-                ) from error
+                raise UnsupportedModel(f"the model lacks the quantised weights {name}") from error
             model.set_submodule(name, _holding(weight, name, module))
         stored.weights = {}  # the model keeps this configuration, and layers let their weights go
         return model
@@ -159,9 +157,7 @@ def _holding(weight: QuantizedWeight, name: str, module: Any) -> nn.Module:
             "experts can be quantised"
         )
     if tuple(module.weight.shape) != shape:
-        raise UnsupportedModel(
-            f"{name} has the shape {shape} instead of {tuple(module.weight.shape)}"
-        )
+        raise UnsupportedModel(f"{name} has shape {shape}, not {tuple(module.weight.shape)}")
     return made
 
 

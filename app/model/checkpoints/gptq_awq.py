@@ -98,9 +98,7 @@ def read_weights(
             }
             weights[module] = _weight(module, parts, layout)
     if not weights:
-        raise UnsupportedModel(
-            f"{model} is quantised by its configuration, but has no quantised weights"
-        )
+        raise UnsupportedModel(f"{model} is marked as quantised but has no quantised weights")
     return weights
 
 
@@ -170,8 +168,7 @@ def _weight(module: str, parts: Mapping[str, Tensor | None], layout: Layout) -> 
     if not bool((offsets == middle).all()):
         if layout.bits == 8:
             raise UnsupportedModel(
-                f"{module} has 8-bit weights with zero points, which are not supported; 4-bit "
-                "ones are"
+                f"{module} has 8-bit weights with zero points, which are not supported"
             )
         products = (offsets * scales.float()).half().t()
         minima = products.repeat_interleave(times, dim=1)[:, : inputs // BLOCK].contiguous()

@@ -45,9 +45,7 @@ def logits_of_texts(
         return _logits(model, arguments)
     head: Any = model.get_output_embeddings()
     if head is None:
-        raise UnsupportedModel(
-            f"{type(model).__name__} has no output embedding, so it cannot generate text"
-        )
+        raise UnsupportedModel(f"{type(model).__name__} cannot generate text: no output embedding")
     hook = head.register_forward_pre_hook(lambda _, inputs: (inputs[0][:, rows], *inputs[1:]))
     try:
         return _logits(model, arguments)

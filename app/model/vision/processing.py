@@ -82,9 +82,7 @@ def load_image_processor(model: str) -> HfImageProcessor:
     and transformers.
     """
     if is_gguf(model):
-        raise UnsupportedModel(
-            f"{model} has no image processor: GGUF files are served as text models"
-        )
+        raise UnsupportedModel(f"{model} has no image processor: GGUF files are text models")
     try:
         kind = AutoConfig.from_pretrained(model, trust_remote_code=False).model_type
         tokenizer = AutoTokenizer.from_pretrained(model, trust_remote_code=False)

@@ -383,9 +383,7 @@ class Admission:
     def check(self, ticket: Ticket, size: int) -> None:
         """Raises ``QueueFull`` or ``Draining`` where so many answers more have no room."""
         if self.draining:
-            error = Draining(
-                "the server is shutting down and accepts no new requests", retry_after=5
-            )
+            error = Draining("the server is shutting down; retry later", retry_after=5)
             self._on_rejection(error.code)
             raise error
         queue = self.queue_of(ticket)

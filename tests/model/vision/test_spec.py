@@ -206,7 +206,7 @@ def test_what_a_processor_refuses_is_the_clients_to_change(qwen: Seeing) -> None
 
 
 def test_a_gguf_file_has_no_image_processor() -> None:
-    with pytest.raises(UnsupportedModel, match="GGUF files are served as text models"):
+    with pytest.raises(UnsupportedModel, match="GGUF files are text models"):
         load_image_processor("model.gguf")
 
 

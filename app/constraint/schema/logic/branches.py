@@ -160,9 +160,7 @@ class Branches:
             else:
                 finished[self._finish(branch)] = None
             if len(finished) + len(stack) > most:
-                raise ConstraintTooComplex(
-                    f"more than {most} alternatives at one point of a schema"
-                )
+                raise ConstraintTooComplex(f"more than {most} alternatives at a point of a schema")
             if self._steps > self._limits.branch_steps:
                 raise ConstraintTooComplex("too many combinations of alternatives in the schema")
         return tuple(finished)

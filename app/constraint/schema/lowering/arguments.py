@@ -135,9 +135,7 @@ class ParameterText(Unbracketed):
 
     def member(self, name: str, value: Expression) -> Expression:
         if not self._notation.can_name(name):
-            reason = (
-                f"a model that writes it {self._notation.before!r} cannot write the name {name!r}"
-            )
+            reason = f"a model that writes it {self._notation.before!r} cannot write {name!r}"
             raise UnsupportedSchema("properties", "/properties", reason)
         return self.pool.concatenate(self._before(name), value)
 

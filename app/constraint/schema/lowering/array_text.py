@@ -148,9 +148,7 @@ class ArrayWriter:
             last = max(shape.low, len(shape.prefix), *(w.start for w in wanted), 1)
         size = (last + 1) * math.prod(cap + 1 for cap in caps)
         if size > self._text.limits.counted_members or len(wanted) > _MOST_WANTED:
-            raise ConstraintTooComplex(
-                "contains with minContains or maxContains over too many items"
-            )
+            raise ConstraintTooComplex("too many items for minContains or maxContains")
         ends = {
             so_far: self._end if all(map(ge, so_far, least)) else pool.empty
             for so_far in product(*(range(cap + 1) for cap in caps))

@@ -45,9 +45,7 @@ class _Keys:
     def take(self, key: str, *default: Any) -> Any:
         """Raises ``UnsupportedModel`` where it is not there and has no default."""
         if key not in self._left and not default:
-            raise UnsupportedModel(
-                f"{self.file.path} lacks the metadata {self.file.architecture}.{key}"
-            )
+            raise UnsupportedModel(f"{self.file.path} lacks {self.file.architecture}.{key}")
         return self._left.pop(key, *default)
 
     def shared(self, key: str, *default: Any) -> Any:

@@ -199,9 +199,7 @@ def _shaped(value: Tensor, module: nn.Module, name: str, shape: torch.Size) -> T
     if transposed and len(shape) > 1 and not name.endswith("_bias"):
         value = value.reshape(*shape[:-2], shape[-1], shape[-2]).transpose(-1, -2)
     if value.numel() != shape.numel():
-        raise UnsupportedModel(
-            f"{name} has the shape {tuple(value.shape)} instead of {tuple(shape)}"
-        )
+        raise UnsupportedModel(f"{name} has shape {tuple(value.shape)}, not {tuple(shape)}")
     return value.reshape(shape)
 
 
