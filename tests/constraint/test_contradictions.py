@@ -62,7 +62,7 @@ def test_an_error_names_the_smallest_empty_subschema_and_what_clashes_in_it(
         assert error.pointer == pointer, schema
         said = error.message
         assert said.startswith(f"no value satisfies the schema at {pointer or 'the root'}: ")
-        named = said.partition(": ")[2].partition(" contradict")[0].partition(" admits")[0]
+        named = said.partition(": ")[2].partition(" contradict")[0].partition(" allows")[0]
         assert {each for each in named.split("'") if each not in ("", ", ", " and ")} == keywords
 
 
