@@ -113,7 +113,7 @@ def test_a_quote_is_brought_into_sight_selected_and_let_go_when_the_prompt_chang
     area.press("End")
     page.keyboard.type("!")
     assert marks(page) == []
-    expect(panel(page)).to_contain_text("The prompt has changed since")
+    expect(panel(page)).to_contain_text("The prompt has changed")
     expect(page.get_by_role("button", name="Show the quote")).to_have_count(0)
 
 
@@ -137,10 +137,10 @@ def test_markup_in_values_stays_text_and_a_low_mass_is_told(page: Page) -> None:
 
 def test_where_nothing_is_known_the_panel_says_why_and_how_to_ask(page: Page) -> None:
     box = panel(page)
-    expect(box).to_contain_text("It was not asked for")
+    expect(box).to_contain_text("This request did not ask for it")
     box.get_by_role("button", name="Ask for it").click()
     expect(page.get_by_label("confidence and sources")).to_be_checked()
-    expect(box).to_contain_text("It comes with the end of an answer")
+    expect(box).to_contain_text("Available at the end of an answer")
     run(page)
     expect(box.locator(".value").first).to_be_visible()
     page.get_by_role("radio", name="Free text").check()

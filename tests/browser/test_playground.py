@@ -123,11 +123,11 @@ def test_a_token_tells_its_origin_and_what_else_the_model_had_in_mind(page: Page
     expect(inspector).to_be_hidden()
     page.locator("#answer .token.sampled").first.hover()
     expect(inspector).to_be_visible()
-    expect(inspector).to_contain_text("drawn by the model")
+    expect(inspector).to_contain_text("sampled by the model")
     assert 1 <= inspector.locator("tbody tr").count() <= 5
     expect(inspector.locator("tr.chosen")).to_have_count(1)
     page.locator("#answer .token.leapt").first.hover()
-    expect(inspector).to_contain_text("the schema left no other way")
+    expect(inspector).to_contain_text("forced by the schema")
     expect(inspector).to_contain_text("so it has no probability")
     page.mouse.move(0, 0)
     expect(inspector).to_be_hidden()

@@ -283,7 +283,7 @@ def test_polling_slows_down_while_it_fails_and_comes_back(called: Any) -> None:
     assert kinds == [2, *["away"] * 7, 2, 2]
     messages = [said["message"] for said in told["said"][4:8]]
     for message, part in zip(
-        messages, ("no connection", "10 seconds", "502", "Line 1"), strict=True
+        messages, ("No connection", "10 seconds", "502", "Line 1"), strict=True
     ):
         assert part in message
 
