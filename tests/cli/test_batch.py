@@ -317,7 +317,7 @@ def test_a_value_that_does_not_fit_its_column_costs_its_row_alone(
         (["--prompt", "{key}", "--set", "x"], "--set x: write it as field=value"),
         (
             ["--prompt", "{key}", "--max-running", "3"],
-            "--max-running configures the engine in this process",
+            "--max-running is for the engine in this process",
         ),
         (["--prompt", "{key}", "--url", "localhost"], "write it as http://HOST:PORT"),
     ],
