@@ -21,8 +21,7 @@ from app.core.text import RenderedPrompt, Tokenizer
 from app.core.verbatim import Passage
 
 Opening = Literal["closed", "open", "possible", "needed"]
-"""Where an answer begins: after the reasoning, inside it, or before it. There it may reason or not,
-or has to."""
+"""Where an answer begins: after, in or before the reasoning, which may be optional."""
 
 _COST_OF_VALUE = 8
 """Characters that a value counts for besides its own: marks around it, and what it costs."""

@@ -17,8 +17,7 @@ from app.core.errors import InvalidRequest, InvalidSchema
 from app.core.specs import Grammar, JsonSchema, OnUnsupported, Regex
 
 MOST_CALLS = 16
-"""Calls of one answer where nothing is set: a model that repeats itself would go on until its
-budget is spent."""
+"""Calls of one answer by default: a model that repeats itself would use its budget."""
 
 _NO_PARAMETERS = {"type": "object", "properties": {}, "additionalProperties": False}
 

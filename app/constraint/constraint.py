@@ -35,8 +35,7 @@ _WORK_PER_MASK = 5_000_000
 out: the answer then goes on along its shortest completion."""
 
 MOST_TRIED = 16
-"""Tokens that are drawn in vain in one place; then the answer goes on along its shortest
-completion, too."""
+"""Rejected tokens in one place, after which the shortest completion is followed, too."""
 
 _MOST_PLANNED = 1_500
 """Bytes of an answer up to which a completion that repeats nothing is spelled out to tell a caller

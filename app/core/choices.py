@@ -21,8 +21,7 @@ WayKind = Literal[
     "value", "string", "number", "object", "array", "key", "any key", "item", "end", "text"
 ]
 """A whole value; one of several strings, numbers, objects or arrays; a key; one of several keys;
-another item of an array; the end of the array or object; all the rest of an answer that is no
-JSON."""
+another item of an array; the end of the array or object; the rest of an answer that is not JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +54,7 @@ class Choice:
     """Whether there are others: a number's digits may go on, an array end before its item, or
     something begin that is no value."""
     of: tuple[int, ...] = ()
-    """Where what was said takes some away of the ways that its state has: which of them are
-    these."""
+    """Indices of the ways of its state that earlier text leaves, where it takes some away."""
 
 
 UNLISTED = Choice((), is_open=True)

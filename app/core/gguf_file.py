@@ -194,19 +194,6 @@ class _Cursor:
             raise ValueError("a string ends beyond the end of the file: the file is truncated")
         return self._blob[begin : self.at].decode()
 
-    def _strings(self, count: int) -> list[str]:
-        """The same as many calls of ``string``: a vocabulary and its merges are 100,000 of them."""
-        blob, at, found = self._blob, self.at, []
-        length_at = struct.Struct("<Q").unpack_from
-        for _ in range(count):
-            begin = at + 8
-            at = begin + length_at(blob, at)[0]
-            found.append(blob[begin:at].decode())
-        if at > len(blob):
-            raise ValueError("a text goes beyond its end")
-        self.at = at
-        return found
-
     def value(self, kind: int) -> Any:
         if kind in _SCALARS:
             return self.number(_SCALARS[kind])
@@ -215,8 +202,6 @@ class _Cursor:
         if kind != 9:
             raise ValueError(f"the metadata has a value of unknown type {kind}")
         kind, count = self.number("I"), self.number("Q")
-        if kind == 8:
-            return self._strings(count)
         if kind not in _SCALARS:
             return [self.value(kind) for _ in range(count)]
         layout = f"<{count}{_SCALARS[kind]}"

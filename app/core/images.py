@@ -163,8 +163,7 @@ class VisionSpec(Protocol):
 
 
 class VisionEncoder(Protocol):
-    """Runs a model's vision encoder beside the steps, on a thread of its own. Any thread may call
-    it."""
+    """Runs a model's vision encoder beside the steps, in its own thread. Thread-safe."""
 
     def feature_bytes(self, image: PreparedImage) -> int:
         """Memory of the features of ``image``, at most."""

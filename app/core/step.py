@@ -109,8 +109,7 @@ class SampledToken:
     top: Sequence[TokenLogprob] = ()
     """Likeliest alternatives, best first, as many as were asked for."""
     scores: Sequence[float] = ()
-    """For each of ``Draw.scored`` the natural logarithm of the set's probability; -inf for an empty
-    one."""
+    """Natural logarithm of the probability of each set of ``Draw.scored``; -inf for empty ones."""
 
 
 NOT_DRAWN = SampledToken(-1)
@@ -159,8 +158,7 @@ class Runner(Protocol):
 
     @property
     def trees(self) -> bool:
-        """Whether spans may be trees: not where layers keep states, or look at tokens in another
-        order."""
+        """Whether spans may be trees: not with recurrent layers, nor with reordered attention."""
 
     def launch(self, spans: Sequence[Span]) -> None:
         """Start the forward pass of a step. On an accelerator it returns before the pass has ended.

@@ -37,8 +37,7 @@ class EngineConfig:
 
     @property
     def most_whole(self) -> int:
-        """The longest image that can be computed in one step, beside a token of each other
-        sequence."""
+        """Tokens of the largest image that fits in one step, beside one of each other sequence."""
         return self.max_batch_tokens - self.max_running
 
     def __post_init__(self) -> None:

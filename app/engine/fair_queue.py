@@ -183,8 +183,7 @@ class FairQueue(Generic[T]):
             self._num_back -= 1
 
     def charge(self, tenant: str, tokens: int, level: int = 0) -> None:
-        """Count ``tokens`` as served to ``tenant``. Of no effect while nothing of the class waits
-        in a line."""
+        """Count ``tokens`` as served to ``tenant``; no effect while the class has no line."""
         found = self._classes.get(level)
         if found is None or not found.lines:
             return

@@ -55,9 +55,8 @@ class Scheduler:
         self._turn = 0
         """Which of the lower classes' answers is the first to have a part in the next step."""
         self._needed: dict[Sequence, Seq[int]] = {}
-        """Free blocks, by group, that waiting sequences asked for in vain, since one was last
-        scheduled. Until so many are free their prefixes are not matched again: they would need
-        hardly fewer."""
+        """Free blocks, by group, that waiting sequences lacked since one was last scheduled. Until
+        so many are free, their prefixes are not matched again."""
 
     def add(self, sequence: Sequence) -> None:
         self.waiting.push(sequence)

@@ -185,8 +185,7 @@ class Scorer:
         return tree
 
     def _split(self, window: Seq[int], text: bytes) -> list[tuple[int, int]] | None:
-        """``text`` as the tokenizer splits it behind ``window``; by itself where no token begins
-        there."""
+        """``text`` as the tokenizer splits it after ``window``; alone if no token begins there."""
         spelling = self._leaper.spelling
         before = b"".join([spelling[token] for token in window])
         return self._split_behind(before, text) or self._split_behind(b"", text)

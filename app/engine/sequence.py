@@ -130,8 +130,7 @@ class Sequence:
 
     @property
     def basis(self) -> Seq[int]:
-        """The identities that are needed next: a choice that is scored may stand before the
-        last."""
+        """Identities needed next; a choice that is scored may come before the last one."""
         return self.identities if self.scoring is None else self.identities[: self.scoring.base]
 
     def fits(self, granted: int) -> bool:

@@ -41,8 +41,7 @@ class Resume:
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """How far a text goes. Equal beginnings of texts have equal beginnings of steps, up to
-    ``resume``."""
+    """How far a text goes. Equal prefixes of texts have equal steps, up to ``resume``."""
 
     steps: list[Step]
     """In order, from where the walk began; the last one may not be finished."""

@@ -230,8 +230,7 @@ def _is_loopback(host: str) -> bool:
 
 
 TENANT, BATCH = "leapjson.tenant", "leapjson.batch"
-"""Keys of a scope that no server sets: the tenant, who needs no API key, and whether it is a line
-of a batch."""
+"""Our keys of a scope: tenant, no need of an API key, and whether it is a batch line."""
 
 
 @dataclass(frozen=True, slots=True)

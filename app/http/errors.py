@@ -246,9 +246,8 @@ def install_error_handlers(app: FastAPI) -> None:
 
 
 def _let_go(error: BaseException | None) -> None:
-    """Free the frames that an error came through, which hold the request, its schema's automaton
-    and the error: a cycle, which stays for ever once ``load_paced`` has hidden it from the
-    collector."""
+    """Free the frames of an error. They hold the request, its automaton and the error: a cycle,
+    which is never collected once ``load_paced`` has frozen it."""
     while error is not None:
         error.__traceback__, error = None, error.__context__
 

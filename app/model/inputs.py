@@ -78,8 +78,7 @@ class StepImages:
 
     seen: tuple[ImageRows, ...]
     turned: Ints | None
-    """Shape [T], or [axes, T]: where the model is told that tokens stand; None: at their
-    positions."""
+    """Positions of the tokens, [T] or [axes, T]; None: consecutive ones."""
     ends: Ints | None = None
     """Shape [T]: the position behind the last one that a row sees, for rows that see later ones
     than their own; 0 for others. It never falls along a span. None: no row does."""

@@ -32,8 +32,7 @@ class StateShape:
     """States of one sequence in one layer, as a forward pass asked for them."""
 
     conv: tuple[int, int] | None
-    """Kernel width - 1, and channels: the last inputs of its convolution; None: it has a scan
-    alone."""
+    """Kernel width - 1, and channels: the convolution's last inputs; None: only a scan."""
     conv_dtype: torch.dtype
     scan: tuple[int, ...] | None
     """State of its scan, always float32; None: it has a convolution alone."""

@@ -120,8 +120,7 @@ class ToolFormat(Protocol):
         """
 
     def reader(self, use: ToolUse, start: int) -> CallsReader:
-        """Takes such a text apart, or the beginning of one, which begins at ``start`` in the
-        answer."""
+        """Parse such a text, or the beginning of one; it starts at ``start`` in the answer."""
 
     def marks(self) -> Iterable[str]:
         """Marks that an answer may hold: where one is a special token, it has to be writable."""

@@ -181,8 +181,7 @@ _CONTENTS = (
     ("以助手：开头", ContentFormat(other_begins=("助手：",))),
     ("assistant to=self<|message|>", ContentFormat(" to=user<|message|>", without=("<|eom|>",))),
 )
-"""gpt-oss, Command R7B and A, Command's mixture of experts, Kimi K3, Solar Open, Hunyuan A13B,
-Muse."""
+"""gpt-oss, Command R7B, A and MoE, Kimi K3, Solar Open, Hunyuan A13B, Muse."""
 
 
 REASONING_FIELDS = ("reasoning_content", "reasoning", "thinking", "thought", "tool_plan")

@@ -228,8 +228,7 @@ class Automaton:
         return False
 
     def leading_literal(self, expression: Expression) -> bytes:
-        """The literal that ``expression`` is or starts with, inside marks or not, b"" where there
-        is none."""
+        """The literal at the start of ``expression``, inside marks or not; b"" if there is none."""
         kinds, operands = self.pool.kinds, self.pool.operands
         kind, operand = kinds[expression], operands[expression]
         while kind == Kind.CONCATENATION or kind == Kind.MARKED:
@@ -243,8 +242,7 @@ class Automaton:
         return shared if literal[:shared] == text[position : position + shared] else 0
 
     def skip_literal(self, expression: Expression, count: int) -> Expression:
-        """``expression`` without the first ``count`` bytes, one or more, of the literal at its
-        beginning."""
+        """``expression`` without the first ``count`` (at least 1) bytes of its leading literal."""
         pool = self.pool
         kind, operand = pool.kinds[expression], pool.operands[expression]
         if kind == Kind.LITERAL:

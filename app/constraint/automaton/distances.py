@@ -99,8 +99,7 @@ class Distances:
         return self._spell(state).left
 
     def needed(self, state: State) -> int:
-        """``spelled`` for the message to a caller whose budget is too small. Beyond 64 KiB an upper
-        bound."""
+        """``spelled``, for the error of a budget that is too small; an upper bound above 64 KiB."""
         length = self._automaton.length(state)
         return length if length > _SPELLED_BYTES else self.spelled(state)
 

@@ -134,8 +134,7 @@ class Masks:
         return known
 
     def is_quoted(self, state: State) -> bool:
-        """Whether ``state`` is inside a string that ends with the next quote, as far as its form
-        shows it."""
+        """Whether ``state`` is visibly inside a string that ends with the next quote."""
         here = self.automaton.expression(state)
         split = self._parts.bounds.split(self.automaton.derivatives.without_marks(here))
         return split is not None and self.automaton.leading_literal(split[1])[:1] == b'"'

@@ -211,8 +211,7 @@ class Derivatives(Rows):
         )
 
     def _measure_parts(self, plain: Iterable[Expression]) -> None:
-        """Note the lengths of all expressions, where rules have none yet but the ``plain`` ones,
-        of a byte."""
+        """Note the lengths of all expressions; rules have none yet, ``plain`` ones a byte."""
         pool = self.pool
         kinds, operands, nullable = pool.kinds, pool.operands, pool.nullable
         lengths: list[Any] = _shared_lengths(pool)

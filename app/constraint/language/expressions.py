@@ -89,8 +89,7 @@ class ExpressionPool(Nodes):
     def __init__(self, max_nodes: int = 2_000_000) -> None:
         super().__init__(max_nodes)
         self.base: ExpressionPool | None = None
-        """What it began as a copy of, which does not change: expressions of the process, not of a
-        schema."""
+        """The expressions that it was copied from: those of the process, which do not change."""
         self._intersections: dict[tuple[Expression, ...], Expression] = {}
         self._counted: dict[Expression, Counted | None] = {}
         self._inclusion = Inclusion(self)

@@ -83,8 +83,7 @@ class _Facts:
 
 
 class _Readings:
-    """Two readings of patterns: what matches in every engine of regular expressions, and what in
-    any."""
+    """Two readings of a pattern: a match in every regular expression engine, and in any."""
 
     def __init__(self, pool: ExpressionPool, spell: Callable[[Ranges], Expression]) -> None:
         self.every = Lowering(pool, spell)

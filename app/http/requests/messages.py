@@ -81,8 +81,7 @@ class ImageReader:
 def source_of_url(
     url: str, detail: Detail | None, param: str, field: str, rules: ImageRules
 ) -> ImageSource:
-    """The image that is the part ``param``, from the URL in its ``field``: a data URL, or one to
-    be fetched."""
+    """The image of part ``param``, from the URL in ``field``: a data URL, or one to fetch."""
     low = detail == "low"
     if url[:5].lower() == "data:":
         comma = url.find(",", 0, _LONGEST_HEAD)

@@ -193,8 +193,7 @@ def _way_out(kind: _Kind) -> str:
 
 
 def _as_stored_in_fp8(stored: Mapping[str, Any], way_out: str) -> Any:
-    """The configuration that keeps weights of 8-bit floats as they are: it has kernels for no
-    other."""
+    """The configuration that keeps weights of 8-bit floats; it has no other kernels."""
     groups = stored.get("config_groups") or {}
     weights = [group.get("weights") or {} for group in groups.values()]
     types = {f"{each.get('num_bits')}-bit {each.get('type')}" for each in weights}

@@ -36,8 +36,7 @@ BLOCKS: Final = 32
 """Cache blocks that hold a step, of 4 tokens or more each."""
 
 _MARGIN: Final = 1.2
-"""torch must be so many times as fast: noise shall not choose, and our bits are the same in any
-company."""
+"""The speed-up needed to choose torch: above noise, as our loops are batch-invariant."""
 _SECONDS: Final = 0.04
 """For a number of rows, both paths together, once each has run three times."""
 

@@ -54,9 +54,8 @@ _WARM_UPS = 2
 _TOLERANCE = {torch.float32: 1e-3, torch.float16: 0.03, torch.bfloat16: 0.1}
 """Largest relative error of a row of logits between a replay and the same launches."""
 _TOLERANCE_IN_DOUBT = 0.5
-"""The same for a model whose launches do not give the same twice: some add in any order, and a
-mixture of experts may then choose another one. Rows that have nothing to do with each other are 1.4
-apart."""
+"""The same for models with nondeterministic launches: some add in any order, and a mixture of
+experts may then choose another one. Unrelated rows are 1.4 apart."""
 _PADDING_TOLERANCE = 0.5
 """Of the middle row of a padded step: libraries choose other products for other shapes."""
 _COMPARED_ROWS = 64

@@ -48,8 +48,7 @@ ROUNDING = 3.0
 _LAYER = re.compile(r"\.(\d+)\.")
 _OF_MIXERS = re.compile(r"\.((q|k|v|qkv|in)_proj(_\w+)?|query_key_value|c_attn)$")
 _LEAST_OUTPUTS = 64
-"""Narrower weights (routers, gates of experts) stay as they are: they decide much and weigh
-little."""
+"""Narrower weights (routers, gates of experts) are kept: they matter much and are small."""
 
 
 class QuantizedLinear(nn.Module):

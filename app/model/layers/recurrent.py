@@ -41,8 +41,7 @@ class DeltaRule(NamedTuple):
     value: Tensor
     """Shape [T, H, V]."""
     decay: Tensor
-    """The logarithm of what is left of the state: [T, H] or, for each channel of the keys,
-    [T, H, K]."""
+    """Logarithm of the state's decay: [T, H], or for each channel of the keys [T, H, K]."""
     rate: Tensor
     """Shape [T, H]."""
     normalize: bool

@@ -36,8 +36,7 @@ class ImageEmbeddings:
         self, model: PreTrainedModel, vision_encoder: TowerThread, depth: int, embedded_as: int
     ) -> None:
         """``depth``: the layers behind which features are added; ``embedded_as``: see ``Tower``.
-        ``model`` has the modules that it is served with. Costs a call of Python a pass where
-        nothing is seen."""
+        ``model`` has the modules that it is served with. Costs one call a pass without images."""
         self._embedded_as = embedded_as
         self.vision_encoder = vision_encoder
         self._device = model.device

@@ -230,8 +230,7 @@ def blocks_for(vision: LoadedVision, block_size: int) -> int:
 
 
 def _steps(trial: ExpandedPrompt, block_size: int, groups: int, *, states: bool) -> list[Span]:
-    """The trial in two steps, a span each: the image is cut in the middle, or two of them from one
-    another."""
+    """The trial in two steps of a span each: cut inside the image, or between two images."""
     seen = trial.images.images
     length = len(trial.tokens)
     cut = (seen[0].start + seen[0].end) // 2 if len(seen) == 1 else seen[1].start

@@ -86,9 +86,8 @@ class ImageIntake:
         max_kept_bytes: int,
         fetcher: Fetcher | None = None,
     ) -> None:
-        """``pool`` makes a ``PreparedImage`` of an ``ImageJob``; ``max_tokens``: what one image may
-        count for; ``max_kept_bytes``: of images that are kept; ``fetcher``: None where no URL is
-        taken."""
+        """``pool`` makes a ``PreparedImage`` of an ``ImageJob``; ``max_tokens``: of one image;
+        ``max_kept_bytes``: limit of kept images; ``fetcher``: None where URLs are disabled."""
         self._kept = kept_images(max_kept_bytes)
         self.vision = vision
         self.encoder = encoder

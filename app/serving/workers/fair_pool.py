@@ -32,8 +32,7 @@ class FairPool(Generic[T]):
         )
 
     async def acquire(self, tenant: str, level: int = 0) -> T:
-        """One of the things, as soon as one is free and it is this tenant's turn; higher levels go
-        first."""
+        """A thing, when one is free and it is this tenant's turn; higher levels go first."""
         if self._free:
             return self._free.popleft()
         waiter: _Waiter[T] = _Waiter(tenant, level, asyncio.get_running_loop().create_future())

@@ -397,8 +397,7 @@ class _Tails:
 
     @cached_method
     def _last(self, missing: Missing, size: int) -> Expression:
-        """``size`` members without names of their own that together are all of the ``missing``,
-        and the end."""
+        """``size`` members without own names that are all of the ``missing``, and the end."""
         pool = self._pool
         if missing == 0 or size == 0:
             return self._writer.end if missing == size == 0 else pool.empty
