@@ -40,8 +40,7 @@ def is_retried(answer: InsideAnswer) -> bool:
 
 
 def seconds_until_retry(answer: InsideAnswer, tries: int) -> float:
-    """As long as the server asks for, or twice as long after each of so many tries, and a little
-    at random so that not all come back at once."""
+    """Seconds to wait: the server's Retry-After, or doubled with each try; with some jitter."""
     with suppress(ValueError):
         if 0 < (asked := float(answer.headers.get("retry-after", ""))) <= _LONGEST_RETRY_AFTER:
             return asked

@@ -92,8 +92,7 @@ class TokenChunk:
     finish_reason: FinishReason | None = None
     """Set on the last chunk of an answer, and only there."""
     error: LeapjsonError | None = None
-    """With the reason "error": what the caller is told of it, where there is more to say than that
-    the fault is ours."""
+    """With the reason "error": the message for the client; None for an internal error."""
     stopped_by: bytes = b""
     """The stop string that ended the answer."""
     closed: bytes | None = None

@@ -32,8 +32,7 @@ _SPELLED_ENDS = frozenset(
         "[EOS]", "[e~[", "<｜end▁of▁sentence｜>",
     }
 )  # fmt: skip
-"""Special tokens that end an answer though a file may not say so, as llama.cpp has them: a file
-names one end of sequence, and chat models have several."""
+"""End tokens as in llama.cpp: files name one end of sequence, and chat models have several."""
 _SCALARS = dict(zip((0, 1, 2, 3, 4, 5, 6, 7, 10, 11, 12), "BbHhIif?Qqd", strict=True))
 """``struct``'s letters by the number of a value's type; 8 are strings, 9 arrays."""
 _MOST_AXES = 4

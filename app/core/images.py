@@ -41,8 +41,7 @@ class PreparedImage:
     expansion: Sequence[int]
     """Tokens that stand for it in the prompt: placeholders, and what separates its rows."""
     inputs: Mapping[str, NDArray[Any]]
-    """What the model's ``get_image_features`` takes, by name: ``pixel_values`` and the like, with a
-    first dimension of one image, or of its patches."""
+    """Arguments of ``get_image_features``; the first dimension is one image, or its patches."""
 
     @property
     def num_tokens(self) -> int:

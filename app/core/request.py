@@ -108,8 +108,7 @@ class GenerationOptions:
     max_tokens: int | None = None
     """Tokens an answer may have, end of sequence not counted; None: what the context leaves."""
     min_tokens: int = 0
-    """Before so many tokens of the answer no end of sequence is drawn and no stop counts, as far as
-    the constraint can go on."""
+    """Tokens before an end of sequence or a stop counts, if the constraint allows so many."""
     stop: Sequence[bytes] = ()
     """Byte strings that end the answer; the answer is cut before the first one to appear."""
     stop_token_ids: Sequence[int] = ()
@@ -124,8 +123,7 @@ class GenerationOptions:
     fields: bool = False
     """Report each value of a JSON answer as soon as it is whole."""
     prompt_logprobs: int | None = None
-    """Report the log-probability of each token of the prompt, and so many alternatives, in
-    ``TokenChunk.prompt``; without a constraint, whose answer may need no pass."""
+    """Alternatives beside each prompt token in ``TokenChunk.prompt``; for free text only."""
     origins: bool = False
     """Report where each token came from, in ``TokenChunk.origins``."""
     spans: bool = False

@@ -17,8 +17,7 @@ from app.kv.prefix import Prefix
 from app.kv.states import EMPTY, KeptState, StatePool
 
 _ADMITTED = 2
-"""Slots that have to be free for another sequence: one to save to, and a checkpoint to start from
-that nobody held."""
+"""Free slots that another sequence needs: one to save to, and a checkpoint to start from."""
 
 
 class StateKeeper:

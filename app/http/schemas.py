@@ -221,8 +221,7 @@ class SchemaObject(Shape):
     whitespace: str | None
     schema_: Any = Field(alias="schema")
     explain: dict[str, Any] | None
-    """What ``leapjson explain --json`` says, or ``error`` with the reason why nothing is said.
-    Null where it is no JSON Schema."""
+    """The report of ``leapjson explain --json``, or ``error``; null unless it is JSON Schema."""
     graph: GraphObject | NoGraph | None = None
     """Where it was asked for."""
 

@@ -61,8 +61,7 @@ class ModelConfig:
     dequantize: bool = False
     """Make 16-bit weights (those of ``dtype``) of ones that are stored in fewer bits."""
     quantize: QuantizeName | None = None
-    """Round the weights of linear layers to so many bits at load, a scale for each 32 inputs; on
-    the CPU alone. None: as they are."""
+    """Bits for the weights of linear layers, a scale for each 32 inputs; CPU only."""
     images: bool = True
     """Keep what of a model sees, where it does; False: it is served as text."""
     image_tokens: int = 4096

@@ -111,8 +111,7 @@ class StepArrays:
     states: StateArrays | None = None
     """None: no span reads a state or has one saved."""
     ancestors: Ints | None = None
-    """Shape [T]: of a tree's token, bit j says that it sees token j of its span; 0 for all others.
-    None: no span is a tree."""
+    """Shape [T]: bit j of a tree token: it sees token j of its span; else 0. None: no trees."""
     vision_input: StepImages | None = None
     """None: nobody sees anything."""
 

@@ -78,8 +78,7 @@ class Backend:
     image_model: str = ""
     """What it gets after each job: what the model is loaded from."""
     watch: Callable[[Callable[[str], None]], None] = lambda on_loss: None
-    """Calls what it is given once, from any thread, with the reason, when the engine's steps cannot
-    end any more although none may say so."""
+    """Takes a callback, called once from any thread with the reason if steps can never end."""
     close: Callable[[], None] = lambda: None
     """Ends what else runs for the model; called when no step runs or will."""
     switch_seconds: float = SERIAL_SECONDS

@@ -71,8 +71,7 @@ class HfTokenizer:
 
     @property
     def reads_schemas(self) -> bool:
-        """Whether the model was taught to read JSON Schema: ``reads_schemas`` in
-        ``tokenizer_config.json`` may say that it was not."""
+        """Whether the model reads JSON Schema: ``reads_schemas`` of ``tokenizer_config.json``."""
         return self.hf.init_kwargs.get("reads_schemas") is not False
 
     @property

@@ -119,8 +119,7 @@ class Facts:
         """Rounds that a fixpoint over the lengths of all rules takes."""
 
     def learn(self, component: Sequence[str]) -> None:
-        """Raises ``ConstraintTooComplex`` where counts multiply beyond the limit, a shortest text
-        is longer than 64 MiB, or too much has to be looked at."""
+        """Raises ``ConstraintTooComplex`` past a limit of counts, of shortest texts or of work."""
         for name in component:
             self._shortest[name], self._counts[name] = INFINITE, 1
         users: dict[str, list[str]] = {name: [] for name in component}

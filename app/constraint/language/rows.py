@@ -312,8 +312,7 @@ class Rows:
         )
 
     def _row_of_cases(self, cases: Cases) -> Row:
-        """Along all that the first part may be at once, so that one state says which demands it
-        meets, however many ways there are."""
+        """All entries of the first part at once: one state shows which demands it meets."""
         first, *others = cases.parts
         classes: list[tuple[ByteSet, tuple[Expression, ...]]] = [(ALL_BYTES, ())]
         different = dict.fromkeys(first)

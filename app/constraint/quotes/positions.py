@@ -23,8 +23,7 @@ BREAK = 0xFF
 DEAD_END = 65_535
 """Bytes to the next end where there is none; an end that is as far counts as none."""
 TOGETHER = 256
-"""Neighbours among the starts for which the longest of their pieces is known: the search for one
-that is alive passes over so many at once."""
+"""Neighbouring starts with known longest pieces, which a search for a live one skips at once."""
 NONE = -1
 """State of the pattern where there is no pattern."""
 

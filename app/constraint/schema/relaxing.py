@@ -169,8 +169,7 @@ class _Uses:
 
     def __init__(self, document: Document) -> None:
         self.negation: dict[tuple[str, bool], Edit | None] = {("", True): None}
-        """By a pointer and whether it is used as it is (else negated): the first negation on a way
-        there from the root."""
+        """By pointer and polarity (True: as it is): the first negation on the way from the root."""
         self._above: dict[str, list[tuple[str, Edit | None]]] = {}
         """By a pointer: those right above it, with the edit if there is a negation between."""
         waiting = deque([(document.root, True)])

@@ -443,8 +443,7 @@ _OMITTED = frozenset(
         *("tool_search_tool_result", "container_upload"),
     ]
 )
-"""Blocks of answers that were sent back, of tools that another server ran itself, and thinking
-that nobody can read."""
+"""Blocks of earlier answers for tools of another server, and encrypted thinking."""
 
 
 def template_messages(

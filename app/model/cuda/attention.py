@@ -68,8 +68,7 @@ class _LayerLaunches:
     kind: int
     q_heads: int
     readers: int
-    """Groups of query heads, each with programs of its own: those of a key head, or a part of those
-    that share latents."""
+    """Groups of query heads, each with its programs: of a key head, or a part sharing latents."""
     value_dim: int
     short: Constants
     long: Constants

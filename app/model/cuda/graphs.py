@@ -41,8 +41,7 @@ _SIZES = (1, 2, 4, *range(8, 32, 8), *range(32, 64, 16), *range(64, 128, 16), *r
 """Tokens of the buckets. Below 128 a step reads weights for longer than padding computes; above,
 padding is a quarter at most, and a tenth on average."""
 _FEW_ROWS_FROM = 128
-"""From so many tokens on there is a bucket with rows of logits for a quarter of them, too: a step
-of so many is mostly leaps and prompts."""
+"""Larger buckets also come with rows for a quarter of the tokens: mostly leaps and prompts."""
 _MOST_ROWS = 512
 """Of logits in any bucket; those of 128,000 tokens take 131 MB in half precision."""
 _MOST_TABLE_BLOCKS = 1 << 20

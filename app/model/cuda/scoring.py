@@ -39,8 +39,7 @@ class Scoring:
 def lay_out_sets(
     add: Callable[[Ints], int], draws: Sequence[tuple[int, Draw]], slot: int, scores_at: int
 ) -> Scoring:
-    """``add`` takes numbers for the upload and says where they begin; ``slot`` is that of the mask
-    that allows everything."""
+    """``add`` uploads numbers and returns their offset; ``slot``: the mask that allows all."""
     jobs = np.zeros((kernels.JOB_FIELDS, len(draws)), dtype=np.int64)
     jobs[kernels.ROW] = jobs[kernels.OUT] = [row for row, _ in draws]
     jobs[kernels.MASK] = slot

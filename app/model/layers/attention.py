@@ -218,8 +218,7 @@ def _with_bias(query: Tensor, key: Tensor, bias: Tensor, scale: float) -> tuple[
 
 
 def _with_sinks(query: Tensor, key: Tensor, sinks: Tensor, scale: float) -> tuple[Tensor, Tensor]:
-    """``sinks`` [Hq, T] that each token has of its own: all its scores are less by its sink, so
-    that a sink of 0 has its share."""
+    """``sinks`` [Hq, T] are subtracted from each token's scores; a sink of 0 has its share."""
     shares = (sinks[..., None] / -scale).to(query)
     return torch.cat([query, shares], -1), torch.cat([key, key.new_ones((*key.shape[:2], 1))], -1)
 

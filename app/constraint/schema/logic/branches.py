@@ -306,8 +306,7 @@ class Branches:
 
     @cached_method
     def _cases(self, owner: Node, number: int) -> Node | None:
-        """A disjunction in a node of its own, where it says no more of objects than what members of
-        some names are, and which of them are required."""
+        """A disjunction in a node of its own, if it only restricts and requires named members."""
         if owner.aspect == NOT:
             ways = self._negations(owner)
         else:

@@ -82,8 +82,7 @@ class ObjectWriter:
         self.most_free: int | None = None
         """How many members without names of their own there may be, as there are no more names."""
         self.once = once
-        """Whether equal objects must be equal texts: at most one member without a name of its own,
-        as two might come in either order."""
+        """Whether equal objects are equal texts: at most one member lacks a name of its own."""
         self.between = text.between(depth)
         self.end = text.end(b"{}", depth)
 
