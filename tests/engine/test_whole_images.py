@@ -80,6 +80,6 @@ def test_an_image_that_no_step_has_room_for_is_refused() -> None:
     config = EngineConfig(max_batch_tokens=32, max_running=8)
     engine = make_engine(config)
     one = request("r", [1, *[0] * 25, 2])
-    with pytest.raises(InvalidRequest, match=r"an image of 25 tokens .* room for 24"):
+    with pytest.raises(InvalidRequest, match=r"an image of 25 tokens .* limit is 24"):
         engine.add(replace(one, images=images_at((1, 25))))
     engine.add(replace(one, images=images_at((1, 24))))

@@ -162,7 +162,7 @@ def test_layers_of_another_kind_keep_their_own_code_and_have_no_invariant_mode(
 ) -> None:
     route, model = AttentionRoute(), varied_model(saved(tmp_path, kind), torch.float32)
     probe_layers(model, route)
-    with pytest.raises(UnsupportedModel, match=r"for layers of Llama, Mistral, .* Gemma3"):
+    with pytest.raises(UnsupportedModel, match=r"needs layers of Llama, Mistral, .* Gemma3"):
         fuse(model, route, batch_invariant=True)
     assert fuse(model, route, batch_invariant=False) == 0
     assert not any(isinstance(module, FusedLayer | FusedNorm) for module in model.modules())

@@ -115,7 +115,7 @@ def test_what_others_hold_does_not_count_but_has_to_leave_the_share_free() -> No
     alone, beside = FakeDevice(), FakeDevice(foreign=40)
     assert sized(alone, MemoryBudget(alone, 0.5)) == sized(beside, MemoryBudget(beside, 0.5))
     with pytest.raises(
-        UnsupportedModel, match=r"only 60\.00 GiB are free; lower it to at most 0\.6,"
+        UnsupportedModel, match=r"only 60\.00 GiB of GPU memory are free; lower it to at most 0\.6,"
     ):
         MemoryBudget(FakeDevice(foreign=40), 0.9)
 
