@@ -25,13 +25,13 @@ def start(page: Page) -> None:
 
 def answered(page: Page) -> None:
     run(page)
-    expect(page.locator(".graph-status")).to_contain_text("The answer is whole.")
+    expect(page.locator(".graph-status")).to_contain_text("The answer is complete.")
 
 
 def raced(page: Page) -> None:
     press(page, "Race")
     expect(page.locator(".race-result")).to_contain_text("fewer passes")
-    expect(page.locator(".graph-status")).to_contain_text("The answer is whole.")
+    expect(page.locator(".graph-status")).to_contain_text("The answer is complete.")
 
 
 def explained(page: Page) -> None:

@@ -69,7 +69,7 @@ def test_the_graph_lights_up_where_the_answer_went_and_nowhere_else(
     wait_until_drawn(page, "Hufflepuff")
     assert drawn(page, ".passed") == set()
     run(page)
-    expect(page.locator(".graph-status")).to_contain_text("The answer is whole.")
+    expect(page.locator(".graph-status")).to_contain_text("The answer is complete.")
     text = answer(page)
     spec = {"type": "json_schema", "json_schema": {"name": "a", "schema": schema, "strict": True}}
     taken = walked(server, spec, text)
@@ -83,7 +83,7 @@ def test_a_regular_expression_has_a_graph_that_is_walked_too(page: Page, server:
     write_regex(page, "(yes|no|[a-c]{2})!")
     wait_until_drawn(page, "yes")
     run(page)
-    expect(page.locator(".graph-status")).to_contain_text("The answer is whole.")
+    expect(page.locator(".graph-status")).to_contain_text("The answer is complete.")
     taken = walked(server, {"type": "regex", "regex": "(yes|no|[a-c]{2})!"}, answer(page))
     assert drawn(page, ".way.passed") | drawn(page, ".state:is(.passed, .here)") == taken
 

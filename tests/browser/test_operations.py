@@ -58,7 +58,7 @@ def test_a_server_that_goes_away_is_told_and_figures_come_back(page: Page) -> No
     page.route("**/metrics", lambda route: route.abort())
     expect(status(page)).to_contain_text("No connection to the server")
     page.unroute("**/metrics")
-    page.get_by_role("button", name="Ask now").click()
+    page.get_by_role("button", name="Retry now").click()
     expect(status(page)).to_contain_text("Updated every 2 seconds")
     expect(page.get_by_text("the server returned no metrics")).to_be_visible()
 
@@ -70,7 +70,7 @@ def test_a_server_without_figures_is_told_in_its_own_words(page: Page) -> None:
     expect(status(page)).to_contain_text("<b>Not</b> here")
     page.unroute("**/metrics")
     page.route("**/metrics", lambda route: route.fulfill(body="<html>"))
-    page.get_by_role("button", name="Ask now").click()
+    page.get_by_role("button", name="Retry now").click()
     expect(status(page)).to_contain_text("Line 1 is not in Prometheus' text format")
 
 
@@ -89,7 +89,7 @@ def test_a_key_is_asked_for_by_a_button_and_not_by_a_dialog_that_comes_again(pag
     expect(status(page)).to_contain_text("The server needs an API key")
     expect(page.get_by_role("dialog")).to_have_count(0)
     for key, said in (("wrong", "refuses this API key"), ("right", "Updated every 2 seconds")):
-        page.get_by_role("button", name="Give a key").click()
+        page.get_by_role("button", name="Enter a key").click()
         page.get_by_role("dialog").get_by_label("API key").fill(key)
         page.keyboard.press("Enter")
         expect(status(page)).to_contain_text(said)
@@ -118,7 +118,7 @@ def test_the_keyboard_goes_back_in_time_pauses_and_chooses_the_window(page: Page
     page.get_by_role("radio", name="5 min", exact=True).focus()
     page.keyboard.press("ArrowRight")
     expect(page.get_by_role("radio", name="15 min")).to_be_checked()
-    page.get_by_role("button", name="Go on").press("Enter")
+    page.get_by_role("button", name="Resume").press("Enter")
     expect(page.get_by_text(": paused.")).to_be_visible()
 
 

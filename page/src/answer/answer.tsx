@@ -130,7 +130,7 @@ function Announcer() {
     idle: "",
     waiting: "The request was sent.",
     streaming: "The answer is streaming.",
-    done: `The answer is whole: ${plural(tokens, "token")}, ${plural(passes, "forward pass", "forward passes")}.`,
+    done: `The answer is complete: ${plural(tokens, "token")}, ${plural(passes, "forward pass", "forward passes")}.`,
     stopped: "Stopped.",
     failed: "", // the error itself is an alert
   }[phase];

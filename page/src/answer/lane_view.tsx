@@ -33,7 +33,7 @@ function Headline({ lane }: { lane: Lane }) {
     <p class="headline">
       <strong data-free={tokens ? Math.round((100 * free) / tokens) : ""}>{tokens ? `${Math.round((100 * free) / tokens)} %` : "–"}</strong>
       <span>
-        of it came without a pass of its own
+        of the tokens needed no forward pass of their own
         <small>
           {`${plural(tokens, "token")}, ${plural(passes, "pass", "passes")}`}
         </small>
@@ -70,7 +70,7 @@ const STATES = {
   idle: "not run yet",
   waiting: "waiting …",
   streaming: "writing …",
-  done: "whole",
+  done: "complete",
   stopped: "stopped",
   failed: "failed",
 } as const;
@@ -137,7 +137,7 @@ function Times({ lane }: { lane: Lane }) {
         <dd>{tokens && seconds ? Math.round(tokens / seconds).toLocaleString("en") : "–"}</dd>
       </div>
       <div>
-        <dt>whole answer</dt>
+        <dt>total</dt>
         <dd>{lane.phase.value === "done" ? milliseconds(elapsed) : "–"}</dd>
       </div>
     </dl>

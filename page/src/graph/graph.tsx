@@ -51,7 +51,7 @@ function Status() {
   return (
     <>
       {plural(taken, "way")} taken, {plural(walked, "character")}, {walked ? Math.round((100 * leapt) / walked) : 0} % of them leaps.{" "}
-      {left !== null ? `After character ${left} the answer leaves this graph.` : complete ? "The answer is whole." : ""}
+      {left !== null ? `After character ${left} the answer leaves this graph.` : complete ? "The answer is complete." : ""}
     </>
   );
 }

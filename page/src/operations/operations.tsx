@@ -63,7 +63,7 @@ function Controls({ slots, chosen }: { slots: readonly Slot[]; chosen: Slot | un
         </div>
       </fieldset>
       <button type="button" id="pause" onClick={() => (paused.value = !paused.value)}>
-        {paused.value ? "Go on" : "Pause"}
+        {paused.value ? "Resume" : "Pause"}
       </button>
       <div class="look">
         <label for="look">Figures of</label>
@@ -85,15 +85,15 @@ function Status() {
         <>
           <p>{found.refused ? "The server refuses this API key for its metrics." : "The server needs an API key for its metrics."}</p>
           <button type="button" class="small" onClick={() => (keyWanted.value = true)}>
-            Give a key
+            Enter a key
           </button>
         </>
       )}
       {!paused.value && found?.kind === "away" && (
         <>
-          <p>The server gives no figures. {found.message} It is asked again, at least every 30 seconds.</p>
+          <p>The server returns no metrics. {found.message} Retrying at least every 30 seconds.</p>
           <button type="button" class="small" onClick={askNow}>
-            Ask now
+            Retry now
           </button>
         </>
       )}
