@@ -33,7 +33,7 @@ function Headline({ lane }: { lane: Lane }) {
     <p class="headline">
       <strong data-free={tokens ? Math.round((100 * free) / tokens) : ""}>{tokens ? `${Math.round((100 * free) / tokens)} %` : "–"}</strong>
       <span>
-        of the tokens needed no forward pass of their own
+        of tokens needed no pass of their own
         <small>
           {`${plural(tokens, "token")}, ${plural(passes, "pass", "passes")}`}
         </small>
