@@ -61,7 +61,7 @@ class ModelConfig:
     dequantize: bool = False
     """Make 16-bit weights (those of ``dtype``) of ones that are stored in fewer bits."""
     quantize: QuantizeName | None = None
-    """Bits for the weights of linear layers, a scale for each 32 inputs; CPU only."""
+    """Bits for weights of linear layers, a scale for each 32 inputs; CPU only. None: as stored."""
     images: bool = True
     """Keep what of a model sees, where it does; False: it is served as text."""
     image_tokens: int = 4096

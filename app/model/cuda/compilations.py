@@ -36,7 +36,7 @@ class KernelCompilations:
     def _note(self, **compiled: Any) -> bool | None:
         if self._loaded:
             self.while_serving += 1
-            _log.warning("all requests waited for a kernel: %s", compiled.get("repr"))
+            _log.warning("all requests waited for a kernel to compile: %s", compiled.get("repr"))
         else:
             self.while_loading += 1
         return self._others(**compiled) if self._others is not None else None

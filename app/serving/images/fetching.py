@@ -235,7 +235,7 @@ class _Exchange:
                 f"the image host answered with status {head.status_code}; check the URL"
             )
         if headers.get(b"content-encoding", b"identity").lower() != b"identity":
-            raise InvalidRequest("the image host sent a compressed response; it must not")
+            raise InvalidRequest("compressed responses of image hosts are not supported")
         return await self._body(headers.get(b"content-length", b""))
 
     async def _body(self, announced: bytes) -> bytes:

@@ -49,5 +49,5 @@ def test_a_kernel_that_is_compiled_while_serving_is_counted_and_named() -> None:
     before, warning, after = done.stdout.splitlines()
     assert before == "1 0", "numbers that vary are no variants"
     assert after == "1 1 2", "an address that is not a multiple of 16 is one; both were told"
-    assert "all requests waited for a kernel" in warning
+    assert "all requests waited for a kernel to compile" in warning
     assert "take_drawn" in warning
