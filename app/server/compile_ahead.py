@@ -11,7 +11,6 @@ import os
 import subprocess
 import sys
 
-from app.core.errors import UnsupportedModel
 from app.core.kernels import PROCESSORS, SHIPPED, features_of, name_image, runs_here
 from app.server.backend import load_backend
 from app.server.settings import Settings
@@ -35,15 +34,9 @@ def main(model: str) -> None:
 
 def compile_one(model: str) -> None:
     """For the kind of processor that the environment names."""
-    from app.model.cpu.kernels import quantized_products
-
-    forms = [form for form in FORMS if "quantize" not in form or quantized_products.runs_here()]
-    for form in [*({"model": "demo", **form} for form in forms), {"model": model}]:
+    for form in [*({"model": "demo", **form} for form in FORMS), {"model": model}]:
         settings = Settings.model_validate({"device": "cpu", "kv_cache_bytes": 1 << 26, **form})
-        try:
-            load_backend(settings, Metrics())
-        except UnsupportedModel as error:  # weights of 4 bits on a processor without AVX512
-            print(error, flush=True)
+        load_backend(settings, Metrics())
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from app.model.checkpoints.gptq_awq import METHODS
 from app.model.checkpoints.loading import read_config
 from app.model.checkpoints.stored_quantization import stored_quantization
 from app.model.config import ModelConfig
-from app.model.cpu.kernels import quantized_products
+from app.model.cpu.kernels import panels
 from app.model.cpu.kernels.quantized_panels import QuantizedWeight
 from app.model.layers.quantized import QuantizedEmbedding, QuantizedLinear
 
@@ -34,8 +34,8 @@ def run_as_stored(config: ModelConfig, device: torch.device) -> bool:
         problem = (
             f"need bfloat16 activations, but dtype is {config.dtype}; set LEAPJSON_DTYPE to auto"
         )
-    elif lacking := quantized_products.missing():
-        problem = f"need AVX512-VNNI on Linux; missing: {', '.join(lacking)}. Serve another"
+    elif lacking := panels.missing():
+        problem = f"need AVX2 and Linux; missing: {', '.join(lacking)}. Serve another"
     elif not config.pack_linears:
         problem = "need pack_linears"
     if problem:

@@ -20,14 +20,14 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from app.core.errors import UnsupportedModel
-from app.model.cpu.kernels import jobs, panels, quantized_products
+from app.model.cpu.kernels import jobs, panels
 from app.model.cpu.kernels.compiled import as_numpy
 from app.model.cpu.mixers import Mixer, Norm, Routes, is_swiglu, read_norm
 from app.model.cpu.packed_linear import replace_modules
 from app.model.cpu.weights import Linear, PanelWeights, has_panels
 from app.model.cpu.workspace import CpuTeam, Workspace
 from app.model.layers.attention import AttentionRoute
-from app.model.layers.quantized import is_quantized, refine_inputs
+from app.model.layers.quantized import refine_inputs
 from app.model.layers.recurrent import RecurrentRoute
 
 
@@ -153,9 +153,8 @@ class FusedLayer(nn.Module):
 
 def can_fuse(model: PreTrainedModel) -> bool:
     """Whether these loops can run the model on this processor."""
-    if model.device.type != "cpu" or model.dtype != torch.bfloat16:
-        return False
-    return quantized_products.runs_here() if is_quantized(model) else panels.runs_here()
+    on_cpu = model.device.type == "cpu" and model.dtype == torch.bfloat16
+    return on_cpu and panels.runs_here()
 
 
 def fuse(
@@ -202,8 +201,8 @@ def require_invariance(model: PreTrainedModel) -> None:
     layers = [module for module in model.modules() if isinstance(module, FusedLayer)]
     if not layers or not all(layer.is_whole for layer in layers):
         raise UnsupportedModel(
-            "batch_invariant is not supported here: on the CPU it needs bfloat16, AVX512-BF16, "
-            "Linux, and layers with compiled loops, such as those of Llama, Mistral, Qwen 2, 3 "
+            "batch_invariant is not supported here: on the CPU it needs bfloat16, AVX2, Linux, "
+            "and layers with compiled loops, such as those of Llama, Mistral, Qwen 2, 3 "
             "and 3.5 (without experts)"
         )
 

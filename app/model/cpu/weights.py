@@ -148,13 +148,12 @@ def held_bytes(model: PreTrainedModel) -> dict[str, int]:
 
 def has_panels(module: nn.Module) -> bool:
     """Whether the weight of ``module`` can be put into panels that run on this processor."""
-    if isinstance(module, QuantizedLinear):
-        return quantized_products.runs_here()
-    return (
+    if not panels.runs_here():
+        return False
+    return isinstance(module, QuantizedLinear) or (
         is_plain_linear(module)
         and module.weight.dtype == torch.bfloat16
         and module.in_features % 2 == 0
-        and panels.runs_here()
     )
 
 

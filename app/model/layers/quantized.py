@@ -19,7 +19,7 @@ from transformers import PreTrainedModel
 from app.core.errors import UnsupportedModel
 from app.model.checkpoints.stored_quantization import stored_quantization
 from app.model.config import ModelConfig, QuantizeName
-from app.model.cpu.kernels import quantized_products
+from app.model.cpu.kernels import panels
 from app.model.cpu.kernels.compiled import as_numpy
 from app.model.cpu.kernels.quantized_panels import (
     INT4,
@@ -117,9 +117,9 @@ def require_quantizable(config: ModelConfig, device: torch.device) -> None:
             f"quantize is {config.quantize}, which needs bfloat16 activations, but dtype is "
             f"{config.dtype}; set LEAPJSON_DTYPE to auto"
         )
-    if lacking := quantized_products.missing():
+    if lacking := panels.missing():
         raise UnsupportedModel(
-            f"quantize is {config.quantize}, which needs AVX512-VNNI on Linux; missing: "
+            f"quantize is {config.quantize}, which needs AVX2 and Linux; missing: "
             f"{', '.join(lacking)}. Leave LEAPJSON_QUANTIZE out"
         )
     if not config.pack_linears:

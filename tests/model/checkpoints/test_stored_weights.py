@@ -13,7 +13,7 @@ from app.core.errors import UnsupportedModel
 from app.core.step import Span
 from app.model.composition import load_runner
 from app.model.config import ModelConfig
-from app.model.cpu.kernels import quantized_products
+from app.model.cpu.kernels import panels
 from app.model.cpu.kernels.quantized_panels import QuantizedWeight
 from app.model.inputs import lay_out
 from app.model.runner import TorchRunner
@@ -29,7 +29,7 @@ from tests.model.checkpoints.gguf.files import (
 from tests.model.checkpoints.test_gptq_awq import AWQ, GPTQ, checkpoint
 from tests.steps import planned
 
-NEEDS_VNNI = pytest.mark.skipif(not quantized_products.runs_here(), reason="needs AVX512-VNNI")
+NEEDS_LOOPS = pytest.mark.skipif(not panels.runs_here(), reason="needs AVX2")
 TOKENS = (5, 6, 7, 8, 9, 30, 60, 90)
 
 
@@ -50,7 +50,7 @@ def exact(model: Any) -> torch.Tensor:
     return found.float()
 
 
-@NEEDS_VNNI
+@NEEDS_LOOPS
 @pytest.mark.parametrize(
     ("name", "kind", "stored"),
     [
@@ -79,7 +79,7 @@ def test_a_gguf_file_is_served_as_its_values_in_floats_would_be(
     assert worst_error(logits(runner), logits(floats)) < 0.06
 
 
-@NEEDS_VNNI
+@NEEDS_LOOPS
 def test_weights_are_held_once(tmp_path: Path) -> None:
     path = write_gguf(tmp_path / "m.gguf", tiny_model("llama"), all_as(Kind.Q8_0))
 
@@ -101,7 +101,7 @@ def test_weights_are_held_once(tmp_path: Path) -> None:
     runner.close()
 
 
-@NEEDS_VNNI
+@NEEDS_LOOPS
 @pytest.mark.parametrize(
     "description", [AWQ, GPTQ | {"sym": True, "group_size": 128}], ids=["awq", "gptq"]
 )
@@ -131,7 +131,7 @@ def test_floats_of_a_gguf_file_are_served_as_they_are(tmp_path: Path) -> None:
         pytest.param(
             {"quantize": "int4"},
             r"already quantised; leave LEAPJSON_QUANTIZE out",
-            marks=NEEDS_VNNI,
+            marks=NEEDS_LOOPS,
         ),
     ],
 )
@@ -146,9 +146,9 @@ def test_what_stored_weights_do_not_go_with_is_refused(
 def test_a_processor_without_the_instructions_is_told_what_to_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(quantized_products, "missing", lambda: ["AVX512-VNNI"])
+    monkeypatch.setattr(panels, "missing", lambda: ["AVX2"])
     path = write_gguf(tmp_path / "m.gguf", tiny_model("llama"), all_as(Kind.Q4_0))
-    with pytest.raises(UnsupportedModel, match=r"missing: AVX512-VNNI.*LEAPJSON_DEQUANTIZE"):
+    with pytest.raises(UnsupportedModel, match=r"missing: AVX2.*LEAPJSON_DEQUANTIZE"):
         load_runner(config(path))
 
 

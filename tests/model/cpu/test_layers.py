@@ -26,10 +26,7 @@ from app.model.layers.attention import AttentionRoute, probe_layers
 from tests.model.tiny import VOCAB, mean_error, run_in_random_batches, varied_model
 from tests.steps import planned
 
-FITS = pytest.mark.skipif(
-    not panels.runs_here(),
-    reason="needs AVX512-BF16, on Linux",
-)
+FITS = pytest.mark.skipif(not panels.runs_here(), reason="needs AVX2 on Linux")
 
 SIZES = {
     "vocab_size": VOCAB,

@@ -14,7 +14,7 @@ from app.model.cpu.kernels import panels
 from app.model.cpu.layers import PanelLinear
 from app.model.cpu.workspace import CpuTeam
 
-pytestmark = pytest.mark.skipif(not panels.runs_here(), reason="needs AVX512-BF16 on Linux")
+pytestmark = pytest.mark.skipif(not panels.runs_here(), reason="needs AVX2 on Linux")
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])

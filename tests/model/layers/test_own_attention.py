@@ -86,7 +86,7 @@ def test_falcon_with_alibi_is_refused(tmp_path: Path) -> None:
         load_runner(runner_config(folder))
 
 
-@pytest.mark.skipif(not panels.runs_here(), reason="needs AVX512-BF16 on Linux")
+@pytest.mark.skipif(not panels.runs_here(), reason="needs AVX2 on Linux")
 def test_layers_that_were_packed_later_are_those_that_run(tmp_path: Path) -> None:
     runner = load_runner(runner_config(saved(tmp_path, "xglm", {}), dtype="bfloat16"))
     assert runner.description.packed_linears > 10

@@ -20,12 +20,11 @@ from app.core.errors import UnsupportedModel
 from app.model.composition import load_runner
 from app.model.config import ModelConfig, QuantizeName
 from app.model.cpu.attention import CpuAttention
-from app.model.cpu.kernels import panels, quantized_panels, quantized_products
+from app.model.cpu.kernels import panels, quantized_panels
 from app.model.cpu.kernels.quantized_panels import INT4, INT8_HALVES, dequantize, quantize
 from app.model.cpu.layers import FusedLayer, PanelLinear, can_fuse, fuse
 from app.model.forward import RaggedForward
 from app.model.kv_storage import allocate
-from app.model.layers.architecture import is_plain_linear
 from app.model.layers.attention import AttentionRoute, probe_layers
 from app.model.layers.quantized import (
     QuantizedLinear,
@@ -37,7 +36,7 @@ from app.model.runner import TorchRunner
 from tests.model.cpu.test_quantized_panels import random_weight
 from tests.model.tiny import mean_error, run_in_random_batches, varied_model
 
-RUNS = pytest.mark.skipif(not quantized_products.runs_here(), reason="needs AVX512-VNNI on Linux")
+RUNS = pytest.mark.skipif(not panels.runs_here(), reason="needs AVX2 on Linux")
 
 SIZES = {
     "vocab_size": 96,
@@ -181,20 +180,6 @@ def test_weights_that_do_not_fit_stay_as_they_are_beside_those_that_do(tmp_path:
 
 
 @RUNS
-def test_without_instructions_for_bfloat16_its_products_are_torchs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As on processors that have AVX512-VNNI and no AVX512-BF16."""
-    monkeypatch.setattr(panels, "runs_here", lambda: False)
-    monkeypatch.setattr(panels, "entry", lambda: pytest.fail("compiled for another processor"))
-    runner = loaded(tmp_path, "narrow llama", "int8")
-    modules = list(runner._forward._model.modules())
-    assert sum(isinstance(module, PanelLinear) for module in modules) == 2
-    assert sum(is_plain_linear(module) for module in modules) == 13
-    assert loaded(tmp_path, "qwen3, tied", "int8").description.packed_linears == 15
-
-
-@RUNS
 def test_experts_and_routers_stay_as_they_are_and_the_bytes_say_so(tmp_path: Path) -> None:
     about = loaded(tmp_path, "mixture", "int8").description
     assert about.quantized == "9 int8 by 32"
@@ -275,9 +260,9 @@ def test_where_it_cannot_be_had_it_is_refused(
 
 
 def test_instructions_that_are_missing_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(quantized_products, "missing", lambda: ["AVX512-VNNI"])
+    monkeypatch.setattr(panels, "missing", lambda: ["AVX2"])
     config = ModelConfig("none", quantize="int4")
-    with pytest.raises(UnsupportedModel, match="missing: AVX512-VNNI"):
+    with pytest.raises(UnsupportedModel, match="missing: AVX2"):
         require_quantizable(config, torch.device("cpu"))
 
 

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from app.model.cpu.kernels import quantized_products
+from app.model.cpu.kernels import panels
 from tools import datasets
 from tools.bench.costs import weights
 from tools.bench.costs.accuracy import Passage, accuracy_table, compared
 
-RUNS = pytest.mark.skipif(not quantized_products.runs_here(), reason="needs AVX512-VNNI on Linux")
+RUNS = pytest.mark.skipif(not panels.runs_here(), reason="needs AVX2 on Linux")
 
 
 def test_perplexity_agreement_and_divergence_are_those_of_the_tokens_that_count() -> None:

@@ -1,8 +1,9 @@
-"""Products of few rows with weights of 8 and 4 bits in panels, by AVX512-VNNI.
+"""Products of few rows with weights of 8 and 4 bits in panels, by AVX512-VNNI or AVX2.
 
-The instruction multiplies four unsigned bytes with four signed ones and adds the sums to 32 bits.
-Codes are the unsigned ones, as they lie; activations are rounded to the signed ones, row by row,
-before they are multiplied with anything (``rounded_rows``).
+An instruction of VNNI multiplies four unsigned bytes with four signed ones and adds the sums to 32
+bits; without it two or three of AVX2 do, with the same whole numbers. Codes are the unsigned bytes,
+as they lie; activations are rounded to the signed ones, row by row, before they are multiplied with
+anything (``rounded_rows``).
 
 What the codes' offset adds too much is the offset times the sum of the values: sums of a block
 begin with that, so it costs nothing. Sums of a block are whole numbers and exact; they are
@@ -12,7 +13,6 @@ rows: a row's result does not depend on those beside it.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -22,8 +22,8 @@ from numba import types
 
 from app.core.kernels import has
 from app.model.cpu.kernels.compiled import address_of
-from app.model.cpu.kernels.llvm import FLOAT, I8, I32, I64, declare, of_integers, pointer
-from app.model.cpu.kernels.panels import MULTIPLY, WIDTH, by_rows, everywhere
+from app.model.cpu.kernels.llvm import I8, I64, declare, of_integers, pointer
+from app.model.cpu.kernels.panels import MULTIPLY, WIDTH, by_rows, columns, everywhere
 from app.model.cpu.kernels.quantized_panels import (
     BLOCK,
     INT4,
@@ -34,30 +34,10 @@ from app.model.cpu.kernels.quantized_panels import (
     PanelKind,
 )
 from app.model.cpu.kernels.rounded_rows import ROUNDED_BYTES, SCALE, SUMS, VALUES
+from app.model.cpu.kernels.vectors import FLOATS, HALVES, LANES, WORDS, fma, loop, registers
 
-_LANES = 16
-_VECTORS = WIDTH // _LANES
-_IN_REGISTERS = 3
-"""Up to so many rows float sums stay in registers; with more they are in the first cache."""
-
-_I16 = ir.IntType(16)
-_FLOATS = ir.VectorType(FLOAT, _LANES)
-_HALVES = ir.VectorType(ir.HalfType(), _LANES)
-_WORDS = ir.VectorType(I32, _LANES)
-_SHORTS = ir.VectorType(_I16, 2 * _LANES)
-_BYTES = ir.VectorType(I8, 4 * _LANES)
-
-
-def runs_here() -> bool:
-    """Whether this processor has the instructions, and the system the calls of ``team``."""
-    return not missing()
-
-
-def missing() -> list[str]:
-    """What the loops take that is not here, by its name."""
-    names = {"avx512f": "AVX512F", "avx512bw": "AVX512BW", "avx512vnni": "AVX512-VNNI"}
-    found = [name for feature, name in names.items() if not has(feature)]
-    return found if sys.platform == "linux" else [*found, "Linux"]
+_SHORTS = ir.VectorType(ir.IntType(16), 2 * LANES)
+_BYTES = ir.VectorType(I8, 4 * LANES)
 
 
 def entry(kind: PanelKind) -> int:
@@ -69,25 +49,27 @@ def entry(kind: PanelKind) -> int:
     return address_of(_ENTRIES[kind], MULTIPLY)
 
 
-class _Loop:
-    """What is read in a turn of the loop: a block of panels, and 32 inputs of each row."""
+class _Turn:
+    """A block of panels that a turn of the loop reads, and 32 inputs of each row."""
 
-    def __init__(self, builder: Any, block: Any, rows: list[Any]) -> None:
+    def __init__(self, builder: Any, block: Any, rows: list[Any], columns: range) -> None:
         self.builder = builder
         self.block = block
         self.rows = rows
+        self.columns = columns
+        """The vectors of outputs that are summed."""
 
-    def weights(self, offset: int, kind: Any = _WORDS) -> list[Any]:
-        """The 64 outputs' words at an offset in the block, or their scales."""
-        step = 64 if kind is _WORDS else 2 * _LANES
-        places = [self.builder.add(self.block, I64(offset + step * i)) for i in range(_VECTORS)]
+    def weights(self, offset: int, kind: Any = WORDS) -> list[Any]:
+        """The outputs' words at an offset in the block, or their scales."""
+        step = 64 if kind is WORDS else 2 * LANES
+        places = [self.builder.add(self.block, I64(offset + step * i)) for i in self.columns]
         return [_load(self.builder, place, kind, step) for place in places]
 
     def weights_again(self, offset: int) -> list[Any]:
         """As ``weights``, but the compiler does not see that it has them: registers are few."""
         same = ir.FunctionType(I64, [I64])
         hidden = self.builder.asm(same, "", "=r,0", [self.block], side_effect=True)
-        return _Loop(self.builder, hidden, self.rows).weights(offset)
+        return _Turn(self.builder, hidden, self.rows, self.columns).weights(offset)
 
     def inputs(self, row: int, offset: int, kind: Any) -> Any:
         """The 32 bits at an offset in a row's inputs, in every lane, as a ``kind`` of vector."""
@@ -120,66 +102,62 @@ def _groups(kind: PanelKind) -> list[_Group]:
 
 
 def _write(function: Any, kind: PanelKind, count: int) -> None:
-    """The loop over blocks for one kind of panels and one number of rows."""
+    """The loops over blocks for one kind of panels and one number of rows."""
     x, stride, weights, blocks, sums = function.args
-    before = function.append_basic_block("entry")
-    loop, after = function.append_basic_block("block"), function.append_basic_block("done")
-    builder = ir.IRBuilder(before)
-    cells = [(row, i) for row in range(count) for i in range(_VECTORS)]
-    places = {cell: builder.add(sums, I64(4 * WIDTH * cell[0] + 64 * cell[1])) for cell in cells}
+    builder = ir.IRBuilder(function.append_basic_block("entry"))
     rows = [builder.add(x, builder.mul(stride, I64(row))) for row in range(count)]
-    in_registers = count <= _IN_REGISTERS
-    first = {cell: _load(builder, places[cell], _FLOATS) for cell in cells if in_registers}
-    builder.branch(loop)
+    for own in columns(count):
+        cells = [(row, i) for row in range(count) for i in own]
+        places = {(row, i): builder.add(sums, I64(4 * WIDTH * row + 64 * i)) for row, i in cells}
+        # Beside whole sums, the scales and an input; else they are in the first cache.
+        in_registers = 2 * len(cells) + len(own) < registers()
 
-    builder.position_at_end(loop)
-    number = builder.phi(I64)
-    number.add_incoming(I64(0), before)
-    running = {cell: builder.phi(_FLOATS) for cell in first}
-    for cell, value in first.items():
-        running[cell].add_incoming(value, before)
-    block = builder.add(weights, builder.mul(number, I64(kind.block_bytes)))
-    inputs = builder.mul(number, I64(ROUNDED_BYTES))
-    turn = _Loop(builder, block, [builder.add(row, inputs) for row in rows])
-    added: dict[tuple[int, int], Any] = dict(running)
-    for group in _groups(kind):
-        whole = _whole_sums(turn, kind, group)
-        scales = [builder.fpext(half, _FLOATS) for half in turn.weights(group.scales, _HALVES)]
-        for row in range(count):
-            own = turn.inputs(row, SCALE, _FLOATS)
-            for i, scale in enumerate(scales):
-                value = builder.sitofp(whole[row, i], _FLOATS)
-                old = added.get((row, i)) or _load(builder, places[row, i], _FLOATS)
-                added[row, i] = _fma(builder, value, builder.fmul(own, scale), old)
-    if kind.minima:
-        _take_minima(turn, kind, count, added)
-    following = builder.add(number, I64(1))
-    number.add_incoming(following, loop)
-    if not in_registers:
-        _store(builder, added, places)
-    for cell, phi in running.items():
-        phi.add_incoming(added[cell], loop)
-    builder.cbranch(builder.icmp_unsigned("<", following, blocks), loop, after)
+        def turn(
+            number: Any,
+            running: list[Any],
+            own: range = own,
+            cells: list[tuple[int, int]] = cells,
+            places: dict[tuple[int, int], Any] = places,
+        ) -> list[Any]:
+            block = builder.add(weights, builder.mul(number, I64(kind.block_bytes)))
+            inputs = builder.mul(number, I64(ROUNDED_BYTES))
+            blocks = _Turn(builder, block, [builder.add(row, inputs) for row in rows], own)
+            added = dict(zip(cells, running, strict=True)) if running else {}
+            for group in _groups(kind):
+                whole = _whole_sums(blocks, kind, group)
+                halves = blocks.weights(group.scales, HALVES)
+                scales = [builder.fpext(half, FLOATS) for half in halves]
+                for row in range(count):
+                    factor = blocks.inputs(row, SCALE, FLOATS)
+                    for i, scale in zip(own, scales, strict=True):
+                        value = builder.sitofp(whole[row, i], FLOATS)
+                        old = added.get((row, i)) or _load(builder, places[row, i], FLOATS)
+                        added[row, i] = fma(builder, value, builder.fmul(factor, scale), old)
+            if kind.minima:
+                _take_minima(blocks, kind, added)
+            if running:
+                return [added[cell] for cell in cells]
+            _store(builder, added, places)
+            return []
 
-    builder.position_at_end(after)
-    if in_registers:
-        _store(builder, added, places)
+        first = {cell: _load(builder, places[cell], FLOATS) for cell in cells if in_registers}
+        last = loop(builder, I64(0), blocks, 1, list(first.values()), turn)
+        if in_registers:
+            _store(builder, dict(zip(cells, last, strict=True)), places)
     builder.ret_void()
 
 
-def _whole_sums(turn: _Loop, kind: PanelKind, group: _Group) -> dict[tuple[int, int], Any]:
+def _whole_sums(turn: _Turn, kind: PanelKind, group: _Group) -> dict[tuple[int, int], Any]:
     """Codes times values of a group, by row and vector of outputs: 16 int32 each."""
     builder, count = turn.builder, len(turn.rows)
-    dot = declare(builder, _WORDS, [_WORDS, _BYTES, _BYTES], "llvm.x86.avx512.vpdpbusd.512")
     begin = [_offset_sums(turn, row, group) for row in range(count)]
-    sums = {(row, i): begin[row] for row in range(count) for i in range(_VECTORS)}
+    sums = {(row, i): begin[row] for row in range(count) for i in turn.columns}
 
     def multiply(codes: list[Any], inputs: int) -> None:
         for row in range(count):
             values = turn.inputs(row, inputs, _BYTES)
-            for i, code in enumerate(codes):
-                own = builder.bitcast(code, _BYTES)
-                sums[row, i] = builder.call(dot, [sums[row, i], own, values])
+            for i, code in zip(turn.columns, codes, strict=True):
+                sums[row, i] = _dot(builder, sums[row, i], code, values)
 
     for step in range(kind.group * kind.bits // 32):
         words = turn.weights(group.words + 4 * WIDTH * step)
@@ -187,46 +165,77 @@ def _whole_sums(turn: _Loop, kind: PanelKind, group: _Group) -> dict[tuple[int, 
         if kind.bits == 8:
             multiply(words, inputs)
             continue
-        lower = ir.Constant(_WORDS, [0x0F0F0F0F] * _LANES)
+        lower = ir.Constant(WORDS, [0x0F0F0F0F] * LANES)
         multiply([builder.and_(word, lower) for word in words], inputs)
-        if count >= _IN_REGISTERS:
+        if count >= 3:
             words = turn.weights_again(group.words + 4 * WIDTH * step)
-        four = ir.Constant(_WORDS, [4] * _LANES)
+        four = ir.Constant(WORDS, [4] * LANES)
         multiply(
             [builder.and_(builder.lshr(word, four), lower) for word in words], inputs + BLOCK // 2
         )
     return sums
 
 
-def _offset_sums(turn: _Loop, row: int, group: _Group) -> Any:
-    """What codes' offset makes of a row's sums, in every lane."""
+def _dot(builder: Any, sums: Any, codes: Any, values: Any) -> Any:
+    """``sums`` and, by fours, the products of unsigned bytes with signed ones: 16 int32."""
+    if has("avx512vnni") and has("avx512bw"):
+        name = "llvm.x86.avx512.vpdpbusd.512"
+        dot = declare(builder, WORDS, [WORDS, _BYTES, _BYTES], name)
+        return builder.call(dot, [sums, builder.bitcast(codes, _BYTES), values])
+    # Even and odd bytes as numbers of 16 bits, whose products have room in 32.
+    codes, values = builder.bitcast(codes, _SHORTS), builder.bitcast(values, _SHORTS)
+    eight, low = (ir.Constant(_SHORTS, [number] * 2 * LANES) for number in (8, 0xFF))
+    even = builder.ashr(builder.shl(values, eight), eight)
+    sums = builder.add(sums, _add_pairs(builder, builder.and_(codes, low), even))
+    odd = _add_pairs(builder, builder.lshr(codes, eight), builder.ashr(values, eight))
+    return builder.add(sums, odd)
+
+
+def _add_pairs(builder: Any, a: Any, b: Any) -> Any:
+    """The products of two vectors of int16, added by twos: 16 int32."""
+    if has("avx512bw"):
+        add = declare(builder, WORDS, [_SHORTS, _SHORTS], "llvm.x86.avx512.pmaddw.d.512")
+        return builder.call(add, [a, b])
+    sums, shorts = ir.VectorType(WORDS.element, 8), ir.VectorType(_SHORTS.element, 16)
+    add = declare(builder, sums, [shorts, shorts], "llvm.x86.avx2.pmadd.wd")
+    parts = [[*range(16)], [*range(16, 32)]]
+    lower, upper = (
+        builder.call(
+            add,
+            [
+                builder.shuffle_vector(
+                    each, each, ir.Constant(ir.VectorType(WORDS.element, 16), part)
+                )
+                for each in (a, b)
+            ],
+        )
+        for part in parts
+    )
+    return builder.shuffle_vector(lower, upper, ir.Constant(WORDS, [*range(16)]))
+
+
+def _offset_sums(turn: _Turn, row: int, group: _Group) -> Any:
+    """The offset of codes times a row's sums, in every lane."""
     if group.offsets == (0, 0):
-        return ir.Constant(_WORDS, [0] * _LANES)
+        return ir.Constant(WORDS, [0] * LANES)
     return _times_sums(turn, row, group.offsets)
 
 
-def _times_sums(turn: _Loop, row: int, factors: tuple[int, int]) -> Any:
+def _times_sums(turn: _Turn, row: int, factors: tuple[int, int]) -> Any:
     """The sums of a row's first and last 16 values, each times its factor, added: int32."""
+    pairs = ir.Constant(_SHORTS, [*factors] * LANES)
+    return _add_pairs(turn.builder, turn.inputs(row, SUMS, _SHORTS), pairs)
+
+
+def _take_minima(turn: _Turn, kind: PanelKind, added: dict[tuple[int, int], Any]) -> None:
     builder = turn.builder
-    add = declare(builder, _WORDS, [_SHORTS, _SHORTS], "llvm.x86.avx512.pmaddw.d.512")
-    return builder.call(add, [turn.inputs(row, SUMS, _SHORTS), _pairs(*factors)])
-
-
-def _take_minima(
-    turn: _Loop, kind: PanelKind, count: int, added: dict[tuple[int, int], Any]
-) -> None:
-    builder = turn.builder
-    halves = turn.weights(kind.block_bytes - 2 * WIDTH, _HALVES)
-    minima = [builder.fpext(half, _FLOATS) for half in halves]
-    for row in range(count):
-        total = builder.sitofp(_times_sums(turn, row, (-1, -1)), _FLOATS)
-        total = builder.fmul(total, turn.inputs(row, SCALE, _FLOATS))
-        for i, minimum in enumerate(minima):
-            added[row, i] = _fma(builder, total, minimum, added[row, i])
-
-
-def _pairs(first: int, second: int) -> Any:
-    return ir.Constant(_SHORTS, [first, second] * _LANES)
+    halves = turn.weights(kind.block_bytes - 2 * WIDTH, HALVES)
+    minima = [builder.fpext(half, FLOATS) for half in halves]
+    for row in range(len(turn.rows)):
+        total = builder.sitofp(_times_sums(turn, row, (-1, -1)), FLOATS)
+        total = builder.fmul(total, turn.inputs(row, SCALE, FLOATS))
+        for i, minimum in zip(turn.columns, minima, strict=True):
+            added[row, i] = fma(builder, total, minimum, added[row, i])
 
 
 def _load(builder: Any, place: Any, kind: Any, align: int = 4) -> Any:
@@ -235,11 +244,7 @@ def _load(builder: Any, place: Any, kind: Any, align: int = 4) -> Any:
 
 def _store(builder: Any, values: dict[Any, Any], places: dict[Any, Any]) -> None:
     for cell, value in values.items():
-        builder.store(value, pointer(builder, places[cell], _FLOATS), align=4)
-
-
-def _fma(builder: Any, a: Any, b: Any, c: Any) -> Any:
-    return builder.call(declare(builder, _FLOATS, [_FLOATS] * 3, "llvm.fma.v16f32"), [a, b, c])
+        builder.store(value, pointer(builder, places[cell], FLOATS), align=4)
 
 
 @of_integers(types.void)

@@ -16,58 +16,55 @@ from numba import types
 
 from app.model.cpu.kernels.compiled import compiled
 from app.model.cpu.kernels.llvm import FLOAT, I8, I32, I64, declare, of_integers, pointer
-from app.model.cpu.kernels.panels import spread
 from app.model.cpu.kernels.quantized_panels import BLOCK
+from app.model.cpu.kernels.vectors import FLOATS, LANES, WORDS, spread
 
 SCALE, SUMS, VALUES = 0, 4, 8
 """Where in the bytes of 32 inputs they are."""
 ROUNDED_BYTES = VALUES + BLOCK
 
-_LANES = 16
 _LEAST_SCALE = 2.0**-120
 """Below it all values are zero: what they would be multiplied with is no float32."""
 
 _I16 = ir.IntType(16)
-_FLOATS = ir.VectorType(FLOAT, _LANES)
-_WORDS = ir.VectorType(I32, _LANES)
-_BYTES = ir.VectorType(I8, _LANES)
+_BYTES = ir.VectorType(I8, LANES)
 
 
 @of_integers(types.void)
 def _round_block(builder: Any, x: Any, out: Any) -> None:
     """32 bfloat16 at ``x``, rounded, to ``out``."""
-    parts = [_widened(builder, builder.add(x, I64(2 * _LANES * i))) for i in range(2)]
+    parts = [_widened(builder, builder.add(x, I64(2 * LANES * i))) for i in range(2)]
     _round(builder, parts, out)
 
 
 @of_integers(types.void)
 def _round_block_twice(builder: Any, x: Any, out: Any, rest: Any) -> None:
     """As ``_round_block``; what that leaves, rounded, to ``rest``."""
-    parts = [_widened(builder, builder.add(x, I64(2 * _LANES * i))) for i in range(2)]
+    parts = [_widened(builder, builder.add(x, I64(2 * LANES * i))) for i in range(2)]
     _round(builder, _round(builder, parts, out), rest)
 
 
 def _round(builder: Any, parts: list[Any], out: Any) -> list[Any]:
     """Two times 16 float32, rounded, to ``out``; returns what is left of them."""
-    size = ir.Constant(_WORDS, [0x7FFFFFFF] * _LANES)
+    size = ir.Constant(WORDS, [0x7FFFFFFF] * LANES)
     # As bits, sizes are in the order of whole numbers, and NaN is above them all: it stays.
-    sizes = [builder.and_(builder.bitcast(part, _WORDS), size) for part in parts]
+    sizes = [builder.and_(builder.bitcast(part, WORDS), size) for part in parts]
     larger = builder.select(builder.icmp_unsigned(">", *sizes), *sizes)
-    reduce = declare(builder, I32, [_WORDS], "llvm.vector.reduce.umax.v16i32")
+    reduce = declare(builder, I32, [WORDS], "llvm.vector.reduce.umax.v16i32")
     scale = builder.fdiv(builder.bitcast(builder.call(reduce, [larger]), FLOAT), FLOAT(127.0))
     normal = builder.fcmp_ordered(">", scale, FLOAT(_LEAST_SCALE))
     inverse = builder.select(normal, builder.fdiv(FLOAT(1.0), scale), FLOAT(0.0))
-    factor = spread(builder, inverse, _FLOATS)
-    nearest = declare(builder, _FLOATS, [_FLOATS], "llvm.rint.v16f32")
-    add = declare(builder, I32, [_WORDS], "llvm.vector.reduce.add.v16i32")
+    factor = spread(builder, inverse)
+    nearest = declare(builder, FLOATS, [FLOATS], "llvm.rint.v16f32")
+    add = declare(builder, I32, [WORDS], "llvm.vector.reduce.add.v16i32")
     totals, left = [], []
     for i, part in enumerate(parts):
         value = builder.call(nearest, [builder.fmul(part, factor)])
-        whole = builder.fptosi(value, _WORDS)
-        place = pointer(builder, builder.add(out, I64(VALUES + _LANES * i)), _BYTES)
+        whole = builder.fptosi(value, WORDS)
+        place = pointer(builder, builder.add(out, I64(VALUES + LANES * i)), _BYTES)
         builder.store(builder.trunc(whole, _BYTES), place, align=1)
         totals.append(builder.call(add, [whole]))
-        left.append(builder.fsub(part, builder.fmul(value, spread(builder, scale, _FLOATS))))
+        left.append(builder.fsub(part, builder.fmul(value, spread(builder, scale))))
     low = builder.and_(totals[0], I32(0xFFFF))
     both = builder.or_(low, builder.shl(totals[1], I32(16)))
     builder.store(scale, pointer(builder, builder.add(out, I64(SCALE)), FLOAT), align=4)
@@ -77,9 +74,9 @@ def _round(builder: Any, parts: list[Any], out: Any) -> list[Any]:
 
 def _widened(builder: Any, place: Any) -> Any:
     """16 bfloat16 at an address as float32."""
-    shorts = builder.load(pointer(builder, place, ir.VectorType(_I16, _LANES)), align=2)
-    wide = builder.shl(builder.zext(shorts, _WORDS), ir.Constant(_WORDS, [16] * _LANES))
-    return builder.bitcast(wide, _FLOATS)
+    shorts = builder.load(pointer(builder, place, ir.VectorType(_I16, LANES)), align=2)
+    wide = builder.shl(builder.zext(shorts, WORDS), ir.Constant(WORDS, [16] * LANES))
+    return builder.bitcast(wide, FLOATS)
 
 
 @compiled()

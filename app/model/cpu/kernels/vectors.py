@@ -13,16 +13,31 @@ from numba import types
 
 from app.core.kernels import has
 from app.model.cpu.kernels.llvm import FLOAT, I8, I32, I64, declare, emit_prefetch, pointer
-from app.model.cpu.kernels.panels import BFLOATS, DOT
 
 LANES = 16
 """Numbers of a vector."""
 
 FLOATS = ir.VectorType(FLOAT, LANES)
 WORDS = ir.VectorType(I32, LANES)
-_HALVES = ir.VectorType(ir.HalfType(), LANES)
+HALVES = ir.VectorType(ir.HalfType(), LANES)
 
-_FIRST_HALVES, _LAST_HALVES = [*range(8), *range(16, 24)], [*range(8, 16), *range(24, 32)]
+
+class _Bfloat(ir.Type):  # type: ignore[misc]
+    """LLVM's bfloat, which llvmlite has no name for."""
+
+    def _to_string(self) -> str:
+        return "bfloat"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Bfloat)
+
+    def __hash__(self) -> int:
+        return hash(_Bfloat)
+
+
+_BFLOATS = ir.VectorType(_Bfloat(), 2 * LANES)
+
+_FIRSTHALVES, _LASTHALVES = [*range(8), *range(16, 24)], [*range(8, 16), *range(24, 32)]
 _FIRST_QUARTERS = [0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27]
 _LAST_QUARTERS = [4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31]
 
@@ -71,7 +86,7 @@ def lane_sums(builder: Any, sums: list[Any]) -> Any:
     """
     places = [4 * four + i for i in range(4) for four in range(4)]
     sums = [sums[place] for place in places]
-    sums = _joined(builder, sums, _FIRST_HALVES, _LAST_HALVES)
+    sums = _joined(builder, sums, _FIRSTHALVES, _LASTHALVES)
     sums = _joined(builder, sums, _FIRST_QUARTERS, _LAST_QUARTERS)
     sums = _joined(builder, sums, _by_fours(0, 1, 16, 17), _by_fours(2, 3, 18, 19))
     (total,) = _joined(builder, sums, _by_fours(0, 2, 16, 18), _by_fours(1, 3, 17, 19))
@@ -129,7 +144,7 @@ def as_floats(builder: Any, address: Any, number: Any, like: Any) -> Any:
     place = _place(builder, address, number, like)
     if like == types.float32:
         return builder.load(pointer(builder, place, FLOATS), align=4)
-    return builder.fpext(builder.load(pointer(builder, place, _HALVES), align=2), FLOATS)
+    return builder.fpext(builder.load(pointer(builder, place, HALVES), align=2), FLOATS)
 
 
 def single(builder: Any, address: Any, number: Any, like: Any) -> list[Any]:
@@ -146,11 +161,18 @@ def halves(builder: Any, address: Any, number: Any, like: Any) -> list[Any]:
     return _split(builder, as_pairs(builder, address, number, like))
 
 
+def registers() -> int:
+    """Vectors of 16 numbers that fit the registers."""
+    return 32 if has("avx512f") else 8
+
+
 def dot(builder: Any, a: Any, b: Any, c: Any) -> Any:
-    """The products of two vectors of twos, added to ``c``."""
+    """The products of two vectors of pairs of bfloat16, added to ``c``."""
     if has("avx512bf16"):
-        pairs = [builder.bitcast(each, BFLOATS) for each in (a, b)]
-        return builder.call(declare(builder, FLOATS, [FLOATS, BFLOATS, BFLOATS], DOT), [c, *pairs])
+        pairs = [builder.bitcast(each, _BFLOATS) for each in (a, b)]
+        kinds = [FLOATS, _BFLOATS, _BFLOATS]
+        name = "llvm.x86.avx512bf16.dpbf16ps.512"
+        return builder.call(declare(builder, FLOATS, kinds, name), [c, *pairs])
     for pair in zip(_split(builder, a), _split(builder, b), strict=True):
         c = fma(builder, *pair, c)
     return c
