@@ -70,9 +70,9 @@ class PanelWeights:
 
     @property
     def rounded_bytes(self) -> int:
-        """Of a rounded row of the input; 0 where rows are not rounded."""
+        """Of a rounded or widened row of the input; 0 where rows are read as they are."""
         each = self._records
-        return int((each["units"] * each["input_bytes"] * each["rounds"]).max())
+        return int((each["units"] * each["input_bytes"] * abs(each["rounds"])).max())
 
     @property
     def bytes_by_type(self) -> dict[str, int]:
@@ -92,7 +92,7 @@ class PanelWeights:
             self._kept.append(bias)
             self._bytes["bfloat16"] += bias.nbytes
         if kind is None:
-            unit, unit_bytes, input_bytes = 2, 4 * panels.WIDTH, 4
+            unit, unit_bytes, input_bytes = 2, 4 * panels.WIDTH, panels.input_bytes()
             multiply = panels.entry()
         else:
             unit, unit_bytes, input_bytes = quantized_panels.BLOCK, kind.block_bytes, ROUNDED_BYTES
@@ -107,7 +107,7 @@ class PanelWeights:
             "unit_bytes": unit_bytes,
             "input_bytes": input_bytes,
             "units_at_once": products.INPUTS_AT_ONCE // unit,
-            "rounds": self._rounds if kind is not None else 0,
+            "rounds": self._rounds if kind else records.WIDENED * panels.widened(),
         }
         for name, value in values.items():
             record[name] = value

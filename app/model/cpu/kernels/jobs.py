@@ -193,18 +193,19 @@ def product(
     """[rows, inputs] at ``x`` times weights side by side -> [rows, pitch] at ``out``.
 
     ``weights`` is the address of as many records as there are ``parts``; see
-    ``products.multiply_item``. Rows are rounded once for all that take rounded ones.
+    ``products.multiply_item``. Rows are rounded once for neighbours that take the same.
     """
     job = jobs[0]
     job.rows, job.out, job.pitch = rows, out, pitch
-    rounded = False
+    rounded = 0
     for part in range(parts):
         job.x, job.weight = x, weights + part * WEIGHT_BYTES
         outputs = weight_at(job.weight).outputs
-        if weight_at(job.weight).rounds:
-            if not rounded:
+        rounds = weight_at(job.weight).rounds
+        if rounds:
+            if rounds != rounded:
                 _by_token(board, jobs, _ROUND, rows)
-                rounded = True
+                rounded = rounds
             job.x = job.rounded
         job.kind, job.blocks, job.residual = kind, (rows + ROWS - 1) // ROWS, residual
         _share(board, jobs, (outputs + WIDTH - 1) // WIDTH * job.blocks, False)

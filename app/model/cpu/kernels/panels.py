@@ -33,7 +33,17 @@ from app.model.cpu.kernels.llvm import (
     of_integers,
     pointer,
 )
-from app.model.cpu.kernels.vectors import FLOATS, LANES, WORDS, dot, loop, registers, spread
+from app.model.cpu.kernels.vectors import (
+    FLOATS,
+    LANES,
+    WORDS,
+    dot,
+    fma,
+    loop,
+    registers,
+    split,
+    spread,
+)
 
 WIDTH = 64
 """Outputs of a panel."""
@@ -59,6 +69,16 @@ def missing() -> list[str]:
     """Names of the features that these loops and those of ``quantized_products`` need."""
     found = [feature.upper() for feature in PROCESSORS["avx2"][1] if not has(feature)]
     return found if sys.platform == "linux" else [*found, "Linux"]
+
+
+def widened() -> bool:
+    """Whether rows of inputs are float32 and not bfloat16."""
+    return not has("avx512bf16")
+
+
+def input_bytes() -> int:
+    """Of a pair of inputs in a row."""
+    return 8 if widened() else 4
 
 
 def columns(rows: int) -> list[range]:
@@ -124,11 +144,18 @@ def _write(function: Any, rows: int) -> None:
             loaded = [builder.load(place, align=64) for place in places]
             added = []
             for line in lines:
-                both = everywhere(builder, builder.add(line, builder.mul(pair, I64(4))))
-                added += [
-                    dot(builder, both, word, running[len(added) + i])
-                    for i, word in enumerate(loaded)
-                ]
+                place = builder.add(line, builder.mul(pair, I64(input_bytes())))
+                inputs = [everywhere(builder, place)]
+                if widened():
+                    inputs.append(everywhere(builder, builder.add(place, I64(4))))
+                for word in loaded:
+                    total = running[len(added)]
+                    if widened():
+                        for weight, x in zip(split(builder, word), inputs, strict=True):
+                            total = fma(builder, builder.bitcast(x, FLOATS), weight, total)
+                    else:
+                        total = dot(builder, *inputs, word, total)
+                    added.append(total)
             return added
 
         places = [

@@ -12,7 +12,7 @@ from app.model.cpu.kernels.by_row import silu
 from app.model.cpu.kernels.compiled import compiled, narrow, widen
 from app.model.cpu.kernels.llvm import I64, VOID, of_integers, pointer
 from app.model.cpu.kernels.panels import MOST_ROWS, WIDTH
-from app.model.cpu.kernels.records import WEIGHT, at, memory, tensor
+from app.model.cpu.kernels.records import WEIGHT, WIDENED, at, memory, tensor
 from app.model.cpu.kernels.rounded_rows import round_row
 
 ROWS = 96
@@ -103,7 +103,12 @@ def multiply_item(job: Any, swiglu: bool, item: int) -> None:
 @compiled()
 def round_item(job: Any, row: int) -> None:
     weight = weight_at(job.weight)
-    stride = weight.units * weight.input_bytes * weight.rounds
-    round_row(
-        job.x + 2 * weight.inputs * row, job.rounded + stride * row, weight.units, weight.rounds
-    )
+    stride = weight.units * weight.input_bytes * abs(weight.rounds)
+    x, out = job.x + 2 * weight.inputs * row, job.rounded + stride * row
+    if weight.rounds == WIDENED:
+        wide = memory(at(out), (weight.inputs,), np.float32)
+        own = tensor(x, (weight.inputs,))
+        for i in range(weight.inputs):
+            wide[i] = widen(own[i])
+    else:
+        round_row(x, out, weight.units, weight.rounds)

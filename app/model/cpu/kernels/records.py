@@ -32,7 +32,9 @@ WEIGHT = _record(
 )  # fmt: skip
 """A weight in panels: the address of its product (``panels.MULTIPLY``), its units in a panel, their
 bytes there and in a row of inputs, and how often that row is rounded (``rounded_rows``): not at
-all, to 8 bits, or to 16, which are two rows of 8."""
+all, to 8 bits, or to 16, which are two rows of 8; or ``WIDENED``."""
+WIDENED = -1
+"""For ``rounds``: a row is copied as float32."""
 WEIGHT_BYTES = WEIGHT.itemsize
 LAYER = _record(
     "hidden", "intermediate", "shifted", "norm", "mlp_norm", "gate_up", "down",

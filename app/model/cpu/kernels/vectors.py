@@ -158,7 +158,7 @@ def as_pairs(builder: Any, address: Any, number: Any, like: Any) -> Any:
 
 
 def halves(builder: Any, address: Any, number: Any, like: Any) -> list[Any]:
-    return _split(builder, as_pairs(builder, address, number, like))
+    return split(builder, as_pairs(builder, address, number, like))
 
 
 def registers() -> int:
@@ -173,12 +173,12 @@ def dot(builder: Any, a: Any, b: Any, c: Any) -> Any:
         kinds = [FLOATS, _BFLOATS, _BFLOATS]
         name = "llvm.x86.avx512bf16.dpbf16ps.512"
         return builder.call(declare(builder, FLOATS, kinds, name), [c, *pairs])
-    for pair in zip(_split(builder, a), _split(builder, b), strict=True):
+    for pair in zip(split(builder, a), split(builder, b), strict=True):
         c = fma(builder, *pair, c)
     return c
 
 
-def _split(builder: Any, words: Any) -> list[Any]:
+def split(builder: Any, words: Any) -> list[Any]:
     """32 bfloat16 as float32: the even ones, and the odd ones."""
     even = builder.shl(words, ir.Constant(WORDS, [16] * LANES))
     odd = builder.and_(words, ir.Constant(WORDS, [-(1 << 16)] * LANES))
