@@ -22,7 +22,7 @@ from numba import types
 
 from app.core.kernels import has
 from app.model.cpu.kernels.compiled import address_of
-from app.model.cpu.kernels.llvm import I8, I64, declare, of_integers, pointer
+from app.model.cpu.kernels.llvm import I8, I32, I64, declare, of_integers, pointer
 from app.model.cpu.kernels.panels import MULTIPLY, WIDTH, by_rows, columns, everywhere
 from app.model.cpu.kernels.quantized_panels import (
     BLOCK,
@@ -38,6 +38,7 @@ from app.model.cpu.kernels.vectors import FLOATS, HALVES, LANES, WORDS, fma, loo
 
 _SHORTS = ir.VectorType(ir.IntType(16), 2 * LANES)
 _BYTES = ir.VectorType(I8, 4 * LANES)
+_HAS_VNNI = has("avx512vnni") and has("avx512bw")
 
 
 def entry(kind: PanelKind) -> int:
@@ -151,13 +152,20 @@ def _whole_sums(turn: _Turn, kind: PanelKind, group: _Group) -> dict[tuple[int, 
     """Codes times values of a group, by row and vector of outputs: 16 int32 each."""
     builder, count = turn.builder, len(turn.rows)
     begin = [_offset_sums(turn, row, group) for row in range(count)]
-    sums = {(row, i): begin[row] for row in range(count) for i in turn.columns}
+    # Without VNNI eight products by twos of 4 bits have room in 16: at most 8 * 2 * 15 * 127.
+    short = kind.bits == 4 and not _HAS_VNNI
+    first = [ir.Constant(_SHORTS, [0] * 2 * LANES)] * count if short else begin
+    sums = {(row, i): first[row] for row in range(count) for i in turn.columns}
 
     def multiply(codes: list[Any], inputs: int) -> None:
         for row in range(count):
             values = turn.inputs(row, inputs, _BYTES)
             for i, code in zip(turn.columns, codes, strict=True):
-                sums[row, i] = _dot(builder, sums[row, i], code, values)
+                if short:
+                    pairs = _add_pairs(builder, builder.bitcast(code, _BYTES), values)
+                    sums[row, i] = builder.add(sums[row, i], pairs)
+                else:
+                    sums[row, i] = _dot(builder, sums[row, i], code, values)
 
     for step in range(kind.group * kind.bits // 32):
         words = turn.weights(group.words + 4 * WIDTH * step)
@@ -173,12 +181,16 @@ def _whole_sums(turn: _Turn, kind: PanelKind, group: _Group) -> dict[tuple[int, 
         multiply(
             [builder.and_(builder.lshr(word, four), lower) for word in words], inputs + BLOCK // 2
         )
+    if short:
+        one = ir.Constant(_SHORTS, [1] * 2 * LANES)
+        for row, i in sums:
+            sums[row, i] = builder.add(begin[row], _add_pairs(builder, sums[row, i], one))
     return sums
 
 
 def _dot(builder: Any, sums: Any, codes: Any, values: Any) -> Any:
     """``sums`` and, by fours, the products of unsigned bytes with signed ones: 16 int32."""
-    if has("avx512vnni") and has("avx512bw"):
+    if _HAS_VNNI:
         name = "llvm.x86.avx512.vpdpbusd.512"
         dot = declare(builder, WORDS, [WORDS, _BYTES, _BYTES], name)
         return builder.call(dot, [sums, builder.bitcast(codes, _BYTES), values])
@@ -192,26 +204,24 @@ def _dot(builder: Any, sums: Any, codes: Any, values: Any) -> Any:
 
 
 def _add_pairs(builder: Any, a: Any, b: Any) -> Any:
-    """The products of two vectors of int16, added by twos: 16 int32."""
+    """The products of two vectors, added by twos: 16 int32 of int16, 32 int16 of unsigned and
+    signed bytes."""
+    shorts = a.type == _SHORTS
+    kinds = (WORDS, _SHORTS) if shorts else (_SHORTS, _BYTES)
     if has("avx512bw"):
-        add = declare(builder, WORDS, [_SHORTS, _SHORTS], "llvm.x86.avx512.pmaddw.d.512")
-        return builder.call(add, [a, b])
-    sums, shorts = ir.VectorType(WORDS.element, 8), ir.VectorType(_SHORTS.element, 16)
-    add = declare(builder, sums, [shorts, shorts], "llvm.x86.avx2.pmadd.wd")
-    parts = [[*range(16)], [*range(16, 32)]]
-    lower, upper = (
-        builder.call(
-            add,
-            [
-                builder.shuffle_vector(
-                    each, each, ir.Constant(ir.VectorType(WORDS.element, 16), part)
-                )
-                for each in (a, b)
-            ],
+        name = "llvm.x86.avx512.pmaddw.d.512" if shorts else "llvm.x86.avx512.pmaddubs.w.512"
+        return builder.call(declare(builder, kinds[0], [kinds[1]] * 2, name), [a, b])
+    out, given = (ir.VectorType(kind.element, kind.count // 2) for kind in kinds)
+    name = "llvm.x86.avx2.pmadd.wd" if shorts else "llvm.x86.avx2.pmadd.ub.sw"
+    add = declare(builder, out, [given, given], name)
+    parts = []
+    for first in (0, given.count):
+        lanes = ir.Constant(ir.VectorType(I32, given.count), [*range(first, first + given.count)])
+        parts.append(
+            builder.call(add, [builder.shuffle_vector(each, each, lanes) for each in (a, b)])
         )
-        for part in parts
-    )
-    return builder.shuffle_vector(lower, upper, ir.Constant(WORDS, [*range(16)]))
+    both = ir.Constant(ir.VectorType(I32, kinds[0].count), [*range(kinds[0].count)])
+    return builder.shuffle_vector(*parts, both)
 
 
 def _offset_sums(turn: _Turn, row: int, group: _Group) -> Any:
