@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+from pathlib import Path
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
@@ -10,6 +13,7 @@ import pytest
 import torch
 from torch import nn
 
+from app.core.kernels import PROCESSORS, features_of, has
 from app.model.cpu.kernels import panels
 from app.model.cpu.layers import PanelLinear
 from app.model.cpu.workspace import CpuTeam
@@ -69,3 +73,12 @@ def test_panels_hold_each_weight_once_and_zeros() -> None:
         row = packed[output // 64, :, output % 64].reshape(-1)
         torch.testing.assert_close(row, weight[output], rtol=0, atol=0)
     assert not packed[1, :, 6:].any()
+
+
+@pytest.mark.wide
+@pytest.mark.skipif(not has("avx512f"), reason="this processor has AVX2 alone anyway")
+def test_products_are_right_when_compiled_for_avx2() -> None:
+    names = {"NUMBA_CPU_NAME": PROCESSORS["avx2"][0], "NUMBA_CPU_FEATURES": features_of("avx2")}
+    files = [f"tests/model/cpu/test_{name}.py" for name in ("panels", "quantized_products")]
+    command = [sys.executable, "-m", "pytest", "-q", *files]
+    subprocess.run(command, cwd=Path(__file__).parents[3], env=os.environ | names, check=True)

@@ -11,14 +11,20 @@ from app.model import optimise
 from app.model.composition import load_runner
 from app.model.config import ModelConfig
 from app.model.cpu.attention import CpuAttention
+from app.model.cpu.kernels import panels
+from app.model.cpu.packed_linear import can_pack
 from app.model.cpu.trial import BLOCKS, ROWS, Trial, compare
 from app.model.kv_storage import allocate
 from app.model.layers.attention import AttentionRoute, probe_layers
 from app.model.layers.recurrent import RecurrentRoute
 from app.model.loaded import LoadedModel
-from tests.model.cpu.test_layers import FITS, saved
+from tests.model.cpu.test_layers import saved
 from tests.model.tiny import varied_model
 
+BOTH = pytest.mark.skipif(
+    not panels.runs_here() or not can_pack(torch.bfloat16, torch.device("cpu")),
+    reason="needs AVX2 on Linux, and torch's products in bfloat16",
+)
 SLOW, FAST = [1.0, 2.0, 3.0, 4.0], [0.5, 1.0, 1.5, 2.0]
 
 
@@ -38,7 +44,7 @@ def test_the_loops_run_unless_torch_is_clearly_faster(
     assert Trial(loops, torch).loops_win == loops_win
 
 
-@FITS
+@BOTH
 @pytest.mark.parametrize("kind", ["llama", "qwen2 with a window in some layers", "gemma2"])
 @torch.inference_mode()
 def test_both_are_timed_and_the_model_stays_as_it_was(kind: str, tmp_path: Path) -> None:
@@ -59,7 +65,7 @@ def test_both_are_timed_and_the_model_stays_as_it_was(kind: str, tmp_path: Path)
     assert torch.equal(model(ids).logits, before)
 
 
-@FITS
+@BOTH
 def test_the_faster_one_runs_and_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = ModelConfig(
         saved(tmp_path, "llama"), random_weights=True, dtype="bfloat16", device="cpu"

@@ -142,19 +142,18 @@ def _write(function: Any, rows: int) -> None:
                 emit_prefetch(builder, pointer(builder, ahead, I8))
             places = [pointer(builder, builder.add(panel, I64(64 * i)), WORDS) for i in own]
             loaded = [builder.load(place, align=64) for place in places]
-            added = []
+            added: list[Any] = []
             for line in lines:
                 place = builder.add(line, builder.mul(pair, I64(input_bytes())))
-                inputs = [everywhere(builder, place)]
-                if widened():
-                    inputs.append(everywhere(builder, builder.add(place, I64(4))))
+                offsets = [I64(4 * i) for i in range(input_bytes() // 4)]
+                inputs = [everywhere(builder, builder.add(place, offset)) for offset in offsets]
                 for word in loaded:
                     total = running[len(added)]
                     if widened():
                         for weight, x in zip(split(builder, word), inputs, strict=True):
                             total = fma(builder, builder.bitcast(x, FLOATS), weight, total)
                     else:
-                        total = dot(builder, *inputs, word, total)
+                        total = dot(builder, inputs[0], word, total)
                     added.append(total)
             return added
 
