@@ -18,12 +18,12 @@ from app.model.kv_storage import allocate
 from app.model.layers.attention import AttentionRoute, probe_layers
 from app.model.layers.recurrent import RecurrentRoute
 from app.model.loaded import LoadedModel
-from tests.model.cpu.test_layers import saved
+from tests.model.cpu.test_layers import FITS, saved
 from tests.model.tiny import varied_model
 
 BOTH = pytest.mark.skipif(
     not panels.runs_here() or not can_pack(torch.bfloat16, torch.device("cpu")),
-    reason="needs AVX2 on Linux, and torch's products in bfloat16",
+    reason="needs own loops and torch's products in bfloat16",
 )
 SLOW, FAST = [1.0, 2.0, 3.0, 4.0], [0.5, 1.0, 1.5, 2.0]
 
@@ -65,7 +65,7 @@ def test_both_are_timed_and_the_model_stays_as_it_was(kind: str, tmp_path: Path)
     assert torch.equal(model(ids).logits, before)
 
 
-@BOTH
+@FITS
 def test_the_faster_one_runs_and_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = ModelConfig(
         saved(tmp_path, "llama"), random_weights=True, dtype="bfloat16", device="cpu"
