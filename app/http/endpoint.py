@@ -19,7 +19,7 @@ from app.answer.pieces import Delta
 from app.core.constraint import Vocabulary
 from app.core.errors import InvalidRequest, LeapjsonError, RequestError, Role, UnknownSchema
 from app.http.config import ApiConfig
-from app.http.errors import error_response, status_of
+from app.http.errors import error_response, let_go, status_of
 from app.http.keys import owner_of
 from app.http.models import ServedModels
 from app.http.reports import relaxed_headers
@@ -228,7 +228,9 @@ async def _output(api: Api, generation: Generation, call: AnswerCall) -> AsyncIt
     except Exception as error:
         if call.stream and not isinstance(error, LeapjsonError):
             logger.exception("a stream failed")
-        yield renderer.fail(error.named(call.names) if isinstance(error, RequestError) else error)
+        event = renderer.fail(error.named(call.names) if isinstance(error, RequestError) else error)
+        let_go(error)
+        yield event
 
 
 class ClientLeft(Exception):

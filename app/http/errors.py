@@ -212,8 +212,15 @@ def error_response(error: Exception, path: str) -> JSONResponse:
     if isinstance(error, DeadlineExceeded):  # the SDKs would ask again, and be as late again
         headers["x-should-retry"] = "false"
     if isinstance(error, LeapjsonError):
-        _let_go(error)
+        let_go(error)
     return JSONResponse(envelope(error, path), status_of(error), headers)
+
+
+def let_go(error: BaseException | None) -> None:
+    """Free the frames of an error. They hold the request, its automaton and the error: a cycle,
+    which is never collected once ``load_paced`` has frozen it."""
+    while error is not None:
+        error.__traceback__, error = None, error.__context__
 
 
 def install_error_handlers(app: FastAPI) -> None:
@@ -243,13 +250,6 @@ def install_error_handlers(app: FastAPI) -> None:
     app.add_exception_handler(LeapjsonError, on_error)
     app.add_exception_handler(HTTPException, on_http_error)
     app.add_exception_handler(Exception, on_error)
-
-
-def _let_go(error: BaseException | None) -> None:
-    """Free the frames of an error. They hold the request, its automaton and the error: a cycle,
-    which is never collected once ``load_paced`` has frozen it."""
-    while error is not None:
-        error.__traceback__, error = None, error.__context__
 
 
 def _methods_of(request: Request) -> list[str]:

@@ -10,7 +10,7 @@ import pytest
 
 from app.core.errors import BudgetTooSmall, PromptTooLong
 from app.http.endpoint import CLIPPED
-from app.serving.service import GenerationRequest
+from app.serving.generation import Generation
 from tests.http.harness import CHAT, chat, client_of
 from tests.serving.fakes import Bench, FakeEngine
 
@@ -109,19 +109,26 @@ async def test_what_leaves_no_room_for_a_valid_answer_is_named(
         assert "max_tokens" not in found["message"]
 
 
-async def test_a_refused_request_is_freed_without_the_collector() -> None:
+@pytest.mark.parametrize("path", BODIES)
+@pytest.mark.parametrize("when", ["before the stream", "in the stream", "not streamed"])
+async def test_a_failed_request_is_freed_without_the_collector(path: str, when: str) -> None:
     """What is alive when a large program comes from its worker is hidden from the collector."""
     engine = FakeEngine()
-    engine.refusal = lambda request: BudgetTooSmall(max_tokens=request.max_tokens, needed=60)
+    if when == "before the stream":
+        engine.refusal = lambda request: BudgetTooSmall(max_tokens=9, needed=60)
+    else:
+        engine.finish_with = "error"
+    body = {**BODIES[path], "stream": when != "not streamed"}
     async with client_of(Bench(engine, context=100)) as client:
-        await client.post(CHAT, json=chat(max_tokens=50))
+        await client.post(path, json=body)
         gc.collect()
         gc.disable()
         try:
-            assert (await client.post(CHAT, json=chat(max_tokens=50))).status_code == 400
-            left = [each for each in gc.get_objects() if type(each) is GenerationRequest]
+            answer = await client.post(path, json=body)
+            left = [each for each in gc.get_objects() if type(each) is Generation]
         finally:
             gc.enable()
+    assert (answer.is_success, b"error" in answer.content) == (when == "in the stream", True)
     assert left == []
 
 
