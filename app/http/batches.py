@@ -103,7 +103,7 @@ class UsageList(Shape):
 
 def batches_router(api: Api, store: Store | None, wake: Callable[[], None]) -> APIRouter:
     """``store`` None: every call says so. ``wake`` is called when there is work, or less."""
-    router, most = APIRouter(), api.config.store.key_batches
+    router, most = APIRouter(), api.config.key_batches
 
     kept = partial(required, store, "batches")
 
@@ -116,8 +116,7 @@ def batches_router(api: Api, store: Store | None, wake: Callable[[], None]) -> A
         return wire
 
     async def create(call: BatchRequest, ticket: Ticket) -> dict[str, Any]:
-        expires = call.output_expires_after
-        after = {} if expires is None else {"anchor": expires.anchor, "seconds": expires.seconds}
+        after = call.output_expires_after and dict(call.output_expires_after)
         seconds = expiry(after, "output_expires_after") if after else KEPT_SECONDS
         state, owner = kept().state, api.config.api_keys.owners.get(ticket.tenant, "")
         file = await kept().run(state.find_file, owner, call.input_file_id)

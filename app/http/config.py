@@ -21,17 +21,6 @@ UnknownFields = Literal["ignore", "refuse"]
 
 
 @dataclass(frozen=True, slots=True)
-class StoreRules:
-    """Bounds on what an API key keeps in the store."""
-
-    file_bytes: int = 512 << 20
-    key_bytes: int = 8 << 30
-    """Of all its files, those that are being uploaded included."""
-    key_batches: int = 100
-    """That have not ended."""
-
-
-@dataclass(frozen=True, slots=True)
 class ApiConfig:
     """Facts shown to clients, and bounds on what they send."""
 
@@ -76,6 +65,11 @@ class ApiConfig:
     """Of silence in a stream, after which a ping is sent. Proxies give up after 60."""
     cors_origins: tuple[str, ...] = ()
     """Origins whose pages may ask from a browser; ``*`` is every origin."""
-    store: StoreRules = field(default_factory=StoreRules)
+    file_bytes: int = 512 << 20
+    """Of an uploaded file."""
+    key_bytes: int = 8 << 30
+    """Of all files of an API key, those that are being uploaded included."""
+    key_batches: int = 100
+    """Batches of an API key that have not ended."""
     page: Path | None = None
     """Folder of the page's files and those of ``/docs``; None: there are no pages."""

@@ -150,14 +150,14 @@ def files_router(store: Store | None, config: ApiConfig) -> APIRouter:
 async def _upload(
     store: Store, request: Request, config: ApiConfig, ignored: Ignored
 ) -> Mapping[str, Any]:
-    most = config.store.file_bytes
+    most = config.file_bytes
     announced = request.headers.get("content-length", "")
     size = int(announced) if announced.isdecimal() else most + _FORM_BYTES
     if size > most + _FORM_BYTES:
         raise _too_large(most)
     file_id = fresh_id("file-")
     # Before a byte is read: the room is then this file's, however many others come.
-    owner, key_bytes = owner_of(request.scope), config.store.key_bytes
+    owner, key_bytes = owner_of(request.scope), config.key_bytes
     await store.run(store.state.reserve_file, owner, file_id, size, key_bytes)
     put = False
     try:

@@ -23,7 +23,7 @@ from app.core.request import ServiceTier
 from app.core.specs import JsonObject, JsonSchema
 from app.core.version import version_of
 from app.http.application import build_app
-from app.http.config import ApiConfig, StoreRules
+from app.http.config import ApiConfig
 from app.http.edge import ask
 from app.http.errors import status_of
 from app.http.keys import ApiKeys, read_api_keys
@@ -45,12 +45,12 @@ from app.serving.compiling.validation import Validation
 from app.serving.images.encoding import ImageEncoder
 from app.serving.images.fetching import Fetcher, FetchLimits
 from app.serving.images.intake import READING, ImageIntake
-from app.serving.kept_responses import MemoryResponses, StoredResponses
+from app.serving.kept_responses import MemoryResponses, ResponseStore, StoredResponses
 from app.serving.service import GenerationService, ServiceConfig
 from app.serving.usage import UsageByKey
 from app.serving.worker import EngineWorker
 from app.serving.workers.pool import WorkerPool, spawn
-from app.store.store import Store, open_schema_store, open_store
+from app.store.store import open_schema_store, open_store
 from app.telemetry.collector import open_traces
 from app.telemetry.metrics import Metrics
 from app.telemetry.watch import Telemetry
@@ -117,7 +117,7 @@ def assemble(
     spawned: Sequence[Process] = (),
 ) -> Assembly:
     """Put the parts together. ``preloads`` are compiled before the first request is taken;
-    ``spawned`` are of ``spawn_compilers``."""
+    ``spawned`` are of ``spawn_compilers``. Raises ``LeapjsonError`` for a store that cannot be used."""
     clock = time.perf_counter
     api_config = _api_config(settings, backend)
     worker = EngineWorker(backend.engine, clock=clock, stall_seconds=settings.stall_seconds)
@@ -142,8 +142,10 @@ def assemble(
         spawned=spawned,
     )
 
-    store = _open_store(settings)
-    own_store = None
+    store = own_store = None
+    if settings.data is not None:
+        database = settings.store and settings.store.get_secret_value()
+        store = open_store(settings.data, database)
     if settings.schema_store is not None and settings.schema_store_bytes:
         own_store = open_schema_store(settings.schema_store.get_secret_value())
     schema_store = None
@@ -214,18 +216,11 @@ def assemble(
         draw=partial(pool.run, DRAW_TARGET, seconds=explain_seconds),
         walk=partial(pool.run, WALK_TARGET, seconds=explain_seconds),
     )
-    responses: StoredResponses | MemoryResponses = (
-        MemoryResponses(
-            max_bytes=settings.kept_responses_bytes,
-            max_seconds=settings.kept_responses_seconds,
-            clock=clock,
-        )
+    size, seconds = settings.kept_responses_bytes, settings.kept_responses_seconds
+    responses: ResponseStore = (
+        MemoryResponses(max_bytes=size, max_seconds=seconds, clock=clock)
         if store is None
-        else StoredResponses(
-            store,
-            max_bytes=settings.kept_responses_bytes,
-            max_seconds=settings.kept_responses_seconds,
-        )
+        else StoredResponses(store, max_bytes=size, max_seconds=seconds)
     )
     usage = runner = None
     if store is not None:
@@ -367,21 +362,10 @@ def _api_config(settings: Settings, backend: Backend) -> ApiConfig:
         priority_keys=frozenset(f"key {number}" for number in settings.priority_keys),
         metrics_public=settings.metrics_public,
         cors_origins=settings.cors_origins,
-        store=StoreRules(
-            file_bytes=settings.file_bytes,
-            key_bytes=settings.key_bytes,
-            key_batches=settings.key_batches,
-        ),
+        file_bytes=settings.file_bytes,
+        key_bytes=settings.key_bytes,
+        key_batches=settings.key_batches,
         page=STATIC_PATH if settings.page else None,
-    )
-
-
-def _open_store(settings: Settings) -> Store | None:
-    """Raises ``LeapjsonError`` where it cannot be used."""
-    if settings.data is None:
-        return None
-    return open_store(
-        settings.data, None if settings.store is None else settings.store.get_secret_value()
     )
 
 

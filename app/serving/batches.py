@@ -300,7 +300,8 @@ class BatchRunner:
 
     async def _write(self, piece: Piece) -> None:
         store, state = self._store, self._state
-        batch = await store.run(state.to_write, piece.batch_id)
+        batch = await store.run(state.find_batch, piece.owner, piece.batch_id)
+        assert batch is not None, "it stays while it is finalizing"
         with (
             tempfile.TemporaryFile(dir=store.files.scratch) as output,
             tempfile.TemporaryFile(dir=store.files.scratch) as errors,
@@ -440,11 +441,10 @@ def write_files(
 
     Lines without an answer go to ``errors``, with the reason.
     """
-    reason = "batch_expired" if batch["expired_at"] is not None else "batch_cancelled"
-    message = {
-        "batch_expired": "the batch's completion window ended before this request was answered",
-        "batch_cancelled": "the batch was cancelled before this request was answered",
-    }[reason]
+    reason, cause = "batch_cancelled", "the batch was cancelled"
+    if "expired_at" in batch:
+        reason, cause = "batch_expired", "the batch's completion window ended"
+    message = f"{cause} before this request was answered"
     completed, known = 0, _answers(state, batch["id"])
     answer = next(known, None)
     size = batch["input_bytes"] if batch["total"] else 0  # none: it was stopped unread

@@ -46,13 +46,10 @@ class UsageByKey:
 
     def observe(self, stats: RequestStats) -> None:
         """Count a request that got to the engine."""
-        if not stats.usage.prompt_tokens:
-            return
-        counts = Counter(requests=1)
-        for name in COUNTS[1:]:
-            counts[name] = getattr(stats.usage, name)
-        key = stats.owner, f"{datetime.now(UTC):%Y-%m-%d}"
-        self._counts[key] = self._counts.get(key, Counter()) + counts
+        if stats.usage.prompt_tokens:
+            counts = {name: getattr(stats.usage, name) for name in COUNTS[1:]}
+            key = stats.owner, f"{datetime.now(UTC):%Y-%m-%d}"
+            self._counts.setdefault(key, Counter()).update(counts, requests=1)
 
     async def find(self, owner: str, first: str, last: str) -> Sequence[Mapping[str, Any]]:
         """By day, those that ended until now. Raises ``StoreUnavailable``."""
@@ -72,5 +69,5 @@ class UsageByKey:
                 await self._store.run(self._store.state.add_usage, rows)
             except BaseException:
                 for key, each in counts.items():
-                    self._counts[key] = self._counts.get(key, Counter()) + each
+                    self._counts.setdefault(key, Counter()).update(each)
                 raise

@@ -454,10 +454,6 @@ class State:
         dropped = connection.execute(sa.delete(pieces).where(here)).rowcount
         return batch if dropped else None
 
-    def to_write(self, batch_id: str) -> Mapping[str, Any]:
-        """The batch whose files are to be written."""
-        return next(iter(self._rows(sa.select(batches).where(batches.c.id == batch_id))), {})
-
     def answers_from(self, batch_id: str, line: int, limit: int) -> Sequence[Any]:
         """Line, ok and text of the answers from ``line`` on, in order."""
         query = sa.select(answers.c.line, answers.c.ok, answers.c.text)

@@ -13,7 +13,7 @@ import jsonschema
 import pytest
 
 from app.core.events import RequestStats
-from app.http.config import ApiConfig, StoreRules
+from app.http.config import ApiConfig
 from app.http.keys import ApiKeys
 from app.serving.kept_responses import KeptResponse, StoredResponses
 from app.serving.usage import UsageByKey
@@ -136,7 +136,7 @@ def test_an_owner_is_the_key_whatever_others_there_are() -> None:
 
 
 async def test_a_key_has_its_bytes_and_no_more(store: Store) -> None:
-    config = replace(KEYED, store=StoreRules(file_bytes=100_000, key_bytes=2000))
+    config = replace(KEYED, file_bytes=100_000, key_bytes=2000)
     async with using(store, config) as client:
         first = await upload(client, b"x" * 1000, headers=ANN)
         assert first.status_code == 200
@@ -150,7 +150,7 @@ async def test_a_key_has_its_bytes_and_no_more(store: Store) -> None:
 
 @pytest.mark.parametrize("announced", [True, False])
 async def test_a_file_above_the_limit_is_refused(store: Store, announced: bool) -> None:
-    config = replace(CONFIG, store=StoreRules(file_bytes=100_000))
+    config = replace(CONFIG, file_bytes=100_000)
     async with using(store, config) as client:
         request = client.build_request(
             "POST", FILES, data={"purpose": "batch"}, files={"file": ("a", b"x" * 200_000)}
@@ -257,7 +257,7 @@ async def test_a_batch_that_cannot_be_is_refused(
 
 
 async def test_the_batches_of_a_key_are_bounded(store: Store) -> None:
-    async with using(store, replace(CONFIG, store=StoreRules(key_batches=2))) as client:
+    async with using(store, replace(CONFIG, key_batches=2)) as client:
         file = (await made(client))["input_file_id"]
         await made(client)
         body = {"input_file_id": file, "endpoint": "/v1/responses", "completion_window": "24h"}
