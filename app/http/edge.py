@@ -111,6 +111,7 @@ class Edge:
             error = caught
             raise
         finally:
+            del state["send_body"]  # it refers to the scope by way of uvicorn: see ``let_go``
             if watch is not None:
                 watch.end(error)
 

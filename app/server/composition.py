@@ -117,7 +117,7 @@ def assemble(
     spawned: Sequence[Process] = (),
 ) -> Assembly:
     """Put the parts together. ``preloads`` are compiled before the first request is taken;
-    ``spawned`` are of ``spawn_compilers``. Raises ``LeapjsonError`` for a store that cannot be used."""
+    ``spawned`` are of ``spawn_compilers``. Raises ``LeapjsonError`` where the store is unusable."""
     clock = time.perf_counter
     api_config = _api_config(settings, backend)
     worker = EngineWorker(backend.engine, clock=clock, stall_seconds=settings.stall_seconds)

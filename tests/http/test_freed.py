@@ -1,0 +1,73 @@
+"""Requests are freed when they end, by counting references alone.
+
+What is alive when a large program comes from its worker is hidden from the garbage collector: a
+cycle of it would stay for ever.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import httpx
+import pytest
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
+
+from app.core.errors import BudgetTooSmall
+from app.serving.admission import Ticket
+from app.serving.generation import Generation
+from tests.http.harness import CHAT, application, chat, client_of, listening
+from tests.http.test_context_length import BODIES
+from tests.serving.fakes import Bench, FakeEngine
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+def alive(*kinds: type) -> list[object]:
+    return [each for each in gc.get_objects() if type(each) in kinds]
+
+
+@pytest.mark.parametrize("path", BODIES)
+@pytest.mark.parametrize("when", ["before the stream", "in the stream", "not streamed"])
+async def test_a_failed_request_is_freed(path: str, when: str) -> None:
+    engine = FakeEngine()
+    if when == "before the stream":
+        engine.refusal = lambda request: BudgetTooSmall(max_tokens=9, needed=60)
+    else:
+        engine.finish_with = "error"
+    body = {**BODIES[path], "stream": when != "not streamed"}
+    async with client_of(Bench(engine, context=100)) as client:
+        await client.post(path, json=body)
+        with uncollected():
+            answer = await client.post(path, json=body)
+            left = alive(Generation)
+    assert (answer.is_success, b"error" in answer.content) == (when == "in the stream", True)
+    assert left == []
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_request_over_a_connection_is_freed(stream: bool) -> None:
+    bench, body = Bench(), chat(stream=stream)
+    async with (
+        bench.running(),
+        listening(application(bench)) as url,
+        httpx.AsyncClient(base_url=url) as client,
+    ):
+        for _ in range(2):  # a connection has its latest request
+            await client.post(CHAT, json=body)
+        with uncollected():
+            for _ in range(3):
+                assert (await client.post(CHAT, json=body)).status_code == 200
+            await asyncio.sleep(0.05)  # the call ends after its answer
+            left = alive(RequestResponseCycle, Ticket)
+    assert len(left) <= 2
