@@ -169,7 +169,8 @@ class Counting:
         if expression not in self._listed:
             if len(self._listed) >= _MOST_LISTED:
                 self._listed.clear()
-            self._listed[expression] = [], self._listing(expression)
+            more = _listing(self._derivatives, self._end, self._escaped, expression)
+            self._listed[expression] = [], more
         known, more = self._listed[expression]
         for index in count():
             if index == len(known):
@@ -179,31 +180,35 @@ class Counting:
                 known.append(text)
             yield known[index]
 
-    def _listing(self, expression: Expression) -> Iterator[bytes]:
-        lengths, row = self._derivatives.length, self._derivatives.live_row
-        order, waiting = count(1), list[_Edge]()
 
-        def go_on_from(here: Expression, text: bytes) -> None:
-            if self._is_whole(here):
-                heapq.heappush(waiting, (len(text), next(order), text, 0, here))
-            ways = row(here)
-            self._derivatives.spend(1 + len(ways))
-            for bits, target in ways:
-                bound = min(INFINITE, len(text) + 1 + lengths(target))
-                heapq.heappush(waiting, (bound, next(order), text, bits, target))
+def _listing(
+    derivatives: Derivatives, end: int | None, escaped: bool, expression: Expression
+) -> Iterator[bytes]:
+    """``Counting.strings``; it holds no ``Counting``, which holds it: a cycle is never freed."""
+    lengths, row, nullable = derivatives.length, derivatives.live_row, derivatives.pool.nullable
+    order, waiting = count(1), list[_Edge]()
 
-        go_on_from(expression, b"")
-        while waiting:
-            bound, _, text, bits, target = heapq.heappop(waiting)
-            if not bits:
-                yield text
-                continue
-            byte = preferred_byte(bits)
-            if bits := bits & ~(1 << byte):
-                heapq.heappush(waiting, (bound, next(order), text, bits, target))
-            escaped = self._escaped and (len(text) - len(text.rstrip(b"\\"))) % 2
-            text += bytes([byte])
-            if byte == self._end and not escaped:
-                yield text
-            else:
-                go_on_from(target, text)
+    def go_on_from(here: Expression, text: bytes) -> None:
+        if end is None and nullable[here]:
+            heapq.heappush(waiting, (len(text), next(order), text, 0, here))
+        ways = row(here)
+        derivatives.spend(1 + len(ways))
+        for bits, target in ways:
+            bound = min(INFINITE, len(text) + 1 + lengths(target))
+            heapq.heappush(waiting, (bound, next(order), text, bits, target))
+
+    go_on_from(expression, b"")
+    while waiting:
+        bound, _, text, bits, target = heapq.heappop(waiting)
+        if not bits:
+            yield text
+            continue
+        byte = preferred_byte(bits)
+        if bits := bits & ~(1 << byte):
+            heapq.heappush(waiting, (bound, next(order), text, bits, target))
+        ends = byte == end and not (escaped and (len(text) - len(text.rstrip(b"\\"))) % 2)
+        text += bytes([byte])
+        if ends:
+            yield text
+        else:
+            go_on_from(target, text)
