@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from app.constraint.language.nodes import ByteSet
-from app.constraint.language.spelling import missing_bytes
+from app.constraint.language.rewriting import missing_bytes
 from app.constraint.limits import Limits
 from app.constraint.program import Program, compile_program
 from app.core.constraint import ConstraintSpec, Vocabulary

@@ -13,8 +13,8 @@ from dataclasses import replace
 
 from app.constraint.language.codepoints import CHARACTERS, utf8
 from app.constraint.language.expressions import ByteSet, Expression, ExpressionPool, Kind
+from app.constraint.language.rewriting import unspelled
 from app.constraint.language.rows import Rows
-from app.constraint.language.spelling import unspelled
 from app.constraint.limits import Limits
 from app.core.arguments import Arguments
 from app.core.composite import Either, FixedText, FreeText, NotStarting, Part, Repeated, Series

@@ -11,7 +11,7 @@ from app.constraint.composite import Leaf, lower_composite
 from app.constraint.formats import known_formats
 from app.constraint.grammar import lowering as grammar
 from app.constraint.grammar.complexity import check_grammars
-from app.constraint.grammar.parsing import parse as parse_grammar
+from app.constraint.grammar.rules import parse as parse_grammar
 from app.constraint.json.literals import LiteralText
 from app.constraint.json.text import SPELLINGS, JsonText, json_pool
 from app.constraint.json.whitespace import Whitespace
@@ -26,9 +26,8 @@ from app.constraint.language.expressions import (
     Mark,
     Notation,
 )
-from app.constraint.language.pruning import pruned
+from app.constraint.language.rewriting import pruned, spelled, unspelled
 from app.constraint.language.rows import UNBOUNDED
-from app.constraint.language.spelling import spelled, unspelled
 from app.constraint.limits import Limits
 from app.constraint.regex.lowering import Lowering
 from app.constraint.regex.parser import parse

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from app.constraint.program import build
-from app.constraint.schema.subschema_cache import SubschemaCache
+from app.constraint.schema.keywords import SubschemaCache
 from app.core.errors import UnsupportedSchema
 from app.core.specs import JsonSchema
 from tests.constraint.walks import Walker

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from app.constraint.json.numbers.decimals import number
-from app.constraint.json.numbers.multiples import integer
-from app.constraint.json.numbers.ranges import Bound, Interval
+from app.constraint.json.decimals import number
+from app.constraint.json.multiples import integer
+from app.constraint.json.ranges import Bound, Interval
 from app.constraint.language.expressions import ExpressionPool
 from app.constraint.limits import Limits
 from app.core.errors import UnsatisfiableSchema, UnsupportedSchema

@@ -10,9 +10,9 @@ import sys
 
 import pytest
 
-from app.constraint.json.numbers.decimals import number
-from app.constraint.json.numbers.multiples import integer
-from app.constraint.json.numbers.ranges import Interval
+from app.constraint.json.decimals import number
+from app.constraint.json.multiples import integer
+from app.constraint.json.ranges import Interval
 from app.constraint.json.text import (
     CHARACTER,
     SPELLED_ONCE,
@@ -23,7 +23,7 @@ from app.constraint.json.text import (
     spelled_once,
 )
 from app.constraint.language.expressions import ExpressionPool
-from app.constraint.language.pruning import pruned
+from app.constraint.language.rewriting import pruned
 from app.constraint.limits import Limits
 from app.constraint.program import Program, build, compile_program
 from app.core.constraint import ConstraintSpec

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from app.constraint.json.numbers.multiples import Grid, Remainders
+from app.constraint.json.multiples import Grid, Remainders
 from app.constraint.language.expressions import ExpressionPool
 from app.constraint.limits import Limits
 from app.constraint.schema.document import Node

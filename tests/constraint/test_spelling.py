@@ -27,7 +27,7 @@ from app.constraint import (
 )
 from app.constraint.compiler import read_document
 from app.constraint.language.expressions import ExpressionPool, byte_set
-from app.constraint.language.spelling import missing_bytes, spelled
+from app.constraint.language.rewriting import missing_bytes, spelled
 from app.core.composite import Either, FixedText, FreeText, Repeated, Series
 from app.core.constraint import ConstraintSpec
 from app.core.errors import ConstraintError, DrawAgain, UnsatisfiableSchema, UnsupportedSchema

@@ -12,14 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.constraint.automaton.automaton import START, Automaton, State
-from app.constraint.automaton.part_walks import walk_counted
 from app.constraint.automaton.shared_languages import Head, new_head
 from app.constraint.automaton.trie import DEAD, Int32s
 from app.constraint.automaton.vocabulary_index import VocabularyIndex
-from app.constraint.automaton.walks import TOKENS_PER_STEP, with_room
-from app.constraint.language.bounded_strings import is_elastic, rounds_in
+from app.constraint.automaton.walks import TOKENS_PER_STEP, walk_counted, with_room
 from app.constraint.language.expressions import Counted as CountedRounds
 from app.constraint.language.expressions import Expression
+from app.constraint.language.widths import is_elastic, rounds_in
 
 _UNBOUNDED = 1 << 29
 

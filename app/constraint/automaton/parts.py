@@ -17,11 +17,17 @@ from app.constraint.automaton.beginnings import Beginnings, Part
 from app.constraint.automaton.bits import meets, set_bits, set_found
 from app.constraint.automaton.bounds_relaxation import BoundsRelaxation
 from app.constraint.automaton.counted import Counted
-from app.constraint.automaton.part_walks import clear_below, walk_exits, walk_head
 from app.constraint.automaton.shared_languages import Head, Numbering, new_head
 from app.constraint.automaton.trie import Int32s
 from app.constraint.automaton.vocabulary_index import VocabularyIndex
-from app.constraint.automaton.walks import TOKENS_PER_STEP, Walks, with_room
+from app.constraint.automaton.walks import (
+    TOKENS_PER_STEP,
+    Walks,
+    clear_below,
+    walk_exits,
+    walk_head,
+    with_room,
+)
 from app.constraint.language.expressions import Expression, Kind
 from app.core.constraint import Mask
 

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from app.constraint.automaton.bits import set_bits
-from app.constraint.automaton.part_walks import Bools
 from app.constraint.automaton.trie import Int32s
+from app.constraint.automaton.walks import Bools
 from app.constraint.language.expressions import Expression, ExpressionPool, Kind
 from app.core.constraint import Mask
 

@@ -16,7 +16,7 @@ from app.constraint.automaton.trie import Int32s, Trie, classify
 from app.constraint.json.text import SPELLINGS
 from app.constraint.language.derivatives import Derivatives
 from app.constraint.language.expressions import ByteSet, Expression, ExpressionPool
-from app.constraint.language.spelling import missing_bytes, spelled
+from app.constraint.language.rewriting import missing_bytes, spelled
 from app.constraint.program import Program
 from app.core.constraint import Mask, Vocabulary
 

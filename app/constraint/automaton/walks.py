@@ -1,12 +1,189 @@
-"""Walks of an automaton over a trie: the kernels of ``trie``, and the rows that they stop for."""
+"""Walks of an automaton over a trie: kernels, and the rows that they stop for.
+
+Two languages that follow one another, a head and what is behind it, can be walked one after the
+other, and what the head allows be kept for whatever comes behind it, where no byte both goes on
+within the head and begins what is behind.
+"""
 
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from app.constraint.automaton.automaton import Automaton, State
-from app.constraint.automaton.bits import different
-from app.constraint.automaton.trie import Int32s, Trie, walk, walk_any
+from app.constraint.automaton.bits import UInt32s, different
+from app.constraint.automaton.trie import DEAD, Int32s, Trie, UInt8s, walk, walk_any
+from app.core.kernels import kernel
+
+Bools = NDArray[np.bool_]
+
+
+@kernel()
+def walk_head(
+    byte: UInt8s,
+    depth: Int32s,
+    skip: Int32s,
+    token: Int32s,
+    node: int,
+    end: int,
+    base: int,
+    rows: Int32s,
+    transitions: Int32s,
+    accepting: Bools,
+    stack: Int32s,
+    found: Int32s,
+    count: int,
+    exits: Int32s,
+    left: int,
+    goes_on: Bools,
+) -> tuple[int, int, int]:
+    """As ``walk``, and notes where the language may end; returns (node, count, left) at its stop.
+
+    ``accepting[state]`` says where it may. ``exits[:left]`` gets the nodes that lead out of the
+    language right behind one of its ends, ``goes_on[b]`` whether it goes on by byte b from an end.
+    """
+    while node < end and count < len(found) and left < len(exits):
+        level = depth[node] - base
+        row = rows[stack[level]]
+        if row < 0:
+            break
+        state = transitions[row, byte[node]]
+        if accepting[stack[level]]:
+            if state == DEAD:
+                exits[left] = node
+                left += 1
+            else:
+                goes_on[byte[node]] = True
+        if state == DEAD:
+            node = skip[node]
+            continue
+        stack[level + 1] = state
+        if token[node] >= 0:
+            found[count, 0] = token[node]
+            found[count, 1] = state
+            count += 1
+        node += 1
+    return node, count, left
+
+
+@kernel()
+def walk_exits(
+    byte: UInt8s,
+    depth: Int32s,
+    skip: Int32s,
+    token: Int32s,
+    exits: Int32s,
+    index: int,
+    node: int,
+    start: int,
+    rows: Int32s,
+    transitions: Int32s,
+    stack: Int32s,
+    found: Int32s,
+    count: int,
+) -> tuple[int, int, int]:
+    """As ``walk`` below each of ``exits``, whose own bytes ``start`` is before.
+
+    Returns (index, node, count) at its stop; ``node`` is -1 at an exit not begun yet.
+    """
+    while index < len(exits):
+        top = exits[index]
+        if node < 0:
+            node = top
+            stack[0] = start
+        base, end = depth[top], skip[top]
+        while node < end:
+            row = rows[stack[depth[node] - base]]
+            if row < 0 or count == len(found):
+                return index, node, count
+            state = transitions[row, byte[node]]
+            if state == DEAD:
+                node = skip[node]
+                continue
+            stack[depth[node] - base + 1] = state
+            if token[node] >= 0:
+                found[count, 0] = token[node]
+                found[count, 1] = state
+                count += 1
+            node += 1
+        index += 1
+        node = -1
+    return index, node, count
+
+
+@kernel()
+def clear_below(skip: Int32s, token: Int32s, nodes: Int32s, mask: UInt32s) -> None:
+    """Clear the bits of the tokens that go through one of ``nodes`` or end there."""
+    for node in nodes:
+        for below in range(node, skip[node]):
+            if token[below] >= 0:
+                mask[token[below] >> 5] &= ~(np.uint32(1) << np.uint32(token[below] & 31))
+
+
+@kernel()
+def walk_counted(
+    byte: UInt8s,
+    depth: Int32s,
+    skip: Int32s,
+    token: Int32s,
+    node: int,
+    end: int,
+    base: int,
+    rows: Int32s,
+    transitions: Int32s,
+    accepting: Bools,
+    character: Int32s,
+    whole: Bools,
+    begin: int,
+    low: int,
+    high: int,
+    stack: Int32s,
+    progress: Int32s,
+    units: Int32s,
+    found: Int32s,
+    count: int,
+    exits: Int32s,
+    left: int,
+    goes_on: Bools,
+) -> tuple[int, int, int]:
+    """As ``walk_head``, of texts of ``low`` to ``high`` characters.
+
+    ``character`` [S, 256] are the transitions of one character, ``whole[s]`` says where it is one;
+    ``progress[d]`` is the state of the character before depth d, ``units[d]`` how many are whole.
+    ``found`` [N, 4] gets token, state, progress and characters, one that is begun included; which
+    of them live on is not decided here.
+    """
+    while node < end and count < len(found) and left < len(exits):
+        level = depth[node] - base
+        row = rows[stack[level]]
+        if row < 0:
+            break
+        state = transitions[row, byte[node]]
+        at = character[progress[level], byte[node]]
+        between = progress[level] == begin
+        if at == DEAD or (between and units[level] == high):
+            state = DEAD
+        if between and units[level] >= low and accepting[stack[level]]:
+            if state == DEAD:
+                exits[left] = node
+                left += 1
+            else:
+                goes_on[byte[node]] = True
+        if state == DEAD:
+            node = skip[node]
+            continue
+        stack[level + 1] = state
+        units[level + 1] = units[level] + (1 if whole[at] else 0)
+        progress[level + 1] = begin if whole[at] else at
+        if token[node] >= 0:
+            found[count, 0] = token[node]
+            found[count, 1] = state
+            found[count, 2] = progress[level + 1]
+            found[count, 3] = units[level + 1] + (0 if whole[at] else 1)
+            count += 1
+        node += 1
+    return node, count, left
+
 
 _ROOM = 512
 """Strings that a walk begins with room for; sixteen times that where it finds more."""

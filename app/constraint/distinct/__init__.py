@@ -6,9 +6,8 @@ found by a scan of the text. A place is a state with what was said in the contai
 A token that its state allows, and that leads to a repetition, is told when it comes: the engine
 then draws again.
 
-seen_texts  the texts of one container, and where in them an item or a name stands
-names    the scan of names
-levels   what the marks say of a state
-places   a state and what was said: stepping, and whether an answer can be finished from there
-plans    completions that repeat nothing
+seen_texts  the texts of one container, where in them an item or a name stands, the scan of names
+levels      what the marks say of a state
+places      a state and what was said: stepping, and whether an answer can be finished from there
+plans       completions that repeat nothing
 """

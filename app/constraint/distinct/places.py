@@ -9,8 +9,7 @@ from dataclasses import dataclass, replace
 from app.constraint.automaton.automaton import START, Automaton, State
 from app.constraint.automaton.trie import DEAD
 from app.constraint.distinct.levels import Levels
-from app.constraint.distinct.names import NO_NAMES, Names, NameScan
-from app.constraint.distinct.seen_texts import NOTHING, Frame
+from app.constraint.distinct.seen_texts import NO_NAMES, NOTHING, Frame, Names, NameScan
 from app.constraint.language.counting import Counting
 from app.constraint.language.derivatives import preferred_byte
 from app.constraint.language.expressions import INFINITE, ByteSet, Expression, Notation

@@ -1,12 +1,10 @@
 """Context-free grammars, in GBNF (llama.cpp) or a subset of Lark's notation, as byte expressions.
 
 syntax            what both notations are read into, and complaints that point into the text
-groups            the right side of a rule while it is read
 gbnf              the notation of llama.cpp
 regexes           the regular expressions of Lark grammars
 lark              Lark's notation, and the terminals that it imports
-parsing           which notation a text is in, and how large it may be
-rules             what refers to what, and what is known of every rule
+rules             from a text to its rules, and what is known of every rule
 lowering          from rules to expressions, without ambiguous operators and left recursion
 complexity        refuses what is nested too deeply to follow
 

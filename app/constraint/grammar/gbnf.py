@@ -10,8 +10,7 @@ from __future__ import annotations
 import re
 from typing import ClassVar
 
-from app.constraint.grammar.groups import Reader, count
-from app.constraint.grammar.syntax import NOTHING, Characters, Name, Node, Text
+from app.constraint.grammar.syntax import NOTHING, Characters, Name, Node, Reader, Text, count
 from app.constraint.language.codepoints import CHARACTERS, LAST, Ranges, negate, ranges
 from app.constraint.regex.syntax import QUANTIFIERS
 

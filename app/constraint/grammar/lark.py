@@ -15,9 +15,18 @@ import re
 from ast import literal_eval
 from typing import ClassVar
 
-from app.constraint.grammar.groups import Reader, count
 from app.constraint.grammar.regexes import both_cases, regex_node
-from app.constraint.grammar.syntax import Characters, Json, Name, Node, Series, Text, Token
+from app.constraint.grammar.syntax import (
+    Characters,
+    Json,
+    Name,
+    Node,
+    Reader,
+    Series,
+    Text,
+    Token,
+    count,
+)
 from app.constraint.regex.syntax import QUANTIFIERS, PatternError, PatternNotSupported
 from app.core.errors import ConstraintTooComplex
 

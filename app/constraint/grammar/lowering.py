@@ -45,7 +45,7 @@ from app.constraint.grammar.syntax import (
 )
 from app.constraint.language.codepoints import Ranges, utf8
 from app.constraint.language.expressions import ALL_BYTES, Expression, ExpressionPool, Kind
-from app.constraint.language.spelling import unspelled
+from app.constraint.language.rewriting import unspelled
 from app.constraint.limits import Limits
 from app.core.errors import ConstraintTooComplex, UnsatisfiableSchema
 

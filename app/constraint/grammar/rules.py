@@ -1,4 +1,4 @@
-"""What refers to what in a grammar, and what is known of every rule before it is lowered.
+"""The rules of a grammar: from its text, what refers to what, and what is known of every rule.
 
 Rules are looked at in components: sets of rules that reach each other, those they refer to first
 (Tarjan 1972). Facts are least fixpoints, found with a worklist; the nodes looked at are bounded.
@@ -6,24 +6,52 @@ Rules are looked at in components: sets of rules that reach each other, those th
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 
+from app.constraint.grammar.gbnf import GbnfReader
+from app.constraint.grammar.lark import LarkReader
 from app.constraint.grammar.syntax import (
     Alternatives,
     Characters,
     Json,
     Name,
     Node,
+    Reader,
     Repeated,
     Rules,
     Series,
+    Source,
     Text,
     Token,
     children,
 )
 from app.constraint.language.expressions import INFINITE
 from app.constraint.limits import Limits
-from app.core.errors import ConstraintTooComplex
+from app.core.errors import ConstraintTooComplex, InvalidSchema
+
+MAX_CHARACTERS = 1 << 18
+_READERS: dict[str, type[Reader]] = {"gbnf": GbnfReader, "lark": LarkReader}
+_GBNF_RULE = re.compile(r"^[ \t]*[A-Za-z0-9_-]++[ \t]*::=", re.MULTILINE)
+
+
+def parse(text: str, syntax: str, limits: Limits) -> Rules:
+    """The rules of ``text``; ``syntax`` is ``gbnf``, ``lark``, or ``auto``: a line that starts
+    with ``name ::=`` makes it GBNF.
+
+    Raises ``InvalidSchema`` with line, column and an excerpt, ``UnsupportedSchema`` with the
+    construct by name, or ``ConstraintTooComplex``.
+    """
+    if len(text) > MAX_CHARACTERS:
+        raise ConstraintTooComplex(f"a grammar of more than {MAX_CHARACTERS} characters")
+    if re.search("[\ud800-\udfff]", text):
+        raise InvalidSchema("the grammar contains half of a surrogate pair")
+    if syntax == "auto":
+        syntax = "gbnf" if _GBNF_RULE.search(text) else "lark"
+    if syntax not in _READERS:
+        raise InvalidSchema(f"the syntax of a grammar must be auto, gbnf or lark, not {syntax!r}")
+    return _READERS[syntax](Source(text), limits).read()
+
 
 _MAX_STEPS = 1_000_000
 _MAX_SHORTEST = 1 << 26

@@ -1,13 +1,15 @@
-"""What a grammar is made of, in either notation, and complaints that point into its text."""
+"""What both notations are read into, item by item, and errors that point into the text."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 from app.constraint.language.codepoints import Ranges
-from app.core.errors import InvalidSchema, UnsupportedSchema
+from app.constraint.limits import Limits
+from app.core.errors import ConstraintTooComplex, InvalidSchema, UnsupportedSchema
 
 _WIDTH = 72
 """Characters of a line that a complaint shows at most."""
@@ -155,3 +157,146 @@ def children(node: Node) -> Sequence[Node]:
         case Repeated(body=body) | Token(body=body):
             return (body,)
     return ()
+
+
+_COUNT_DIGITS = 9
+_CLOSES = {"(": ")", "[": "]"}
+
+
+@dataclass
+class _Group:
+    opener: str
+    position: int
+    options: list[Node] = field(default_factory=list)
+    parts: list[Node] = field(default_factory=list)
+
+    def end_option(self) -> None:
+        self.options.append(series(self.parts))
+        self.parts = []
+
+
+class Groups:
+    """Collects parts, alternatives and groups; ``finish`` gives the node of it all."""
+
+    def __init__(self, source: Source, limits: Limits) -> None:
+        self._source = source
+        self._limits = limits
+        self._open = [_Group("", 0)]
+        self._repeatable = False
+
+    def append(self, node: Node) -> None:
+        self._open[-1].parts.append(node)
+        self._repeatable = True
+
+    def next_option(self) -> None:
+        """What follows ``|``."""
+        self._open[-1].end_option()
+        self._repeatable = False
+
+    def open(self, opener: str, position: int) -> None:
+        if len(self._open) > self._limits.pattern_nesting:
+            raise ConstraintTooComplex(
+                f"groups nested deeper than {self._limits.pattern_nesting} in a grammar"
+            )
+        self._open.append(_Group(opener, position))
+        self._repeatable = False
+
+    def close(self, closer: str, position: int) -> None:
+        """``]`` makes its group optional."""
+        group = self._open[-1]
+        if _CLOSES.get(group.opener) != closer:
+            raise self._source.invalid(f"{closer!r} closes no group", position)
+        self._open.pop()
+        group.end_option()
+        node = alternatives(group.options)
+        self.append(Repeated(node, 0, 1) if closer == "]" else node)
+
+    def repeat(self, low: int, high: int | None, position: int) -> None:
+        """Repeat the last part, once: what is repeated again stands in a group."""
+        if not self._repeatable:
+            raise self._source.invalid("nothing to repeat before this", position)
+        if high is not None and high < low:
+            raise self._source.invalid("the counts are out of order", position)
+        parts = self._open[-1].parts
+        parts[-1] = Repeated(parts[-1], low, high)
+        self._repeatable = False
+
+    def finish(self) -> Node:
+        """The whole; raises where a group is still open."""
+        group = self._open[-1]
+        if group.opener:
+            raise self._source.invalid("this group is not closed", group.position)
+        group.end_option()
+        return alternatives(group.options)
+
+
+class Reader:
+    """Reads a text item by item; each notation says what its items are and takes them in."""
+
+    _ITEM: ClassVar[re.Pattern[str]]
+    _START: ClassVar[str]
+    _UNCLOSED: ClassVar[dict[str, str]]
+    """What is wrong where an item begins with one of these characters and none matches."""
+
+    def __init__(self, source: Source, limits: Limits) -> None:
+        self._source = source
+        self._limits = limits
+        self._rules: dict[str, Rule] = {}
+        self._ignored: list[Node] = []
+        self._groups = Groups(source, limits)
+        self._name: str | None = None
+        """The rule that is being read; "" for the body of ``%ignore``."""
+        self._position = 0
+
+    def read(self) -> Rules:
+        """Raises ``InvalidSchema``, ``UnsupportedSchema`` or ``ConstraintTooComplex``.
+
+        Time is linear in the length of the text.
+        """
+        text, at = self._source.text, 0
+        while at < len(text):
+            found = self._ITEM.match(text, at)
+            if found is None:
+                raise self._unexpected(at)
+            at = self._item(found)
+        self._end_rule()
+        if self._START not in self._rules:
+            raise self._source.invalid(f"the grammar has no rule named {self._START}", 0)
+        return Rules(self._source, self._START, self._rules, tuple(self._ignored))
+
+    def _item(self, found: re.Match[str]) -> int:
+        """Take an item in; where the next one starts."""
+        raise NotImplementedError
+
+    def _begin_rule(self, name: str, position: int, called: str) -> None:
+        if name in self._rules:
+            raise self._source.invalid(f"{called} is defined twice", position)
+        self._name, self._position = name, position
+        self._groups = Groups(self._source, self._limits)
+
+    def _end_rule(self) -> None:
+        if self._name is None:
+            return
+        body = self._groups.finish()
+        if self._name:
+            self._rules[self._name] = Rule(body, self._position, self._in_terminal)
+        else:
+            self._ignored.append(body)
+        self._name = None
+
+    @property
+    def _in_terminal(self) -> bool:
+        return False
+
+    def _unexpected(self, at: int) -> Exception:
+        character = self._source.text[at]
+        reason = self._UNCLOSED.get(character, f"{character!r} is not expected here")
+        return self._source.invalid(reason, at)
+
+
+def count(digits: str) -> int:
+    """A repetition's count."""
+    digits = digits.lstrip("0") or "0"
+    if len(digits) > _COUNT_DIGITS:
+        raise ConstraintTooComplex(f"a count of more than {_COUNT_DIGITS} digits in a grammar")
+    return int(digits)

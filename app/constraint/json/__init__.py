@@ -1,6 +1,8 @@
 """JSON text in the one form that answers have.
 
 whitespace  where white space stands
-numbers/    ranges, decimals, multiples, and what is left without them
+ranges      integers between two bounds
+decimals    numbers with a fraction, or an exponent
+multiples   what a division leaves, digit by digit, and numbers without multiples or single values
 text        strings, members, containers, any value
 """

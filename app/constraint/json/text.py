@@ -7,9 +7,9 @@ from collections.abc import Hashable, Iterable
 from functools import cache, cached_property
 from typing import Any
 
-from app.constraint.json.numbers.decimals import number, plain_number
-from app.constraint.json.numbers.multiples import integer
-from app.constraint.json.numbers.ranges import Interval
+from app.constraint.json.decimals import number, plain_number
+from app.constraint.json.multiples import integer
+from app.constraint.json.ranges import Interval
 from app.constraint.json.whitespace import Whitespace, written_string
 from app.constraint.language.codepoints import (
     CHARACTERS,

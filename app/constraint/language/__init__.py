@@ -5,8 +5,7 @@ inclusion    whether one language plainly lies within another
 expressions  the algebra: union, intersection, complement, repetition
 codepoints   sets of Unicode characters and their UTF-8
 rows         all derivatives of an expression at once
-widths       how many characters strings have, at least and at most
-bounded_strings  strings of a pattern within a number of characters
+widths       how many characters strings have, and strings within a number of them
 derivatives  which of them are alive, and their shortest strings
-pruning      a pool without what was needed on the way only
+rewriting    a pool without what was needed on the way only, or without bytes that have no token
 """

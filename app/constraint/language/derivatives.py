@@ -18,10 +18,9 @@ from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any
 
-from app.constraint.language.bounded_strings import NOTHING_FITS, Fit, fit
 from app.constraint.language.expressions import INFINITE, ByteSet, Expression, ExpressionPool, Kind
 from app.constraint.language.rows import Row, Rows
-from app.constraint.language.widths import Weights
+from app.constraint.language.widths import NOTHING_FITS, Fit, Weights, fit
 from app.core.errors import ConstraintTooComplex
 
 _MOST_IN_ANSWERS = 5_000

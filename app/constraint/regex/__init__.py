@@ -3,7 +3,6 @@
 classes        sets of characters that dialects read differently
 syntax         the tree, and what is wrong with a pattern
 parser         from a pattern to its tree
-lookaround     what look-around and anchors need to know of a tree
+lookaround     patterns with look-around, translated from their end to their start
 lowering       from the tree to an expression
-continuations  the same for patterns with look-around, from their end to their start
 """

@@ -1,4 +1,4 @@
-r"""Look-ahead and look-behind, in what precedes a known rest of the text.
+"""Look-ahead and look-behind, in what precedes a known rest of the text.
 
 ``(?=B)`` before a rest C is C that begins with B: the intersection of C and B followed by anything,
 and ``(?!B)`` is that with a complement. So a tree is translated from its end to its start, each
@@ -14,9 +14,12 @@ the text is then looked at, so the whole is a complement again.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
-from app.constraint.language.codepoints import CHARACTERS, Ranges, common, negate
+from app.constraint.language.codepoints import CHARACTERS, Ranges, common, negate, single
+from app.constraint.language.expressions import Expression
 from app.constraint.regex.syntax import (
     Alternatives,
     Anchor,
@@ -26,6 +29,10 @@ from app.constraint.regex.syntax import (
     Repeated,
     Sequence,
 )
+
+if TYPE_CHECKING:
+    from app.constraint.regex.lowering import Lowering
+
 
 MOST_ROUNDS = 64
 """Rounds of repetitions around look-around that are written out, over all nesting levels."""
@@ -141,3 +148,163 @@ def _below(node: Node) -> tuple[Node, ...]:
     if isinstance(node, Alternatives):
         return node.options
     return (node.body,) if isinstance(node, Repeated) else ()
+
+
+Continuation = tuple[Expression, ...]
+"""What may follow up to the end of the text: at the start of the text, then after each atom."""
+
+
+class Continuations:
+    """Translates with ``lowering``; look-behinds see no difference within one of ``atoms``."""
+
+    def __init__(self, lowering: Lowering, atoms: tuple[Ranges, ...]) -> None:
+        self._lowering = lowering
+        self._pool = lowering.pool
+        self._atoms = atoms
+
+    def whole(self, node: Node) -> Expression:
+        """The texts that ``node`` matches from end to end."""
+        return self.before(node, self._same(self._pool.epsilon))[0]
+
+    def before(self, node: Node, rest: Continuation) -> Continuation:
+        """The texts of which ``node`` matches a beginning, and ``rest`` is what follows it."""
+        if isinstance(node, Sequence):
+            for part in reversed(node.parts):
+                rest = self.before(part, rest)
+            return rest
+        if isinstance(node, Alternatives):
+            return self._any([self.before(option, rest) for option in node.options])
+        if isinstance(node, Anchor):
+            return self._anchor(node, rest)
+        if isinstance(node, Look):
+            return self._look(node, rest)
+        if not node.anchored:
+            return self._text(node, rest)
+        assert isinstance(node, Repeated)
+        return self._tempered(node, rest) if node.high is None else self._rounds(node, rest)
+
+    def _same(self, expression: Expression) -> Continuation:
+        return (expression,) * (1 + len(self._atoms))
+
+    def _any(self, rests: list[Continuation]) -> Continuation:
+        return tuple(map(self._pool.union, zip(*rests, strict=True)))
+
+    def _anchor(self, node: Anchor, rest: Continuation) -> Continuation:
+        pool = self._pool
+        if node.doubtful and not self._lowering.loose:
+            return self._same(pool.empty)
+        if node.at_end:
+            return tuple(self._ended(one) for one in rest)
+        return (rest[0], *self._same(pool.empty)[1:])
+
+    def _ended(self, rest: Expression) -> Expression:
+        """What ``$`` leaves of a rest; some dialects let one line feed follow."""
+        pool = self._pool
+        nothing = self._nothing(rest)
+        return pool.union((nothing, self._line_feed(rest))) if self._lowering.loose else nothing
+
+    def _line_feed(self, rest: Expression) -> Expression:
+        return self._pool.intersect((rest, self._lowering.character(single(0x0A))))
+
+    def _look(self, node: Look, rest: Continuation) -> Continuation:
+        pool = self._pool
+        if not node.behind:
+            return tuple(map(pool.intersect, zip(rest, self._ahead(node), strict=True)))
+        loose = self._asked_in(node).loose
+        return tuple(
+            one if begins(node.body, context, loose=loose) is not node.negative else pool.empty
+            for context, one in zip((None, *self._atoms), rest, strict=True)
+        )
+
+    def _asked_in(self, look: Look) -> Lowering:
+        """A negative look is asked in the other translation: loose of strict, strict of loose."""
+        return self._lowering.opposite if look.negative else self._lowering
+
+    def _ahead(self, look: Look) -> Continuation:
+        """The texts that ``look`` ahead admits."""
+        lowering = self._asked_in(look)
+        texts = Continuations(lowering, self._atoms).before(
+            look.body, self._same(lowering.anything)
+        )
+        return tuple(map(self._pool.complement, texts)) if look.negative else texts
+
+    def _text(self, node: Node, rest: Continuation) -> Continuation:
+        """Before a part that looks at nothing beside it: split by its last character."""
+        pool = self._pool
+        after = set(rest[1:])
+        if len(after) == 1:
+            something = pool.concatenate(self._lowering.nonempty(node), rest[1])
+        else:
+            something = pool.union(
+                pool.concatenate(self._ending_in(node, atom), one)
+                for atom, one in zip(self._atoms, rest[1:], strict=True)
+                if one != pool.empty
+            )
+        if not pool.nullable[self._lowering.plain(node)]:
+            return self._same(something)
+        if len(set(rest)) == 1:
+            return self._same(pool.concatenate(self._lowering.plain(node), rest[0]))
+        return tuple(pool.union((something, one)) for one in rest)
+
+    def _ending_in(self, node: Node, atom: Ranges) -> Expression:
+        """The texts of ``node`` whose last character is in ``atom``."""
+        pool, lowering = self._pool, self._lowering
+        if isinstance(node, Characters):
+            members = node.possible if lowering.loose else node.members
+            return lowering.character(common(members, atom))
+        if isinstance(node, Repeated) and isinstance(node.body, Characters):
+            before = pool.repeat_after_one(lowering.plain(node.body), node.low, node.high)
+            last = self._ending_in(node.body, atom)
+            return pool.empty if node.high == 0 else pool.concatenate(before, last)
+        ending = pool.concatenate(lowering.anything, lowering.character(atom))
+        return pool.intersect((lowering.plain(node), ending))
+
+    def _rounds(self, node: Repeated, rest: Continuation) -> Continuation:
+        """Few rounds, written out from the last to the first."""
+        assert node.high is not None
+        result = rest
+        for _ in range(node.high - node.low):
+            result = self._any([rest, self.before(node.body, result)])
+        for _ in range(node.low):
+            result = self.before(node.body, result)
+        return result
+
+    def _tempered(self, node: Repeated, rest: Continuation) -> Continuation:
+        """``((?!B).)*`` before the end of the text: no suffix of the text begins with B."""
+        pool, lowering = self._pool, self._lowering
+        found = tempered(node)
+        assert found is not None
+        looks, character = found
+        some = pool.repeat(lowering.plain(character), 1)
+        options = [self._unseen(looks, self._before(some, self._nothing, rest), 1)]
+        if lowering.loose:
+            options.append(self._unseen(looks, self._before(some, self._line_feed, rest), 2))
+        something = pool.union(options)
+        if node.low > 0:
+            return self._same(something)
+        return tuple(pool.union((something, one)) for one in rest)
+
+    def _nothing(self, rest: Expression) -> Expression:
+        return self._pool.epsilon if self._pool.nullable[rest] else self._pool.empty
+
+    def _before(
+        self, texts: Expression, part: Callable[[Expression], Expression], rest: Continuation
+    ) -> Expression:
+        """``texts``, and then the ``part`` of what may follow after their last character."""
+        pool, lowering = self._pool, self._lowering
+        options = []
+        for atom, one in zip(self._atoms, rest[1:], strict=True):
+            ending = pool.concatenate(lowering.anything, lowering.character(atom))
+            options.append(pool.concatenate(pool.intersect((texts, ending)), part(one)))
+        return pool.union(options)
+
+    def _unseen(self, looks: tuple[Look, ...], texts: Expression, shortest: int) -> Expression:
+        """``texts`` of which no suffix of ``shortest`` characters or more fails a look."""
+        pool, parts = self._pool, [texts]
+        for look in looks:
+            lowering = self._asked_in(look)
+            failing = pool.complement(self._ahead(look)[0])
+            long_enough = pool.repeat(lowering.character(CHARACTERS), shortest)
+            failing = pool.intersect((failing, long_enough))
+            parts.append(pool.complement(pool.concatenate(lowering.anything, failing)))
+        return pool.intersect(parts)

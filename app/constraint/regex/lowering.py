@@ -15,8 +15,7 @@ from functools import cached_property
 from app.constraint.cached_method import cached_method
 from app.constraint.language.codepoints import CHARACTERS, Ranges
 from app.constraint.language.expressions import Expression, ExpressionPool
-from app.constraint.regex.continuations import Continuations
-from app.constraint.regex.lookaround import atoms
+from app.constraint.regex.lookaround import Continuations, atoms
 from app.constraint.regex.syntax import Alternatives, Anchor, Characters, Node, Repeated, Sequence
 
 

@@ -3,7 +3,7 @@
 document   the schema as nodes named by JSON Pointer, its dialect, its references
 keywords   the vocabulary: what asserts what about which type, and in which shape; when two JSON
            values are equal
-arrays, objects, numeric, strings
+shapes, numeric, strings
            what several subschemas together ask of a value of one type
 logic/     from subschemas that hold together to alternatives without applicators
 lowering/  from these to expressions

@@ -2,6 +2,8 @@
 
 Keywords of no vocabulary, and those that only annotate, are ignored on purpose, as the
 specification asks. What cannot be enforced is refused by name where it would apply.
+
+Subschemas that say the same, whatever their place, are built once: see ``SubschemaCache``.
 """
 
 from __future__ import annotations
@@ -10,7 +12,13 @@ import json
 from collections.abc import Callable, Hashable, Iterable
 from typing import Any
 
-from app.constraint.schema.document import Node, escape_token
+from app.constraint.schema.document import (
+    SUBSCHEMA,
+    SUBSCHEMA_LISTS,
+    SUBSCHEMA_MAPS,
+    Node,
+    escape_token,
+)
 from app.core.errors import InvalidSchema
 from app.core.verbatim import Source
 
@@ -264,3 +272,43 @@ _SHAPES: dict[str, tuple[Callable[[Any], bool], str]] = {
         (_is_map_of(_is_schema), "an object whose values are schemas"),
     ),
 }
+
+
+_SAYS_NOTHING = frozenset(
+    ["title", "description", "default", "examples", "$comment", "$schema", "$defs", "definitions"]
+)
+"""Keywords that restrict nothing, where they stand."""
+
+
+class SubschemaCache:
+    """Numbers of subschemas of one document: those that say the same have the same."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[Hashable, int] = {}
+        self._known: dict[int, int] = {}
+        """By the identity of what the document holds."""
+
+    def of(self, schema: Any) -> int:
+        """The number of a subschema. Costs its size once."""
+        known = self._known.get(id(schema))
+        if known is None:
+            said = self._said(schema) if isinstance(schema, dict) else repr(schema)
+            known = self._known[id(schema)] = self._numbers.setdefault(said, len(self._numbers))
+        return known
+
+    def _said(self, schema: dict[str, Any]) -> Hashable:
+        """What is the same for subschemas that say the same, in the same order."""
+        said: list[Hashable] = []
+        for keyword, value in schema.items():
+            if keyword in _SAYS_NOTHING:
+                continue
+            said.append(keyword)
+            if keyword in SUBSCHEMA_MAPS and isinstance(value, dict):
+                said.append((*value, *[self.of(each) for each in value.values()]))
+            elif keyword in SUBSCHEMA_LISTS and isinstance(value, list):
+                said.append(tuple([self.of(each) for each in value]))
+            elif keyword in SUBSCHEMA and isinstance(value, dict):
+                said.append(self.of(value))
+            else:
+                said.append(repr(value))
+        return tuple(said)

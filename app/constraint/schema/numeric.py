@@ -11,14 +11,17 @@ from collections.abc import Iterable
 from fractions import Fraction
 from typing import Any
 
-from app.constraint.json.numbers.decimals import number, plain_number
-from app.constraint.json.numbers.exclusions import (
+from app.constraint.json.decimals import number, plain_number
+from app.constraint.json.multiples import (
+    EXACT_DIGITS,
+    decimal_places,
+    integer,
+    multiples,
     non_integers,
     non_multiples,
     spellings,
 )
-from app.constraint.json.numbers.multiples import EXACT_DIGITS, decimal_places, integer, multiples
-from app.constraint.json.numbers.ranges import Bound, Interval, written
+from app.constraint.json.ranges import Bound, Interval, written
 from app.constraint.language.expressions import Expression, ExpressionPool
 from app.constraint.limits import Limits
 from app.constraint.schema.document import Goal, Node

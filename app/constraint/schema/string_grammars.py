@@ -6,7 +6,7 @@ from typing import Any
 
 from app.constraint.cached_method import cached_method
 from app.constraint.grammar.lowering import Spelling, lower
-from app.constraint.grammar.parsing import parse as parse_grammar
+from app.constraint.grammar.rules import parse as parse_grammar
 from app.constraint.json.text import JsonText
 from app.constraint.language.expressions import Expression
 from app.constraint.regex.lowering import Lowering

@@ -15,11 +15,9 @@ each other and beside assertions. Every module shows what it does to one schema,
 
 applicators     R needs ``not S``, and leaves the disjunction T | M | B
 negation        ``not S`` is  N = {"type": "object", "properties": {"straw": false}}
-disjointness    no object satisfies two of T, M and B: they differ in ``kind``
-exactly_one     a number satisfies all three, so each stands beside  O = {"type": ["object"]}
-partial_branch  R, N  and the disjunction still open; then  R, N, O, T  or  R, N, O, M
-emptiness       R, N, O, B  is not followed: nothing satisfies what R and B ask of ``kind``
-evaluation      ... as ``"beer"`` is not in the ``enum`` of R
+disjointness    no object satisfies two of T, M and B: they differ in ``kind``; a number satisfies
+                all three, so each stands beside  O = {"type": ["object"]}
+evaluation      R, N, O, B  is not followed: ``"beer"`` is not in the ``enum`` of R
 applicators     beside T:  U = {"properties": {"kind": true, "lemon": true},
                                 "additionalProperties": false};  beside M:  V, without ``lemon``
 branches        does all this in turn, and gives  R, N, O, T, U  and  R, N, O, M, V

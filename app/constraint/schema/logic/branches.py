@@ -23,22 +23,19 @@ from app.constraint.schema.keywords import (
     kinds_of,
 )
 from app.constraint.schema.logic.applicators import (
-    children_that_hold,
-    disjunctions,
-    unevaluated_rest,
-    watches_unevaluated,
-)
-from app.constraint.schema.logic.disjointness import Summaries
-from app.constraint.schema.logic.exactly_one import OWN, ExactlyOne
-from app.constraint.schema.logic.negation import NOT, Alternative, alternatives, negated
-from app.constraint.schema.logic.partial_branch import (
     Branch,
     Disjunction,
     PartialBranch,
     Reached,
     add,
+    children_that_hold,
+    disjunctions,
+    unevaluated_rest,
+    watches_unevaluated,
 )
-from app.constraint.schema.objects import ABOUT_OTHERS, Demand, demands_of, names_in
+from app.constraint.schema.logic.disjointness import OWN, ExactlyOne, Summaries
+from app.constraint.schema.logic.negation import NOT, Alternative, alternatives, negated
+from app.constraint.schema.shapes import ABOUT_OTHERS, Demand, demands_of, names_in
 from app.core.errors import ConstraintTooComplex, InvalidSchema
 
 _FEW_STEPS = 100

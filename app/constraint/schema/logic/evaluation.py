@@ -1,31 +1,48 @@
-"""Whether a value satisfies subschemas: picks out the values of ``enum`` and ``const``.
+"""Whether a value satisfies subschemas, and whether nothing satisfies a branch.
 
-In the example ``emptiness`` asks it about the member ``kind``: "beer" is not in the ``enum`` of R.
+The first picks out the values of ``enum`` and ``const``. The second, as far as it is plain without
+building the branch, keeps the alternatives of ``oneOf``, ``not`` and ``if`` few: most of their
+combinations contradict each other in a type, a constant or a required member.
+
+In the example  R, N, O, B  is void: its member ``kind`` is required, and no value is both in the
+``enum`` of R and the ``const`` of B.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
+from functools import reduce
+from operator import and_
 from typing import Any
 
 from app.constraint.cached_method import cached_method
-from app.constraint.schema.arrays import array_shape, item_goal
 from app.constraint.schema.document import Goal, Node
 from app.constraint.schema.keywords import (
     CASES,
     NOT_ENUM,
+    NOT_INTEGER,
     NOT_UNIQUE,
     SOME_MEMBER,
     counts,
     identity,
+    integers_only,
+    kinds_of,
     type_of,
     types_of,
 )
+from app.constraint.schema.logic.applicators import Branch
 from app.constraint.schema.logic.branches import Branches
-from app.constraint.schema.logic.partial_branch import Branch
-from app.constraint.schema.numeric import admit_number
-from app.constraint.schema.objects import is_that_member, member_goal
+from app.constraint.schema.logic.negation import NOT
+from app.constraint.schema.numeric import admit_number, interval
+from app.constraint.schema.shapes import (
+    ABOUT_OTHERS,
+    array_shape,
+    is_that_member,
+    item_goal,
+    member_goal,
+)
 from app.constraint.schema.strings import Strings
+from app.core.errors import ConstraintTooComplex
 
 
 def admits_type(node: Node, value: Any) -> bool:
@@ -140,3 +157,130 @@ class Evaluation:
             and self.admits((some.value,), member)
             for name, member in value.items()
         )
+
+
+_DEEPEST = 6
+"""Members inside members that are looked into."""
+_ABOUT_MEMBERS = ABOUT_OTHERS | {"properties"}
+"""Keywords that say what members must be."""
+_MOST_VALUES = 1_000
+"""Values of an ``enum`` that are tried."""
+
+
+class Emptiness:
+    """Proves branches void. Never wrong when it says so; may not see it."""
+
+    def __init__(self, branches: Branches, evaluation: Evaluation, strings: Strings) -> None:
+        self._branches = branches
+        self._evaluation = evaluation
+        self._strings = strings
+        self._known: dict[Branch, bool] = {}
+        self._open: set[Goal] = set()
+        self._cuts = 0
+        """How often a look was cut short, at what is open or too deep."""
+
+    def is_void(self, branch: Branch) -> bool:
+        """Whether surely nothing satisfies ``branch``."""
+        known = self._known.get(branch)
+        if known is None:
+            cuts, deep = self._cuts, len(self._open)
+            known = self._is_void(branch)
+            if known or deep == 0 or cuts == self._cuts:
+                self._known[branch] = known
+        return known
+
+    def _is_void(self, branch: Branch) -> bool:
+        kinds = kinds_of(branch)
+        if not kinds:
+            return True
+        listed = [node for node in branch if "const" in node.schema or "enum" in node.schema]
+        if listed:
+            schema = min((node.schema for node in listed), key=lambda s: len(s.get("enum", ())))
+            values = [schema["const"]] if "const" in schema else schema["enum"]
+            if len(values) > _MOST_VALUES:
+                return False
+            return not any(self._evaluation.branch_admits(branch, value) for value in values)
+        return all(self._kind_is_void(branch, kind) for kind in kinds)
+
+    def _kind_is_void(self, branch: Branch, kind: str) -> bool:
+        if kind == "number":
+            if any(map(integers_only, branch)) and any(
+                NOT_INTEGER in node.schema for node in branch
+            ):
+                return True
+            between = interval(branch)
+            lower, upper = between.lower, between.upper
+            if lower is None or upper is None:
+                return False
+            if lower.value == upper.value:
+                return lower.exclusive or upper.exclusive
+            return lower.value > upper.value
+        if kind == "string":
+            low, high = counts(branch, "minLength", "maxLength")
+            return high is not None and low > high
+        if kind == "array":
+            shape = array_shape(branch)
+            if shape.high is not None and shape.low > shape.high:
+                return True
+            if shape.unique is not None and any(NOT_UNIQUE in node.schema for node in branch):
+                return True
+            first = min(shape.low, len(shape.prefix) + 1)
+            return any(self._goal_is_void(item_goal(branch, index)) for index in range(first))
+        return kind == "object" and self._no_object(branch)
+
+    def _no_object(self, branch: Branch) -> bool:
+        required = {name for node in branch for name in node.schema.get("required", ())}
+        low, high = counts(branch, "minProperties", "maxProperties")
+        if high is not None and (low > high or len(required) > high):
+            return True
+        names = tuple(
+            node.child("propertyNames") for node in branch if "propertyNames" in node.schema
+        )
+        if names and not all(self._evaluation.admits(names, name) for name in required):
+            return True
+        asking = tuple(node for node in branch if not _ABOUT_MEMBERS.isdisjoint(node.schema))
+        if all(ABOUT_OTHERS.isdisjoint(node.schema) for node in asking):
+            required &= {name for node in asking for name in node.schema.get("properties", ())}
+        return any(
+            self._goal_is_void(member_goal(asking, name, self._strings.key_matches))
+            for name in required
+        )
+
+    def _goal_is_void(self, goal: Goal) -> bool:
+        if any(node.schema is False for node in goal):
+            return True
+        goal = tuple(node for node in goal if node.schema is not True)
+        if not goal:
+            return False
+        if goal in self._open or len(self._open) >= _DEEPEST:
+            self._cuts += 1
+            return False
+        self._open.add(goal)
+        try:
+            if len(goal) > 2 and self._has_listed_value(goal):
+                return False
+            return all(map(self.is_void, self._branches.of(goal)))
+        except ConstraintTooComplex:
+            return False
+        finally:
+            self._open.discard(goal)
+
+    def _has_listed_value(self, goal: Goal) -> bool:
+        """Whether a value that one subschema lists is admitted by each of the others.
+
+        So a tag that is none of many values needs no branches of all that together.
+        """
+        own = [node for node in goal if node.aspect != NOT and isinstance(node.schema, dict)]
+        lists = [node for node in own if isinstance(node.schema.get("enum"), list)]
+        if not lists:
+            return False
+        source = min(lists, key=lambda node: len(node.schema["enum"]))
+        if len(source.schema["enum"]) > _MOST_VALUES:
+            return False
+        return reduce(and_, (self._admitted(source, node) for node in goal)) != 0
+
+    @cached_method
+    def _admitted(self, source: Node, node: Node) -> int:
+        """Which of the values that ``source`` lists ``node`` admits: bit i stands for the i-th."""
+        values = enumerate(source.schema["enum"])
+        return sum(1 << n for n, value in values if self._evaluation.admits((node,), value))

@@ -15,7 +15,6 @@ from functools import partial
 from typing import Any
 
 from app.constraint.formats import known_formats
-from app.constraint.schema.arrays import item_keywords
 from app.constraint.schema.document import Document, Node
 from app.constraint.schema.keywords import (
     GRAMMAR,
@@ -31,7 +30,7 @@ from app.constraint.schema.keywords import (
     VERBATIM,
     is_number,
 )
-from app.constraint.schema.objects import SomeMember
+from app.constraint.schema.shapes import SomeMember, item_keywords
 from app.core.errors import UnsupportedSchema
 
 NOT = "not"

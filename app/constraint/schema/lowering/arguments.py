@@ -22,11 +22,11 @@ from app.constraint.regex.lowering import Lowering
 from app.constraint.regex.parser import parse
 from app.constraint.schema.document import Goal
 from app.constraint.schema.keywords import EXACT_CHOICE, VERBATIM, kinds_of, restricts
-from app.constraint.schema.logic.partial_branch import Branch
+from app.constraint.schema.logic.applicators import Branch
 from app.constraint.schema.lowering.builder import SchemaBuilder, words_of
-from app.constraint.schema.lowering.form import Form
+from app.constraint.schema.lowering.distinct_items import Form
 from app.constraint.schema.lowering.object_text import ObjectWriter
-from app.constraint.schema.objects import object_shape
+from app.constraint.schema.shapes import object_shape
 from app.core.arguments import (
     KINDS,
     NUMBER,

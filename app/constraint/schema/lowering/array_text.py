@@ -16,11 +16,10 @@ from typing import Protocol
 from app.constraint.json.text import JsonText
 from app.constraint.language.counting import ENDLESS
 from app.constraint.language.expressions import Expression, Mark
-from app.constraint.schema.arrays import ArrayShape, Wanted
 from app.constraint.schema.document import Goal, Node
 from app.constraint.schema.logic.negation import negated
-from app.constraint.schema.lowering.distinct_counts import DistinctCounts, LevelsNeeded, few
-from app.constraint.schema.lowering.form import Form
+from app.constraint.schema.lowering.distinct_items import DistinctCounts, Form, LevelsNeeded, few
+from app.constraint.schema.shapes import ArrayShape, Wanted
 from app.core.errors import ConstraintTooComplex
 
 _FEW = 16

@@ -10,8 +10,7 @@ from app.constraint.cached_method import cached_method
 from app.constraint.deep_stack import with_room
 from app.constraint.json.text import JsonText, json_text
 from app.constraint.language.expressions import Expression
-from app.constraint.language.spelling import unspelled
-from app.constraint.schema.arrays import array_shape
+from app.constraint.language.rewriting import unspelled
 from app.constraint.schema.document import Document, Goal, Node
 from app.constraint.schema.keywords import (
     EXACT_CHOICE,
@@ -19,26 +18,24 @@ from app.constraint.schema.keywords import (
     NOT_UNIQUE,
     OWN_ASSERTIONS,
     VERBATIM,
+    SubschemaCache,
     admits_kind,
     identity,
     integers_only,
     kinds_of,
     restricts,
 )
+from app.constraint.schema.logic.applicators import Branch
 from app.constraint.schema.logic.branches import Branches
 from app.constraint.schema.logic.disjointness import Summaries
-from app.constraint.schema.logic.emptiness import Emptiness
-from app.constraint.schema.logic.evaluation import Evaluation, admits_type
-from app.constraint.schema.logic.partial_branch import Branch
+from app.constraint.schema.logic.evaluation import Emptiness, Evaluation, admits_type
 from app.constraint.schema.lowering.array_text import ArrayWriter
-from app.constraint.schema.lowering.distinct_counts import DistinctCounts, LevelsNeeded
-from app.constraint.schema.lowering.form import Form
+from app.constraint.schema.lowering.distinct_items import DistinctCounts, Form, LevelsNeeded
 from app.constraint.schema.lowering.free_names import FreeNames
 from app.constraint.schema.lowering.object_text import ObjectWriter
 from app.constraint.schema.numeric import build_numbers
-from app.constraint.schema.objects import object_shape
+from app.constraint.schema.shapes import array_shape, object_shape
 from app.constraint.schema.strings import Strings
-from app.constraint.schema.subschema_cache import SubschemaCache
 from app.core.choices import MOST_BYTES, MOST_WAYS
 from app.core.errors import ConstraintTooComplex, InvalidSchema, UnsupportedSchema
 

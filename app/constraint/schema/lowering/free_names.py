@@ -17,7 +17,7 @@ from app.constraint.language.expressions import Expression
 from app.constraint.schema.document import Goal, Node
 from app.constraint.schema.keywords import SOME_MEMBER
 from app.constraint.schema.logic.evaluation import Evaluation
-from app.constraint.schema.objects import SomeMember
+from app.constraint.schema.shapes import SomeMember
 from app.constraint.schema.strings import Strings
 from app.core.errors import ConstraintTooComplex
 

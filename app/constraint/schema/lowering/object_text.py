@@ -14,12 +14,12 @@ from app.constraint.json.text import JsonText, json_text
 from app.constraint.language.cases import Cases, Table
 from app.constraint.language.counting import ENDLESS
 from app.constraint.language.expressions import Expression
-from app.constraint.language.spelling import unspelled
+from app.constraint.language.rewriting import unspelled
 from app.constraint.schema.document import Goal, Node
 from app.constraint.schema.keywords import SOME_MEMBER
-from app.constraint.schema.lowering.distinct_counts import DistinctCounts
+from app.constraint.schema.lowering.distinct_items import DistinctCounts
 from app.constraint.schema.lowering.free_names import FreeNames, property_names
-from app.constraint.schema.objects import (
+from app.constraint.schema.shapes import (
     Demand,
     Member,
     ObjectShape,

@@ -14,7 +14,7 @@ import math
 import sys
 from fractions import Fraction
 
-from app.constraint.json.numbers.ranges import (
+from app.constraint.json.ranges import (
     DIGITS,
     Bound,
     Interval,
