@@ -16,7 +16,7 @@ from app.constraint.json.literals import LiteralText
 from app.constraint.json.text import SPELLINGS, JsonText, json_pool
 from app.constraint.json.whitespace import Whitespace
 from app.constraint.language.codepoints import utf8
-from app.constraint.language.derivatives import Derivatives
+from app.constraint.language.derivatives import Derivatives, measured
 from app.constraint.language.expressions import (
     INFINITE,
     ByteSet,
@@ -30,8 +30,7 @@ from app.constraint.language.rewriting import pruned, spelled, unspelled
 from app.constraint.language.rows import UNBOUNDED
 from app.constraint.limits import Limits
 from app.constraint.regex.lowering import Lowering
-from app.constraint.regex.parser import parse
-from app.constraint.regex.syntax import PatternError, PatternNotSupported
+from app.constraint.regex.parser import parse_keyword
 from app.constraint.relaxation import as_sent, explained, may_be_relaxed, relaxed
 from app.constraint.schema.lowering.arguments import LiteralsBuilder, ParametersBuilder
 from app.constraint.schema.lowering.builder import SchemaBuilder
@@ -127,9 +126,7 @@ def _check_named(pool: ExpressionPool, missing: ByteSet) -> None:
     parts = {subject: spelled(pool, part, missing) for subject, part in pool.named.items()}
     if not parts or _MAY_BE_EMPTY.isdisjoint(pool.kinds[pool.num_shared :]):
         return
-    derivatives = Derivatives(pool)
-    derivatives.allow(_COMPILE_WORK)
-    derivatives.measure()
+    derivatives = measured(pool, _COMPILE_WORK)
     for subject, part in parts.items():
         if derivatives.length(part) >= INFINITE:
             raise _unsatisfiable(pool, pool.named[subject], missing).about(subject)
@@ -147,9 +144,7 @@ def _program(built: ExpressionPool, whole: Expression, missing: ByteSet) -> Prog
     if Kind.HOLE in pool.kinds and any(mark == Mark.ITEM for _, mark in pool.index[Kind.MARKED]):
         reason = "unlisted items are not kept distinct beside x-verbatim"
         raise UnsupportedSchema("uniqueItems", "", reason)
-    derivatives = Derivatives(pool)
-    derivatives.allow(_COMPILE_WORK)
-    derivatives.measure()
+    derivatives = measured(pool, _COMPILE_WORK)
     empty = derivatives.length(root) >= INFINITE
     derivatives.allow(UNBOUNDED)
     if empty:
@@ -164,9 +159,7 @@ def _unsatisfiable(
     """Why nothing is left of ``whole``: by the shortest answer, if there are any."""
     if not missing:
         return UnsatisfiableSchema()
-    derivatives = Derivatives(pool)
-    derivatives.allow(_COMPILE_WORK)
-    derivatives.measure()
+    derivatives = measured(pool, _COMPILE_WORK)
     if derivatives.length(whole) >= INFINITE:
         return UnsatisfiableSchema()
     text = derivatives.shortest(whole)
@@ -213,13 +206,7 @@ def _lower(
         case Composite(root):
             return lower_composite(pool, root, limits, lambda leaf: _part(pool, leaf, limits))
         case Regex(pattern):
-            try:
-                tree = parse(pattern, limits)
-            except PatternError as error:
-                raise InvalidSchema(str(error)).at(position=error.position) from error
-            except PatternNotSupported as error:
-                reason = str(error)
-                raise UnsupportedSchema("regex", "", reason).at(position=error.position) from error
+            tree = parse_keyword(pattern, limits, "regex", "")
             return Lowering(pool, lambda members: utf8(pool, members)).whole(tree)
         case Choice(options):
             if not options:

@@ -40,10 +40,17 @@ def from_python_type(
     Raises ``InvalidSchema`` for what Outlines does not take, and ``UnsupportedSchema`` for terms
     that cannot be followed exactly.
     """
-    if strict and _is_model(python_type):
-        return JsonSchema(_sdk_schema(python_type), close_objects=close_objects)
+    from pydantic import BaseModel, PydanticUserError, TypeAdapter
+
+    # what the SDK's ``response_format`` takes: models, and pydantic's dataclasses
+    is_model = isinstance(python_type, type) and issubclass(python_type, BaseModel)
+    if strict and (is_model or hasattr(python_type, "__pydantic_config__")):
+        try:
+            schema = strict_schema(TypeAdapter(python_type).json_schema())
+        except (PydanticUserError, RecursionError) as error:
+            raise InvalidSchema(f"{_name(python_type)} has no JSON Schema: {error}") from error
+        return JsonSchema(schema, close_objects=close_objects)
     from outlines.types import dsl
-    from pydantic import PydanticUserError
 
     try:
         term = dsl.python_types_to_terms(python_type)
@@ -115,23 +122,6 @@ def _resolve(reference: str, root: dict[str, Any]) -> dict[str, Any]:
     for step in reference.removeprefix("#/").split("/"):
         here = here[step.replace("~1", "/").replace("~0", "~")]
     return copy.deepcopy(dict(here))
-
-
-def _is_model(python_type: Any) -> bool:
-    """Whether the SDK's ``response_format`` takes the type: models and pydantic's dataclasses."""
-    from pydantic import BaseModel
-
-    is_model = isinstance(python_type, type) and issubclass(python_type, BaseModel)
-    return is_model or hasattr(python_type, "__pydantic_config__")
-
-
-def _sdk_schema(python_type: Any) -> dict[str, Any]:
-    from pydantic import PydanticUserError, TypeAdapter
-
-    try:
-        return strict_schema(TypeAdapter(python_type).json_schema())
-    except (PydanticUserError, RecursionError) as error:
-        raise InvalidSchema(f"{_name(python_type)} has no JSON Schema: {error}") from error
 
 
 def _schema_of(term: Any) -> Any:

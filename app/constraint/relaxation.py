@@ -166,12 +166,13 @@ def _relaxed_leaf(
 def _widened(schema: Any, way: list[Edit], limits: Limits) -> list[Edit]:
     """``way``, or what to drop instead so that more is admitted; nothing where it may not be."""
     edits: dict[Edit, None] = {}
-    for edit in way:
-        edits |= dict.fromkeys(
-            [edit] if edit in (_ALL, _DIALECT) else _widening(schema, edit, limits)
-        )
     try:
+        for edit in way:
+            whole = edit in (_ALL, _DIALECT)
+            edits |= dict.fromkeys([edit] if whole else widening(schema, edit, limits))
         after = edited(schema, *edits)
+    except ConstraintError:  # a schema that cannot be walked
+        return []
     except (KeyError, IndexError, TypeError):  # the place is in the schema of a draft
         return []
     if after == schema or _count_ours(after) != _count_ours(schema):
@@ -199,13 +200,6 @@ def _upward(edit: Edit) -> Iterator[Edit]:
         yield place, ""
         place = place.rpartition("/")[0]
     yield _ALL
-
-
-def _widening(schema: Any, edit: Edit, limits: Limits) -> list[Edit]:
-    try:
-        return widening(schema, edit, limits)
-    except ConstraintError:
-        return []
 
 
 def _reason(error: ConstraintError, pointer: str) -> str:

@@ -6,7 +6,7 @@ import resource
 
 import pytest
 
-from app.constraint.deep_stack import with_room
+from app.constraint.schema.lowering.builder import with_room_on_stack as with_room
 
 _ROUNDS = 2_000
 

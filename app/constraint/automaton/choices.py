@@ -12,6 +12,7 @@ from app.constraint.automaton.automaton import Automaton, State
 from app.constraint.automaton.trie import DEAD, Int32s
 from app.constraint.automaton.vocabulary_index import VocabularyIndex
 from app.constraint.language.expressions import Expression
+from app.constraint.language.nodes import bytes_of
 from app.core.choices import MOST_BYTES, MOST_WAYS, UNLISTED, Choice, Way, WayKind
 from app.core.json_scan import BLANKS, NUMBER_BYTES, Place
 
@@ -251,7 +252,7 @@ class _Search:
         self._steps += sum([members.bit_count() for members, _ in row])
         if self._steps > _MOST_STEPS:
             raise _TooMany
-        found = [(byte, target) for members, target in row for byte in _bytes_of(members)]
+        found = [(byte, target) for members, target in row for byte in bytes_of(members)]
         return iter(sorted(found))
 
     def _check(self, waiting: int) -> None:
@@ -289,10 +290,3 @@ def _text_ways(texts: Sequence[bytes]) -> tuple[Way, ...]:
 
 def _is_number(kind: WayKind, text: bytes) -> bool:
     return kind == "number" or (kind == "value" and bool(text) and text[0] in NUMBER_BYTES)
-
-
-def _bytes_of(members: int) -> Iterator[int]:
-    while members:
-        lowest = members & -members
-        yield lowest.bit_length() - 1
-        members ^= lowest

@@ -172,36 +172,6 @@ def walk(
 
 
 @kernel()
-def walk_any(
-    byte: UInt8s,
-    depth: Int32s,
-    skip: Int32s,
-    token: Int32s,
-    node: int,
-    end: int,
-    base: int,
-    rows: Int32s,
-    transitions: Int32s,
-    stack: Int32s,
-) -> int:
-    """As ``walk``, but stops at the first token: returns -1 then."""
-    while node < end:
-        level = depth[node] - base
-        row = rows[stack[level]]
-        if row < 0:
-            return node
-        state = transitions[row, byte[node]]
-        if state == DEAD:
-            node = skip[node]
-            continue
-        stack[level + 1] = state
-        if token[node] >= 0:
-            return -1
-        node += 1
-    return end
-
-
-@kernel()
 def cover(
     byte: UInt8s, skip: Int32s, token: Int32s, text: UInt8s, tokens: Int32s, lengths: Int32s
 ) -> int:

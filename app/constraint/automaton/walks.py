@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from app.constraint.automaton.automaton import Automaton, State
 from app.constraint.automaton.bits import UInt32s, different
-from app.constraint.automaton.trie import DEAD, Int32s, Trie, UInt8s, walk, walk_any
+from app.constraint.automaton.trie import DEAD, Int32s, Trie, UInt8s, walk
 from app.core.kernels import kernel
 
 Bools = NDArray[np.bool_]
@@ -230,11 +230,14 @@ class Walks:
         end, base = int(trie.skip[node]), len(tail)
         stack[0] = state
         node += 1
-        while 0 <= node < end:
+        found, count = np.empty((1, 2), np.int32), 0
+        while node < end and not count:
             automaton.expand(int(stack[trie.depth[node] - base]))
             rows, transitions = automaton.rows, automaton.transitions
-            node = walk_any(*trie.arrays, node, end, base, rows, transitions, stack)
-        return node < 0
+            node, count = walk(
+                *trie.arrays, node, end, base, rows, transitions, stack, found, count
+            )
+        return count > 0
 
     def ends(self, found: Int32s) -> list[State]:
         """The different states that the strings in ``found`` lead to."""

@@ -13,6 +13,7 @@ from app.constraint.distinct.seen_texts import NO_NAMES, NOTHING, Frame, Names, 
 from app.constraint.language.counting import Counting
 from app.constraint.language.derivatives import preferred_byte
 from app.constraint.language.expressions import INFINITE, ByteSet, Expression, Notation
+from app.constraint.language.nodes import bytes_of
 from app.core.choices import Choice, Way
 from app.core.errors import RejectedToken
 
@@ -274,17 +275,16 @@ class Places:
         if key not in self._runs:
             if len(self._runs) >= _MOST_RUNS:
                 self._runs.clear()
-            self._runs[key] = self._whole_run(place, data)
+            state, front = place.state, self.levels.front
+            for byte in data:
+                self._spend(_STEP_WORK)
+                state = self.automaton.step(state, BYTES[byte])
+                if state == DEAD or front(state).begun != place.begun:
+                    self._runs[key] = None
+                    break
+            else:
+                self._runs[key] = state
         return self._runs[key]
-
-    def _whole_run(self, place: Place, data: bytes) -> State | None:
-        state, front = place.state, self.levels.front
-        for byte in data:
-            self._spend(_STEP_WORK)
-            state = self.automaton.step(state, BYTES[byte])
-            if state == DEAD or front(state).begun != place.begun:
-                return None
-        return state
 
     def is_alive(self, place: Place) -> bool:
         """Whether an answer can be finished from ``place``.
@@ -469,7 +469,7 @@ class Places:
                 plain = self.automaton.step(place.state, text)
                 rows = [live(self.automaton.expression(each)) for each in (plain, after.state)]
                 ends, goes_on = (sum(bits for bits, _ in row) for row in rows)
-                yield from (text + BYTES[byte] for byte in _bytes_of(ends & ~goes_on))
+                yield from (text + BYTES[byte] for byte in bytes_of(ends & ~goes_on))
 
     def narrow(self, place: Place) -> ByteSet:
         """The next bytes after which an item or a name may yet be one that was said.
@@ -499,7 +499,7 @@ class Places:
             for members, _ in row(automaton.expression(place.state)):
                 rest = members & ~narrow
                 for byte in [
-                    *_bytes_of(members & narrow),
+                    *bytes_of(members & narrow),
                     *([preferred_byte(rest)] if rest else ()),
                 ]:
                     try:
@@ -515,12 +515,3 @@ class Places:
                         entry = (bound, -size, order, way + BYTES[byte], after)
                         heapq.heappush(waiting, entry)
         return None
-
-
-def _bytes_of(bits: ByteSet) -> list[int]:
-    found = []
-    while bits:
-        lowest = bits & -bits
-        found.append(lowest.bit_length() - 1)
-        bits ^= lowest
-    return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from app.constraint.language.derivatives import Derivatives, preferred_byte
+from app.constraint.language.derivatives import Derivatives, measured, preferred_byte
 from app.constraint.language.expressions import Expression, ExpressionPool, Kind
 from app.constraint.language.rows import TooMuchWork
 from app.core.errors import ConstraintTooComplex
@@ -31,8 +31,7 @@ def check_grammars(pool: ExpressionPool) -> None:
     Derivatives and shortest texts follow expressions by recursion: looked at are those before the
     first byte of each and those on the way of a shortest text. Left recursion must be gone.
     """
-    derivatives = Derivatives(pool)
-    derivatives.measure()
+    derivatives = measured(pool)
     _check(pool, lambda expression: _first_below(pool, expression))
     _check(pool, lambda expression: _shortest_below(pool, derivatives, expression))
     for grammar in pool.grammars:

@@ -10,9 +10,9 @@ from __future__ import annotations
 import re
 from typing import ClassVar
 
-from app.constraint.grammar.syntax import NOTHING, Characters, Name, Node, Reader, Text, count
+from app.constraint.grammar.syntax import NOTHING, Characters, Name, Node, Reader, Text
 from app.constraint.language.codepoints import CHARACTERS, LAST, Ranges, negate, ranges
-from app.constraint.regex.syntax import QUANTIFIERS
+from app.constraint.regex.syntax import QUANTIFIERS, count
 
 _ITEM = re.compile(
     r"""(?P<space>(?:\s|\#[^\n]*+)++)
@@ -124,7 +124,7 @@ def _code(found: re.Match[str]) -> int:
 
 
 def _counts(found: re.Match[str]) -> tuple[int, int | None]:
-    low = count(found["low"])
+    low = count(found["low"], "grammar")
     if found["high"] is not None:
-        return low, count(found["high"])
+        return low, count(found["high"], "grammar")
     return low, None if found["comma"] else low

@@ -25,9 +25,8 @@ from app.constraint.grammar.syntax import (
     Series,
     Text,
     Token,
-    count,
 )
-from app.constraint.regex.syntax import QUANTIFIERS, PatternError, PatternNotSupported
+from app.constraint.regex.syntax import QUANTIFIERS, PatternError, PatternNotSupported, count
 from app.core.errors import ConstraintTooComplex
 
 _DIGITS = "[0-9]+"
@@ -136,8 +135,8 @@ class LarkReader(Reader):
             if found["quantifier"] is not None:
                 groups.repeat(*QUANTIFIERS[found["quantifier"]], at)
             elif found["low"] is not None:
-                low = count(found["low"])
-                groups.repeat(low, count(found["high"]) if found["high"] else low, at)
+                low = count(found["low"], "grammar")
+                groups.repeat(low, count(found["high"] or found["low"], "grammar"), at)
             elif found["mark"] == "|":
                 groups.next_option()
             elif found["mark"] is not None:

@@ -127,7 +127,12 @@ class _Lowering:
         rest = [c for c in order if not self.grammar.rules[c[0]].is_terminal]
         for component in order:
             self.facts.learn(component)
-        self._refuse_endless(order)
+        if not self.facts.has_text(self.grammar.start):
+            raise UnsatisfiableSchema("the grammar has no finite text")
+        for name in (name for component in order for name in component):
+            if not self.facts.has_text(name):
+                position = self.grammar.rules[name].position
+                raise self.grammar.source.invalid(f"{name} has no finite text", position)
         for component in terminals:
             name = component[0]
             rule = self.grammar.rules[name]
@@ -144,15 +149,6 @@ class _Lowering:
         nullable = self.facts.nullable(self.grammar.rules[self.grammar.start].body)
         return self.pool.optional(start) if nullable else start
 
-    def _refuse_endless(self, order: Iterable[Sequence[str]]) -> None:
-        if not self.facts.has_text(self.grammar.start):
-            raise UnsatisfiableSchema("the grammar has no finite text")
-        for component in order:
-            for name in component:
-                if not self.facts.has_text(name):
-                    position = self.grammar.rules[name].position
-                    raise self.grammar.source.invalid(f"{name} has no finite text", position)
-
     def _lower_component(self, component: Sequence[str]) -> None:
         bodies = {name: self.grammar.rules[name].body for name in component}
         modes = (False, True) if self._gap is not None else (False,)
@@ -164,7 +160,7 @@ class _Lowering:
                 return
         if len(component) > _MAX_RECURSIVE_RULES:
             raise ConstraintTooComplex(f"more than {_MAX_RECURSIVE_RULES} rules in one recursion")
-        bodies = without_operator_ambiguity(bodies)
+        bodies = {name: _without_ambiguity(name, body, bodies) for name, body in bodies.items()}
         self._component = frozenset(component)
         for name in component:
             for leading in modes:
@@ -368,13 +364,8 @@ def _repeated_bytes(pool: ExpressionPool, expression: Expression) -> int | None:
 Option = tuple[Node, ...]
 
 
-def without_operator_ambiguity(bodies: Mapping[str, Node]) -> dict[str, Node]:
-    """The bodies of mutually recursive rules, those of operators rewritten."""
-    return {name: _rewrite(name, body, bodies) for name, body in bodies.items()}
-
-
-def _rewrite(name: str, body: Node, bodies: Mapping[str, Node]) -> Node:
-    """``m* a (c | b m* a)*`` for ``E: E b E | E c | m E | a``."""
+def _without_ambiguity(name: str, body: Node, bodies: Mapping[str, Node]) -> Node:
+    """``m* a (c | b m* a)*`` for a body of operators, ``E: E b E | E c | m E | a``."""
     options = [expanded for option in _options(body) for expanded in _expand(name, option, bodies)]
     if not any(_is_operator(option, name) for option in options):
         return body

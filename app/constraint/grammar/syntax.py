@@ -159,7 +159,6 @@ def children(node: Node) -> Sequence[Node]:
     return ()
 
 
-_COUNT_DIGITS = 9
 _CLOSES = {"(": ")", "[": "]"}
 
 
@@ -292,11 +291,3 @@ class Reader:
         character = self._source.text[at]
         reason = self._UNCLOSED.get(character, f"{character!r} is not expected here")
         return self._source.invalid(reason, at)
-
-
-def count(digits: str) -> int:
-    """A repetition's count."""
-    digits = digits.lstrip("0") or "0"
-    if len(digits) > _COUNT_DIGITS:
-        raise ConstraintTooComplex(f"a count of more than {_COUNT_DIGITS} digits in a grammar")
-    return int(digits)

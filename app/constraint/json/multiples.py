@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
 
-from app.constraint.cached_method import cached_method
 from app.constraint.json.decimals import Decimals, ends_on_grid, first_on_grid, last_on_grid
 from app.constraint.json.ranges import DIGITS, Bound, Interval, natural, signed, written
 from app.constraint.language.expressions import ByteSet, Expression, ExpressionPool
@@ -187,11 +186,8 @@ class Remainders:
         by_rest: dict[Expression, ByteSet] = {}
         for digit, rest in enumerate(rests, 0x30 + first):
             by_rest[rest] = by_rest.get(rest, 0) | 1 << digit
-        return self.pool.union([self._digit_and(rest, bits) for rest, bits in by_rest.items()])
-
-    @cached_method
-    def _digit_and(self, rest: Expression, members: ByteSet) -> Expression:
-        return self.pool.concatenate(self.pool.byte(members), rest)
+        pool = self.pool
+        return pool.union([pool.concatenate(pool.byte(b), rest) for rest, b in by_rest.items()])
 
 
 _MAGNITUDES = (0, 1, 4, 8, 12, EXACT_DIGITS)
@@ -200,11 +196,6 @@ what they must not be taken for."""
 _ROUNDINGS = 4
 """That distance in units of a float's last place: one for the number, one for what it must not be
 taken for, and two for a reader who divides."""
-
-
-def non_integers(pool: ExpressionPool, limits: Limits) -> Expression:
-    """Numbers with a fraction that is not 0, whichever way they are read."""
-    return _beyond(pool, 0, limits)
 
 
 def non_multiples(
@@ -225,7 +216,7 @@ def non_multiples(
         near = signed(pool, grid.low, grid.high, remainders.between)
     if isinstance(factor, int):
         return near
-    return pool.union((near, _beyond(pool, decimal_places(factor), limits)))
+    return pool.union((near, off_grid(pool, decimal_places(factor), limits)))
 
 
 def spellings(
@@ -245,7 +236,7 @@ def spellings(
     return pool.union(options)
 
 
-def _beyond(pool: ExpressionPool, places: int, limits: Limits) -> Expression:
+def off_grid(pool: ExpressionPool, places: int, limits: Limits) -> Expression:
     """Numbers that are not on the grid of ``places``, not even after rounding."""
     more = limits.fraction_digits - places
     if more <= 0:

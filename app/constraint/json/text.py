@@ -10,7 +10,7 @@ from typing import Any
 from app.constraint.json.decimals import number, plain_number
 from app.constraint.json.multiples import integer
 from app.constraint.json.ranges import Interval
-from app.constraint.json.whitespace import Whitespace, written_string
+from app.constraint.json.whitespace import ON_ONE_LINE, Whitespace, written_string
 from app.constraint.language.codepoints import (
     CHARACTERS,
     LAST,
@@ -58,7 +58,7 @@ def character(pool: ExpressionPool) -> Expression:
 
 def spelled_once(pool: ExpressionPool) -> Expression:
     """One character of a JSON string, in one spelling each; built once per pool."""
-    return pool.once(SPELLED_ONCE, lambda: _json_spelling(pool, CHARACTERS))
+    return pool.once(SPELLED_ONCE, lambda: _spelled(pool, CHARACTERS))
 
 
 SPELLINGS = {CHARACTER: character, SPELLED_ONCE: spelled_once}
@@ -87,27 +87,12 @@ def json_pool(max_nodes: int) -> ExpressionPool:
     return _begun().extended(max_nodes)
 
 
-def json_spelling(pool: ExpressionPool, members: Ranges) -> Expression:
-    """``members`` as ``json.dumps(..., ensure_ascii=False)`` spells them inside a string.
-
-    Each code point has one spelling, so a pattern leaves no choice between escapes.
-    """
-    return spelled_once(pool) if members == CHARACTERS else _json_spelling(pool, members)
-
-
-def _json_spelling(pool: ExpressionPool, members: Ranges) -> Expression:
+def _spelled(pool: ExpressionPool, members: Ranges) -> Expression:
     bits = 0
     for first, last in clip(members, 0, 0x7F):
         bits |= byte_range(first, last)
     escaped = [pool.literal(text) for code, text in _ESCAPED.items() if bits >> code & 1]
     return pool.union((pool.byte(bits & _PLAIN), utf8(pool, clip(members, 0x80, LAST)), *escaped))
-
-
-def json_spelling_or_any(pool: ExpressionPool, members: Ranges) -> Expression:
-    """The same, but the set of all characters is the JSON character, with every spelling."""
-    if common(members, CHARACTERS) == CHARACTERS:
-        return character(pool)
-    return json_spelling(pool, members)
 
 
 def json_text(value: Any) -> bytes:
@@ -154,12 +139,17 @@ class JsonText:
         return Notation()
 
     def spell(self, members: Ranges) -> Expression:
-        """One of ``members`` inside a string, in one spelling each."""
-        return json_spelling(self.pool, members)
+        """One of ``members`` inside a string, as ``json.dumps(..., ensure_ascii=False)`` spells it.
+
+        Each code point has one spelling, so a pattern leaves no choice between escapes.
+        """
+        return spelled_once(self.pool) if members == CHARACTERS else _spelled(self.pool, members)
 
     def spell_freely(self, members: Ranges) -> Expression:
         """The same, but any character at all in all its spellings."""
-        return json_spelling_or_any(self.pool, members)
+        if common(members, CHARACTERS) == CHARACTERS:
+            return character(self.pool)
+        return self.spell(members)
 
     def spelled(self, value: str) -> bytes:
         """What stands between the quotes of the string ``value``."""
@@ -204,12 +194,42 @@ class JsonText:
         return self.whitespace.inside(depth)
 
     def between(self, depth: int) -> Expression:
-        """What stands between two members or items of a container."""
-        return self.whitespace.between(self.pool, depth)
+        """What stands between two members or items of a container at ``depth``."""
+        pool, form = self.pool, self.whitespace
+        if form.flexible:
+            return pool.concatenate(self._space, pool.literal(b","), self._space)
+        if form.indent is None or form.inside(depth) == ON_ONE_LINE:
+            return pool.literal(b", " if form.indent is not None else form.comma)
+        return pool.concatenate(pool.literal(b","), self._line(depth, form.inside(depth)))
 
     def end(self, bracket: bytes, depth: int) -> Expression:
         """What comes before the closing bracket of a container with something in it, and it."""
-        return self.whitespace.end(self.pool, bracket, depth)
+        closing = self.pool.literal(bracket[1:])
+        if self.whitespace.on_one_line:
+            return closing
+        return self.pool.concatenate(self._line(depth, depth), closing)
+
+    def _empty(self, bracket: bytes) -> Expression:
+        """A container with nothing in it."""
+        pool = self.pool
+        if not self.whitespace.flexible:
+            return pool.literal(bracket)
+        return pool.concatenate(pool.literal(bracket[:1]), self._space, pool.literal(bracket[1:]))
+
+    def _line(self, container: int, depth: int) -> Expression:
+        """The way to the next thing at ``depth`` in the container at the depth ``container``."""
+        form = self.whitespace
+        if form.flexible:
+            return self._space
+        if form.indent is None or form.inside(container) == ON_ONE_LINE:
+            return self.pool.epsilon
+        return self.pool.literal(b"\n" + b" " * (form.indent * depth))
+
+    @property
+    def _space(self) -> Expression:
+        """White space where there may be some."""
+        texts = [b"", b" ", b"  ", b"\n", b"\n ", b"\n  ", b" \n", b" \n ", b"  \n"]
+        return self.pool.union(map(self.pool.literal, texts))
 
     def constant(self, value: Any) -> Expression:
         """Exactly ``value``."""
@@ -225,10 +245,10 @@ class JsonText:
 
     def member(self, name: str, value: Expression) -> Expression:
         """The member ``name`` of an object."""
-        written, space = json_text(name), self.whitespace
-        if not space.flexible:
-            return self.pool.after_text(written + space.colon, value)
-        return self.pool.concatenate(self.pool.literal(written), space.after_name(self.pool), value)
+        written = json_text(name)
+        if not self.whitespace.flexible:
+            return self.pool.after_text(written + self.whitespace.colon, value)
+        return self.pool.concatenate(self.pool.literal(written), self._after_free_name, value)
 
     def free_name(self, content: Expression | None) -> Expression:
         """Any name of ``content``, which has no quotes; None for any name at all.
@@ -244,7 +264,10 @@ class JsonText:
 
     @property
     def _after_free_name(self) -> Expression:
-        return self.whitespace.after_name(self.pool)
+        """What stands between a name and its value."""
+        if self.whitespace.flexible:
+            return self.pool.concatenate(self._space, self.pool.literal(b":"), self._space)
+        return self.pool.literal(self.whitespace.colon)
 
     def names_but(self, taken: Iterable[str]) -> Expression:
         """The contents of all names but those ``taken``, in one spelling each."""
@@ -272,14 +295,14 @@ class JsonText:
 
         ``level``: whether it is marked as one, where containers are.
         """
-        pool, space = self.pool, self.whitespace
+        pool = self.pool
         if high is not None and low > high:
             return pool.empty
         if high == 0 or item == pool.empty:
-            return space.empty(pool, bracket) if low == 0 else pool.empty
-        more = pool.concatenate(space.between(pool, depth), item)
+            return self._empty(bracket) if low == 0 else pool.empty
+        more = pool.concatenate(self.between(depth), item)
         others = pool.repeat_after_one(more, low, high)
-        items = pool.concatenate(item, others, space.end(pool, bracket, depth))
+        items = pool.concatenate(item, others, self.end(bracket, depth))
         return self.begun(bracket, items, may_be_empty=low == 0, depth=depth, level=level)
 
     def begun(
@@ -292,8 +315,10 @@ class JsonText:
         level: bool = True,
     ) -> Expression:
         """A container of ``items``, which have the closing bracket at their end, or of nothing."""
-        pool, space = self.pool, self.whitespace
-        begin = space.begin(pool, bracket, depth)
+        pool, form = self.pool, self.whitespace
+        begin = pool.literal(bracket[:1])
+        if not form.on_one_line:
+            begin = pool.concatenate(begin, self._line(depth, form.inside(depth)))
         if may_be_empty and begin == pool.literal(bracket[:1]):
             items = pool.union((items, pool.literal(bracket[1:])))
             may_be_empty = False
@@ -301,7 +326,7 @@ class JsonText:
             items = pool.marked(items, Mark.LEVEL)
         if not may_be_empty:
             return pool.concatenate(begin, items)
-        return pool.union((pool.concatenate(begin, items), space.empty(pool, bracket)))
+        return pool.union((pool.concatenate(begin, items), self._empty(bracket)))
 
     def any_value(self, depth: int = 0, *, once: bool = False) -> Expression:
         """Any JSON value: a rule, as values hold values. ``once``: equal ones are one text."""

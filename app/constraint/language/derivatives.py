@@ -19,7 +19,7 @@ from functools import cache
 from typing import Any
 
 from app.constraint.language.expressions import INFINITE, ByteSet, Expression, ExpressionPool, Kind
-from app.constraint.language.rows import Row, Rows
+from app.constraint.language.rows import UNBOUNDED, Row, Rows
 from app.constraint.language.widths import NOTHING_FITS, Fit, Weights, fit
 from app.core.errors import ConstraintTooComplex
 
@@ -623,6 +623,14 @@ class Derivatives(Rows):
         return self.pool.nullable[expression] or self._known_length(expression) is not None
 
 
+def measured(pool: ExpressionPool, work: int = UNBOUNDED) -> Derivatives:
+    """The derivatives of a pool of which all rules are defined, in ``work`` steps from here on."""
+    derivatives = Derivatives(pool)
+    derivatives.allow(work)
+    derivatives.measure()
+    return derivatives
+
+
 def _shared_lengths(pool: ExpressionPool) -> list[int | None]:
     """The lengths of what ``pool`` has from its base."""
     return _lengths_of(pool.base).copy() if pool.base else []
@@ -631,9 +639,7 @@ def _shared_lengths(pool: ExpressionPool) -> list[int | None]:
 @cache
 def _lengths_of(base: ExpressionPool) -> list[int | None]:
     """The lengths of all of a pool that does not change. Not to be changed."""
-    derivatives = Derivatives(base)
-    derivatives.measure()
-    return derivatives._lengths
+    return measured(base)._lengths
 
 
 def preferred_byte(bits: ByteSet) -> int:

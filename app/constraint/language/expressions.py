@@ -33,6 +33,7 @@ from app.constraint.language.nodes import (
     Notation,
     byte_range,
     byte_set,
+    bytes_of,
     mark_after,
 )
 from app.constraint.language.remainders import Remainder
@@ -382,7 +383,7 @@ class ExpressionPool(Nodes):
             letters = self._inclusion.letters(self.repeat(repeated))
             if letters and (found is None or low or high is not None):
                 pattern = self.intersect([other for other in members if other != member])
-                single = bytes(byte for byte in range(256) if letters >> byte & 1)
+                single = bytes(bytes_of(letters))
                 found = Counted(pattern, repeated, single, low, high)
                 if low or high is not None:
                     break
@@ -452,17 +453,6 @@ class ExpressionPool(Nodes):
         operand = (items, between, max(low, 1), high)
         return self.node(Kind.DISTINCT, operand, nullable=False, regular=False)
 
-    def _expand_distinct(
-        self, items: tuple[Expression, ...], between: Expression, low: int, high: int
-    ) -> Expression:
-        """One of the items, and what is left of the others."""
-        options = []
-        for index, item in enumerate(items):
-            left = self.distinct(items[:index] + items[index + 1 :], between, low - 1, high - 1)
-            rest = self.concatenate(between, left)
-            options.append(self.concatenate(item, rest if low > 1 else self.optional(rest)))
-        return self.union(options)
-
     def cases(self, cases: Cases) -> Expression:
         """The concatenation of parts by choices."""
         found = cases.reduced(self.union, self.empty)
@@ -484,9 +474,15 @@ class ExpressionPool(Nodes):
 
     def expand(self, expression: Expression) -> Expression:
         """A set of different items, or parts by choices, one step further taken apart."""
-        if self.kinds[expression] == Kind.DISTINCT:
-            return self._expand_distinct(*self.operands[expression])
-        return self.union(map(self.cases, self.operands[expression].split()))
+        if self.kinds[expression] == Kind.CASES:
+            return self.union(map(self.cases, self.operands[expression].split()))
+        items, between, low, high = self.operands[expression]
+        options = []
+        for index, item in enumerate(items):
+            left = self.distinct(items[:index] + items[index + 1 :], between, low - 1, high - 1)
+            rest = self.concatenate(between, left)
+            options.append(self.concatenate(item, rest if low > 1 else self.optional(rest)))
+        return self.union(options)
 
     def behind_first(self, cases: Cases) -> Expression:
         """What follows the first part where that may be empty."""

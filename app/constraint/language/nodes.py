@@ -94,6 +94,16 @@ def byte_set(members: Iterable[int]) -> ByteSet:
     return bits
 
 
+def bytes_of(bits: ByteSet) -> list[int]:
+    """The members of a set of bytes, ascending."""
+    found = []
+    while bits:
+        lowest = bits & -bits
+        found.append(lowest.bit_length() - 1)
+        bits ^= lowest
+    return found
+
+
 class Nodes:
     """Owns expressions, which are numbers into its lists.
 

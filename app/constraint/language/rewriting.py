@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from app.constraint.language.expressions import ByteSet, Expression, ExpressionPool, Kind
-from app.constraint.language.nodes import byte_range, byte_set
+from app.constraint.language.nodes import byte_range, byte_set, bytes_of
 
 
 def pruned(pool: ExpressionPool, root: Expression) -> tuple[ExpressionPool, Expression]:
@@ -139,7 +139,7 @@ def spelled(pool: ExpressionPool, root: Expression, missing: ByteSet) -> Express
     if not missing:
         return root
     kinds, operands = pool.kinds, pool.operands
-    gone = frozenset(byte for byte in range(256) if missing >> byte & 1)
+    gone = frozenset(bytes_of(missing))
     order = parts_of(pool, [root], 0)
     parts = {expression: pool.parts(expression) for expression in order}
     bounded = {expression for expression in order if kinds[expression] == Kind.RULE}

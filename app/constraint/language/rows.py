@@ -19,6 +19,7 @@ from app.constraint.language.expressions import (
     Kind,
     mark_after,
 )
+from app.constraint.language.nodes import bytes_of
 from app.core.errors import ConstraintTooComplex
 
 Row = list[tuple[ByteSet, Expression]]
@@ -168,7 +169,10 @@ class Rows:
             head, tail = pool.operands[expression]
             if pool.kinds[head] == Kind.LITERAL:
                 self._left -= 1
-                after = self._after_first(pool.operands[head], byte, tail)
+                text = pool.operands[head]
+                after = pool.empty
+                if text[0] == byte:
+                    after = pool.after_text(text[1:], tail) if len(text) > 1 else tail
             else:
                 after = self.join(self.derivative_of(head, byte), tail)
             targets.append(after)
@@ -178,12 +182,6 @@ class Rows:
             self.spend(1)
         after = self._derivative_of_part(expression, byte)
         return self.unite([*targets, after]) if targets else after
-
-    def _after_first(self, text: bytes, byte: int, tail: Expression) -> Expression:
-        """What may follow ``byte`` in a literal and what is behind it."""
-        if text[0] != byte:
-            return self.pool.empty
-        return self.pool.after_text(text[1:], tail) if len(text) > 1 else tail
 
     def _derivative_of_part(self, expression: Expression, byte: int) -> Expression:
         """``derivative_of`` an expression that is no concatenation, or has its row already."""
@@ -354,10 +352,8 @@ class Rows:
         if dense is None:
             dense = [self.pool.empty] * 256
             for bits, target in self.row(expression):
-                while bits:
-                    lowest = bits & -bits
-                    dense[lowest.bit_length() - 1] = target
-                    bits ^= lowest
+                for byte in bytes_of(bits):
+                    dense[byte] = target
             self._dense[expression] = dense
         return dense
 

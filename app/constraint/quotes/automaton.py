@@ -66,9 +66,7 @@ class PieceAutomaton(Automaton):
         ways = self.inside(state)
         if ways is None:
             return b""
-        filled = self.bound.filled(ways.pieces[0].piece)
-        assert filled is not None
-        pieces, leaf = filled
+        pieces, leaf = self.bound.leaf(ways.pieces[0].piece)
         return pieces.quoted(leaf, most)
 
     def expand(self, state: State) -> None:
@@ -98,7 +96,12 @@ class PieceAutomaton(Automaton):
             shared = self._literal_prefix(here, text, position)
             inside = None if shared else self.begins_with_piece(here)
             if inside is not None:
-                here, position = self._along_piece(inside, text, position)
+                after, stop = self.bound.follow(inside.piece, text, position)
+                tail = self.expression(inside.tail)
+                if stop > position:
+                    here, position = self.pool.concatenate(after, tail), stop
+                else:
+                    here = tail if self.pool.nullable[inside.piece] else self.pool.empty
             elif shared:
                 here = self.skip_literal(here, shared)
                 position += shared
@@ -106,14 +109,6 @@ class PieceAutomaton(Automaton):
                 here = self.derivatives.derivative(here, text[position])
                 position += 1
         return self.state(here)
-
-    def _along_piece(self, inside: Inside, text: bytes, position: int) -> tuple[Expression, int]:
-        """Along ``text`` inside a piece at once, or to what follows it."""
-        after, stop = self.bound.follow(inside.piece, text, position)
-        tail = self.expression(inside.tail)
-        if stop > position:
-            return self.pool.concatenate(after, tail), stop
-        return (tail if self.pool.nullable[inside.piece] else self.pool.empty), position
 
     def _branches(self, expression: Expression) -> bool:
         inside = self.begins_with_piece(expression)

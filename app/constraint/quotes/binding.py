@@ -57,6 +57,12 @@ class BoundDerivatives(Derivatives):
             return pieces, pieces.start
         return None
 
+    def leaf(self, expression: Expression) -> tuple[Pieces, Leaf]:
+        """The same of what surely is a piece."""
+        filled = self.filled(expression)
+        assert filled is not None
+        return filled
+
     def piece(self, hole: Expression, leaf: Leaf) -> Expression:
         """The expression of a leaf, which has an end to go to."""
         nullable = self.pieces[hole].is_end(leaf)
@@ -69,18 +75,14 @@ class BoundDerivatives(Derivatives):
 
     def follow(self, expression: Expression, text: bytes, at: int) -> tuple[Expression, int]:
         """A piece as far along ``text`` as it goes from ``at``, and where that is."""
-        filled = self.filled(expression)
-        assert filled is not None
-        pieces, leaf = filled
+        pieces, leaf = self.leaf(expression)
         after, stop = pieces.follow(leaf, np.frombuffer(text, np.uint8), at)
         self.spend(1 + (stop - at) // 8)
         return (self.piece(self.hole_of(expression), after) if stop > at else expression), stop
 
     def branches(self, expression: Expression) -> bool:
         """Whether surely several bytes may follow a piece."""
-        filled = self.filled(expression)
-        assert filled is not None
-        pieces, leaf = filled
+        pieces, leaf = self.leaf(expression)
         return pieces.branches(leaf)
 
     def is_alive(self, expression: Expression) -> bool:
@@ -110,9 +112,7 @@ class BoundDerivatives(Derivatives):
         return pieces.length(leaf) if pieces.any else INFINITE
 
     def _shortest_piece(self, hole: Expression) -> bytes:
-        filled = self.filled(hole)
-        assert filled is not None
-        pieces, leaf = filled
+        pieces, leaf = self.leaf(hole)
         return pieces.shortest(leaf)
 
 
@@ -127,13 +127,18 @@ def bind(program: Program, documents: Mapping[Source, Document]) -> Program:
     Raises ``UnsatisfiableSchema`` where no answer is left: the documents lack any piece that fits;
     and ``ConstraintTooComplex`` for patterns with too many states over documents.
     """
-    fill = _Filling(documents)
     pool = program.derivatives.pool.copy(program.derivatives.pool.max_nodes)
-    pieces = {
-        expression: fill.pieces(pool.operands[expression][0])
-        for expression, kind in enumerate(pool.kinds)
-        if kind == Kind.HOLE
-    }
+    pieces: dict[Expression, Pieces] = {}
+    known: dict[Hole, Pieces] = {}  # holes that ask for the same are filled with the same
+    room = MOST_PAIRS
+    for expression, kind in enumerate(pool.kinds):
+        if kind == Kind.HOLE:
+            hole = pool.operands[expression][0]
+            asked = replace(hole, pointer="")
+            if asked not in known:
+                known[asked] = Pieces(documents[hole.source], hole, room)
+                room -= known[asked].pairs
+            pieces[expression] = known[asked]
     derivatives = BoundDerivatives(pool, pieces)
     derivatives.allow(_BIND_WORK)
     derivatives.measure()
@@ -142,24 +147,6 @@ def bind(program: Program, documents: Mapping[Source, Document]) -> Program:
     if empty:
         raise UnsatisfiableSchema(_missing([each.hole for each in pieces.values() if not each.any]))
     return Program(program.root, derivatives, program.characters, notation=program.notation)
-
-
-class _Filling:
-    """What fills the holes of one program: where they ask for the same, the same."""
-
-    def __init__(self, documents: Mapping[Source, Document]) -> None:
-        self._documents = documents
-        self._known: dict[Hole, Pieces] = {}
-        self._room = MOST_PAIRS
-
-    def pieces(self, hole: Hole) -> Pieces:
-        asked = replace(hole, pointer="")
-        known = self._known.get(asked)
-        if known is None:
-            known = Pieces(self._documents[hole.source], hole, self._room)
-            self._room -= known.pairs
-            self._known[asked] = known
-        return known
 
 
 def _missing(holes: Sequence[Hole]) -> str:

@@ -245,7 +245,9 @@ class PieceWalks(Walks):
             found, quotes = self.walk(trie, each, node, end)
             if len(found):
                 reached.within.append((found, each.tail))
-            if node == 0 and self._is_between(each):
+            filled, leaf = self.bound.leaf(each.piece)
+            # between two characters, as strings are for which tokens are sorted by their endings
+            if node == 0 and filled.is_between(leaf):
                 self._endings_of(trie, quotes, each.tail, reached)
                 continue
             for quote in quotes.tolist():
@@ -257,9 +259,7 @@ class PieceWalks(Walks):
         self, trie: Trie, inside: Inside, node: int, end: int, enough: int = 1 << 30
     ) -> tuple[Int32s, Int32s]:
         """Tokens within the piece with what they owe, and nodes of quotes that end it."""
-        filled = self.bound.filled(inside.piece)
-        assert filled is not None
-        pieces, leaf = filled
+        pieces, leaf = self.bound.leaf(inside.piece)
         key = (node, end, leaf, pieces.bounds) if trie is self._index.trie else None
         if key is not None:
             kept = pieces.walks.get(key)
@@ -276,14 +276,6 @@ class PieceWalks(Walks):
             pieces.walks.keep(key, found, quotes)
         self.bound.spend(1 + visited // _NODES_PER_STEP)
         return found, quotes
-
-    def _is_between(self, inside: Inside) -> bool:
-        """Whether the piece is between two characters, as strings are for which tokens are sorted
-        by their endings."""
-        filled = self.bound.filled(inside.piece)
-        assert filled is not None
-        pieces, leaf = filled
-        return pieces.is_between(leaf)
 
     def _endings_of(self, trie: Trie, quotes: Int32s, tail: State, reached: Reached) -> None:
         """Tokens below ``quotes``: a piece's end, and then something that ``tail`` admits."""

@@ -43,11 +43,11 @@ from app.constraint.regex.syntax import (
     PatternNotSupported,
     Repeated,
     Sequence,
+    count,
 )
-from app.core.errors import ConstraintTooComplex
+from app.core.errors import ConstraintTooComplex, InvalidSchema, UnsupportedSchema
 
 _COUNTS = re.compile(r"\{([0-9]+)(?:(,)([0-9]+)?)?\}")
-_COUNT_DIGITS = 9
 _COUNT_FROM_NOTHING = re.compile(r"\{,[0-9]+\}")
 _GROUP_NAME = re.compile(r"\?P?<[A-Za-z_$][A-Za-z0-9_$]*>")
 _FLAGS = re.compile(r"\(\?([a-zA-Z]+)\)")
@@ -85,6 +85,19 @@ class _Group:
         return Alternatives((*self.options, last)) if self.options else last
 
 
+def parse_keyword(pattern: str, limits: Limits, keyword: str, pointer: str) -> Node:
+    """``parse``, for a pattern that stands at ``pointer``.
+
+    Raises ``InvalidSchema`` or ``UnsupportedSchema`` for ``keyword``, with the position.
+    """
+    try:
+        return parse(pattern, limits)
+    except PatternError as error:
+        raise InvalidSchema(str(error), pointer=pointer).at(position=error.position) from error
+    except PatternNotSupported as error:
+        raise UnsupportedSchema(keyword, pointer, str(error)).at(position=error.position) from error
+
+
 def parse(pattern: str, limits: Limits) -> Node:
     """The tree of ``pattern``. Time is linear in its length."""
     if len(pattern) > limits.pattern_characters:
@@ -107,7 +120,10 @@ class _Parser:
         """Characters of the pattern times the rounds in which look-around is translated."""
 
     def parse(self) -> Node:
-        self._flags()
+        flags = _FLAGS.match(self.text)  # of Python's ``re``, for the whole pattern
+        if flags is not None:
+            self.groups[0].flags = self._followed(flags[1], 0)
+            self.at = flags.end()
         while self.at < len(self.text):
             self._term()
         if len(self.groups) > 1:
@@ -132,21 +148,13 @@ class _Parser:
     def _refusal(self, reason: str, position: int) -> PatternNotSupported:
         return PatternNotSupported(reason, self.text, position)
 
-    def _flags(self) -> None:
-        """Flags of Python's ``re`` for the whole pattern."""
-        found = _FLAGS.match(self.text)
-        if found is None:
-            return
-        self.groups[0].flags = self._followed(found[1], 0)
-        self.at = found.end()
-
     def _followed(self, flags: str, start: int) -> frozenset[str]:
         if not _FOLLOWED_FLAGS.issuperset(flags):
             raise self._refusal("pattern flags other than i, m and s", start)
         return frozenset(flags)
 
-    def _peek(self, count: int = 1) -> str:
-        return self.text[self.at : self.at + count]
+    def _peek(self, size: int = 1) -> str:
+        return self.text[self.at : self.at + size]
 
     def _take(self) -> str:
         character = self.text[self.at : self.at + 1]
@@ -263,8 +271,8 @@ class _Parser:
             if found is None:
                 return None
             self.at = found.end()
-            low = _count(found[1])
-            high = low if found[2] is None else None if found[3] is None else _count(found[3])
+            low = count(found[1], "pattern")
+            high = count(found[3], "pattern") if found[3] else None if found[2] else low
             if high is not None and high < low:
                 raise self._error("the counts of a quantifier are out of order", start)
             counts = (low, high)
@@ -411,10 +419,10 @@ class _Parser:
             self.at = start + 6
         return code
 
-    def _hex_digits(self, count: int) -> int | None:
-        digits = self._peek(count)
-        self.at += count
-        return _hex_value(digits) if len(digits) == count else None
+    def _hex_digits(self, size: int) -> int | None:
+        digits = self._peek(size)
+        self.at += size
+        return _hex_value(digits) if len(digits) == size else None
 
 
 @cache
@@ -450,13 +458,6 @@ def _narrowed(look: Node, node: Characters) -> Characters | None:
 
 def _characters(members: CharacterClass) -> Characters:
     return Characters(members.surely, members.possibly)
-
-
-def _count(digits: str) -> int:
-    digits = digits.lstrip("0") or "0"
-    if len(digits) > _COUNT_DIGITS:
-        raise ConstraintTooComplex(f"a count of more than {_COUNT_DIGITS} digits in a pattern")
-    return int(digits)
 
 
 def _hex_value(digits: str) -> int | None:

@@ -7,10 +7,20 @@ from dataclasses import dataclass
 from typing import Any
 
 from app.constraint.language.codepoints import Ranges
+from app.core.errors import ConstraintTooComplex
 
 QUANTIFIERS: dict[str, tuple[int, int | None]] = {"*": (0, None), "+": (1, None), "?": (0, 1)}
+_COUNT_DIGITS = 9
 _UNBOUNDED_TIMES = 10
 """What a repetition without bound around counted ones counts for in ``counts``."""
+
+
+def count(digits: str, where: str) -> int:
+    """The count of a repetition ``where`` it stands: in a pattern, or in a grammar."""
+    digits = digits.lstrip("0") or "0"
+    if len(digits) > _COUNT_DIGITS:
+        raise ConstraintTooComplex(f"a count of more than {_COUNT_DIGITS} digits in a {where}")
+    return int(digits)
 
 
 class _Facts:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from app.constraint.json.text import JsonText, json_pool
-from app.constraint.language.derivatives import Derivatives
+from app.constraint.language.derivatives import measured
 from app.constraint.language.expressions import INFINITE
 from app.constraint.limits import Limits
 from app.constraint.schema.document import (
@@ -295,9 +295,6 @@ class Trials:
         text = JsonText(json_pool(self.limits.nodes), self.limits)
         try:
             root = SchemaBuilder(schema, text, close=self._close, start=pointer).build()
-            derivatives = Derivatives(text.pool)
-            derivatives.allow(_WORK)
-            derivatives.measure()
-            return "empty" if derivatives.length(root) >= INFINITE else "some"
+            return "empty" if measured(text.pool, _WORK).length(root) >= INFINITE else "some"
         except (ConstraintError, RecursionError):
             return "refused"

@@ -46,18 +46,15 @@ class Node:
         """The subschema below, by keys and indices that are there."""
         known = self._children.get(tokens)
         if known is None:
-            known = self._children[tokens] = self._child(tokens)
+            pointer, value = self.pointer, self.schema
+            for token in tokens:
+                pointer += "/" + escape_token(str(token))
+                value = value[token]
+            if not isinstance(value, Node):
+                # made nodes have a boolean where the schema may have something else
+                value = self._at(pointer, str(value) if isinstance(value, bool) else "", value)
+            known = self._children[tokens] = value
         return known
-
-    def _child(self, tokens: tuple[str | int, ...]) -> Node:
-        pointer, value = self.pointer, self.schema
-        for token in tokens:
-            pointer += "/" + escape_token(str(token))
-            value = value[token]
-        if isinstance(value, Node):
-            return value
-        # made nodes have a boolean where the schema may have something else
-        return self._at(pointer, str(value) if isinstance(value, bool) else "", value)
 
     def children(self, keyword: str) -> list[Node]:
         """The subschemas that ``keyword`` lists, none where it is not there."""
@@ -210,7 +207,7 @@ class Document:
     @property
     def places_count(self) -> bool:
         """Whether equal subschemas may mean different things at different places."""
-        return self._index.has_several_bases or not _PLACED.isdisjoint(self._keys)
+        return self._index.base_changes or not _PLACED.isdisjoint(self._keys)
 
     def only_refers(self, node: Node) -> bool:
         """Whether ``$ref`` is all that counts of ``node``, as older drafts have it."""
@@ -303,7 +300,7 @@ class _Index:
                     stack.append((child, path + tokens, base, dialect))
 
     @property
-    def has_several_bases(self) -> bool:
+    def base_changes(self) -> bool:
         """Whether what equal references refer to depends on where they stand."""
         return any(pointer for pointer in self._bases)
 

@@ -17,8 +17,8 @@ from app.constraint.json.multiples import (
     decimal_places,
     integer,
     multiples,
-    non_integers,
     non_multiples,
+    off_grid,
     spellings,
 )
 from app.constraint.json.ranges import Bound, Interval, written
@@ -129,7 +129,7 @@ class _Numbers:
 
     def _negations(self) -> list[Expression]:
         pool, limits, between = self._pool, self._limits, self._between
-        found = [non_integers(pool, limits)] if self._not_integer else []
+        found = [off_grid(pool, 0, limits)] if self._not_integer else []
         negated = [node for node in self._nodes if NOT_MULTIPLE_OF in node.schema]
         if len(negated) > _NEGATED_FACTORS:
             raise ConstraintTooComplex(f"more than {_NEGATED_FACTORS} negations of multipleOf")

@@ -166,15 +166,11 @@ def demands_of(case: Goal) -> dict[str, Demand]:
     return {
         name: (
             any(name in node.schema.get("required", ()) for node in case),
-            member_goal(case, name, _no_patterns),
+            member_goal(case, name, lambda node, pattern, name: False),
         )
         for node in case
         for name in names_in(node)
     }
-
-
-def _no_patterns(node: Node, pattern: str, name: str) -> bool:
-    return False
 
 
 def member_goal(nodes: Goal, name: str, matches: KeyMatches) -> Goal:

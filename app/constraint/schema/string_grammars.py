@@ -10,8 +10,7 @@ from app.constraint.grammar.rules import parse as parse_grammar
 from app.constraint.json.text import JsonText
 from app.constraint.language.expressions import Expression
 from app.constraint.regex.lowering import Lowering
-from app.constraint.regex.parser import parse as parse_regex
-from app.constraint.regex.syntax import PatternError, PatternNotSupported
+from app.constraint.regex.parser import parse_keyword
 from app.constraint.schema.document import Node
 from app.constraint.schema.keywords import GRAMMAR
 from app.core.errors import ConstraintError, InvalidSchema, UnsupportedSchema
@@ -64,16 +63,7 @@ class StringGrammars:
     def _lowered(self, syntax: str, definition: str, pointer: str) -> Expression:
         pool, limits = self._text.pool, self._text.limits
         if syntax == "regex":
-            try:
-                tree = parse_regex(definition, limits)
-            except PatternError as error:
-                raise InvalidSchema(str(error), pointer=pointer).at(
-                    position=error.position
-                ) from error
-            except PatternNotSupported as error:
-                raise UnsupportedSchema(GRAMMAR, pointer, str(error)).at(
-                    position=error.position
-                ) from error
+            tree = parse_keyword(definition, limits, GRAMMAR, pointer)
             return Lowering(pool, self._spelling.characters).whole(tree)
 
         def inline_json(schema: Any) -> Expression:

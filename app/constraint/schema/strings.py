@@ -11,14 +11,14 @@ from app.constraint.cached_method import cached_method
 from app.constraint.formats import loose_format, strict_format
 from app.constraint.grammar.lowering import as_it_stands
 from app.constraint.json.text import JsonText
-from app.constraint.language.codepoints import CHARACTERS, Ranges, utf8
+from app.constraint.language.codepoints import CHARACTERS, utf8
 from app.constraint.language.derivatives import Derivatives
 from app.constraint.language.expressions import Expression, ExpressionPool, Kind
+from app.constraint.language.nodes import bytes_of
 from app.constraint.regex import syntax
 from app.constraint.regex.lookaround import repeats_anchors
 from app.constraint.regex.lowering import Lowering
-from app.constraint.regex.parser import parse
-from app.constraint.regex.syntax import PatternError, PatternNotSupported
+from app.constraint.regex.parser import parse_keyword
 from app.constraint.schema.document import Goal, Node
 from app.constraint.schema.keywords import (
     BESIDE_NO_GRAMMAR,
@@ -31,7 +31,7 @@ from app.constraint.schema.keywords import (
     verbatim_source,
 )
 from app.constraint.schema.string_grammars import StringGrammars
-from app.core.errors import ConstraintTooComplex, InvalidSchema, UnsupportedSchema
+from app.core.errors import ConstraintTooComplex, UnsupportedSchema
 from app.core.verbatim import Hole, Source
 
 _TELLING_WORK = 200_000
@@ -82,18 +82,6 @@ class _Facts:
         return [*map(reading.search, self.not_patterns), *map(reading.whole, self.not_wholes)]
 
 
-class _Readings:
-    """Two readings of a pattern: a match in every regular expression engine, and in any."""
-
-    def __init__(self, pool: ExpressionPool, spell: Callable[[Ranges], Expression]) -> None:
-        self.every = Lowering(pool, spell)
-        self.any = Lowering(pool, spell, loose=True)
-
-    @cached_property
-    def any_character(self) -> Expression:
-        return self.every.character(CHARACTERS)
-
-
 class Strings:
     """Builds the strings that a set of subschemas admits, and checks single ones.
 
@@ -106,9 +94,9 @@ class Strings:
     def __init__(self, text: JsonText) -> None:
         self._text = text
         self._pool = pool = text.pool
-        self._freely = _Readings(pool, text.spell_freely)
-        self._once = _Readings(pool, text.spell)
-        self._raw = _Readings(pool, lambda members: utf8(pool, members))
+        self._freely = Lowering(pool, text.spell_freely)
+        self._once = Lowering(pool, text.spell)
+        self._raw = Lowering(pool, lambda members: utf8(pool, members))
         self._grammars = StringGrammars(text)
         self._parsed: dict[str, syntax.Node] = {}
         self._met: Node | None = None
@@ -146,23 +134,18 @@ class Strings:
 
     def bare(self, nodes: Goal, excluded: Sequence[Expression]) -> Expression:
         """The strings that satisfy ``nodes`` as they are, in UTF-8, but those ``excluded``."""
-        text = self._bare_grammar(nodes)
+        text = None
+        if len(nodes) == 1 and nodes[0].schema.keys().isdisjoint(BESIDE_NO_GRAMMAR):
+            text = StringGrammars(self._text, as_it_stands(self._pool)).content(nodes[0])
+            if text is not None and not self._pool.regular[text]:
+                reason = "a recursive grammar, in a string that is written without quotes"
+                raise UnsupportedSchema(GRAMMAR, nodes[0].pointer_to(GRAMMAR), reason)
         if text is None:
             facts = self._facts(nodes)
             if facts.verbatim is not None:
                 raise _refused(facts.verbatim, "not in strings that are written without quotes")
             text = self._language(facts, self._raw, spell=str.encode)
         return self._pool.intersect((text, *map(self._pool.complement, excluded)))
-
-    def _bare_grammar(self, nodes: Goal) -> Expression | None:
-        """The texts of the grammar that is all that ``nodes`` ask for; None where there is none."""
-        if len(nodes) != 1 or not nodes[0].schema.keys().isdisjoint(BESIDE_NO_GRAMMAR):
-            return None
-        text = StringGrammars(self._text, as_it_stands(self._pool)).content(nodes[0])
-        if text is not None and not self._pool.regular[text]:
-            reason = "a recursive grammar, in a string that is written without quotes"
-            raise UnsupportedSchema(GRAMMAR, nodes[0].pointer_to(GRAMMAR), reason)
-        return text
 
     def listed(self, nodes: Goal, values: Sequence[str]) -> Expression:
         """``values``, with quotes; where ``nodes`` ask for it those that stand in the prompt."""
@@ -185,15 +168,15 @@ class Strings:
         """
         tree = self._parse(node, pattern, "patternProperties", negated=not matches)
         if matches:
-            return self._once.every.search(tree)
-        return self._pool.complement(self._once.any.search(tree))
+            return self._once.search(tree)
+        return self._pool.complement(self._once.opposite.search(tree))
 
     def key_matches(self, node: Node, pattern: str, name: str) -> bool | None:
         """Whether ``pattern`` matches ``name``; None where dialects disagree."""
         tree = self._parse(node, pattern, "patternProperties")
-        if self._matches(self._raw.every.search(tree), name):
+        if self._matches(self._raw.search(tree), name):
             return True
-        return None if self._matches(self._raw.any.search(tree), name) else False
+        return None if self._matches(self._raw.opposite.search(tree), name) else False
 
     def admit(self, nodes: Goal, value: str, *, loose: bool = False) -> bool:
         """Whether the string ``value`` satisfies ``nodes``.
@@ -221,17 +204,17 @@ class Strings:
         """Facts, and what a value's UTF-8 must match and must not match by them."""
         facts, raw = self._facts(nodes), self._raw
         if loose:
-            patterns = map(raw.any.search, facts.patterns)
-            return facts, [*patterns], [*map(raw.every.search, facts.not_patterns)]
-        required, excluded = facts.required(raw.every), facts.excluded(raw.any)
+            patterns = map(raw.opposite.search, facts.patterns)
+            return facts, [*patterns], [*map(raw.search, facts.not_patterns)]
+        required, excluded = facts.required(raw), facts.excluded(raw.opposite)
         if excluded:  # what is not well-formed is read in different ways
-            required.append(self._pool.repeat(raw.any_character))
+            required.append(self._pool.repeat(raw.character(CHARACTERS)))
         return facts, required, excluded
 
     def _language(
         self,
         facts: _Facts,
-        spelling: _Readings,
+        spelling: Lowering,
         spell: Callable[[str], bytes] | None = None,
     ) -> Expression:
         """The contents of strings that ``facts`` describe; ``spell`` spells whole values."""
@@ -239,25 +222,21 @@ class Strings:
         if len(facts.patterns) == 1 and not facts.wholes and not facts.negative:
             fitted = _fit(facts.patterns[0], lengths)
             if fitted is not None:
-                return spelling.every.whole(fitted)
-        parts = facts.required(spelling.every)
+                return spelling.whole(fitted)
+        parts = facts.required(spelling)
         trees = [*(syntax.Sequence(tuple(_parts(p))) for p in facts.patterns), *facts.wholes]
         if not any(map(lengths.admit_all, trees)):
-            parts.append(self._of_length(lengths, spelling, alone=not parts))
-        parts += map(pool.complement, facts.excluded(spelling.any))
+            character = spelling.character(CHARACTERS)
+            if not parts or lengths.high is not None:
+                parts.append(pool.repeat(character, lengths.low, lengths.high))
+            else:  # once it is long enough nothing is left of this part
+                long_enough = pool.repeat(character, lengths.low, lengths.low)
+                parts.append(pool.concatenate(long_enough, pool.everything))
+        parts += map(pool.complement, facts.excluded(spelling.opposite))
         if facts.not_values:
             spell = spell or self._text.spelled
             parts.append(pool.complement(pool.one_of(map(spell, facts.not_values))))
         return pool.intersect(parts)
-
-    def _of_length(self, lengths: _Lengths, spelling: _Readings, *, alone: bool) -> Expression:
-        """Texts within ``lengths``; not ``alone``, where others say what texts are made of."""
-        pool = self._pool
-        if alone or lengths.high is not None:
-            return pool.repeat(spelling.any_character, lengths.low, lengths.high)
-        # once it is long enough nothing is left of this part
-        long_enough = pool.repeat(spelling.any_character, lengths.low, lengths.low)
-        return pool.concatenate(long_enough, pool.everything)
 
     def _matches(self, expression: Expression, value: str) -> bool:
         for byte in value.encode(errors="surrogatepass"):
@@ -285,21 +264,16 @@ class Strings:
             if format_tree is not None:  # others are annotations
                 facts.wholes.append(format_tree)
             if NOT_FORMAT in schema:
-                facts.not_wholes.append(self._other_format(node, schema[NOT_FORMAT], beside=beside))
-            self._ask_verbatim(facts, node)
+                facts.not_wholes.append(_other_format(node, schema[NOT_FORMAT], beside=beside))
+            source = verbatim_source(node)
+            if source is not None:
+                if facts.verbatim is not None and facts.source.part != source.part:
+                    raise _refused(node, "another x-verbatim here names another part of the prompt")
+                facts.source = Source(source.part, source.words or facts.source.words)
+                facts.verbatim = node
             not_values = schema.get(NOT_ENUM, ())
             facts.not_values.update(value for value in not_values if isinstance(value, str))
         return facts
-
-    def _ask_verbatim(self, facts: _Facts, node: Node) -> None:
-        """Note what ``node`` says of where the string stands."""
-        source = verbatim_source(node)
-        if source is None:
-            return
-        if facts.verbatim is not None and facts.source.part != source.part:
-            raise _refused(node, "another x-verbatim here names another part of the prompt")
-        facts.source = Source(source.part, source.words or facts.source.words)
-        facts.verbatim = node
 
     def _hole(self, facts: _Facts, node: Node) -> Expression:
         """The contents that stand in the prompt, for a document to fill."""
@@ -322,10 +296,8 @@ class Strings:
                 if target not in states:
                     states[target] = len(states)
                     waiting.append(target)
-                while bits:
-                    lowest = bits & -bits
-                    row[lowest.bit_length() - 1] = states[target]
-                    bits ^= lowest
+                for byte in bytes_of(bits):
+                    row[byte] = states[target]
             if len(states) > most:
                 raise ConstraintTooComplex(
                     f"a pattern with its length bounds has more than {most} states beside "
@@ -340,16 +312,8 @@ class Strings:
         known = self._parsed.get(pattern)
         if known is None:
             pointer = node.pointer_to(keyword)
-            try:
-                known = self._parsed[pattern] = parse(pattern, self._text.limits)
-            except PatternError as error:
-                raise InvalidSchema(str(error), pointer=pointer).at(
-                    position=error.position
-                ) from error
-            except PatternNotSupported as error:
-                raise UnsupportedSchema(keyword, pointer, str(error)).at(
-                    position=error.position
-                ) from error
+            known = parse_keyword(pattern, self._text.limits, keyword, pointer)
+            self._parsed[pattern] = known
         if negated and repeats_anchors(known):
             reason = "the negation of a pattern that repeats anchors"
             raise UnsupportedSchema(keyword, node.pointer_to(keyword), reason)
@@ -368,18 +332,15 @@ class Strings:
                 )
                 self._pool.inexact[node.inexact("format", reason)] = None
 
-    def _other_format(self, node: Node, name: str, *, beside: bool) -> syntax.Node:
-        """The pattern of the format ``name`` to exclude: the RFC's own ``beside`` another format,
-        else all that any validator accepts."""
-        tree = strict_format(name) if beside and loose_format(name) else None
-        return tree or self._loose_format(node, name)
 
-    def _loose_format(self, node: Node, name: str) -> syntax.Node:
-        tree = loose_format(name)
-        if tree is None:
-            reason = f"the negation of the format {name} has no definite form"
-            raise UnsupportedSchema("format", node.pointer_to("format"), reason)
-        return tree
+def _other_format(node: Node, name: str, *, beside: bool) -> syntax.Node:
+    """The pattern of the format ``name`` to exclude: the RFC's own ``beside`` another format, else
+    all that any validator accepts."""
+    loose = loose_format(name)
+    if loose is None:
+        reason = f"the negation of the format {name} has no definite form"
+        raise UnsupportedSchema("format", node.pointer_to("format"), reason)
+    return (strict_format(name) if beside else None) or loose
 
 
 @cache

@@ -21,24 +21,13 @@ from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from app.constraint.schema.document import Document, Node
+from app.constraint.schema.document import Node
 from app.constraint.schema.logic.negation import Alternative, negated
 from app.constraint.schema.shapes import item_keywords
 from app.core.errors import ConstraintTooComplex
 
 _MOST_SUBSETS_OF = 8
 """Alternatives of which several may hold, beside keywords that ask which of them do."""
-
-
-def children_that_hold(node: Node, document: Document) -> list[Node]:
-    """Subschemas for the same value that hold wherever ``node`` does."""
-    children = document.references(node)
-    if document.only_refers(node):
-        return children
-    children += node.children("allOf")
-    if "not" in node.schema:
-        children.append(negated(node.child("not")))
-    return children
 
 
 def disjunctions(node: Node, *, watched: bool) -> list[tuple[list[Alternative], bool]]:
@@ -81,14 +70,6 @@ def _dependency(node: Node, keyword: str, name: str, needed: Any) -> list[Altern
         return [(absent,), (node.made(f"{keyword} {name!r}", there),)]
     there = {"type": "object", "required": [name]}
     return [(absent,), (node.made(f"with {name!r}", there), node.child(keyword, name))]
-
-
-def watches_unevaluated(node: Node) -> bool:
-    """Whether ``node`` asks what others evaluate."""
-    schema = node.schema
-    return isinstance(schema, dict) and (
-        "unevaluatedProperties" in schema or "unevaluatedItems" in schema
-    )
 
 
 def unevaluated_rest(owner: Node, scope: list[Node], *, contains_counts: bool) -> list[Node]:
@@ -186,13 +167,6 @@ class PartialBranch:
     def after_first(self) -> PartialBranch:
         """The same where the first of what is pending asks for nothing more."""
         return replace(self, pending=self.pending[1:])
-
-    def deciding(
-        self, chosen: Disjunction, alternative: Alternative, left: tuple[Disjunction, ...]
-    ) -> PartialBranch:
-        """With one alternative of ``chosen`` pending, and the disjunctions of ``left`` open."""
-        pending = tuple([Reached(n, chosen.above, chosen.annotates) for n in alternative])
-        return PartialBranch(pending, left, self.done, self.held)
 
 
 def add(done: tuple[Reached, ...], reached: Reached) -> tuple[Reached, ...]:

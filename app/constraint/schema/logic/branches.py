@@ -28,10 +28,8 @@ from app.constraint.schema.logic.applicators import (
     PartialBranch,
     Reached,
     add,
-    children_that_hold,
     disjunctions,
     unevaluated_rest,
-    watches_unevaluated,
 )
 from app.constraint.schema.logic.disjointness import OWN, ExactlyOne, Summaries
 from app.constraint.schema.logic.negation import NOT, Alternative, alternatives, negated
@@ -58,7 +56,8 @@ _MOST_FOR_OVERLAP = 100
 
 _OF_MEMBERS = frozenset(["type", "properties", "required"])
 _BESIDE_REF = FOLLOWED - {"$ref"}
-_PARTS = FOLLOWED - OWN_ASSERTIONS | {"unevaluatedItems", "unevaluatedProperties"}
+_UNEVALUATED = frozenset(["unevaluatedItems", "unevaluatedProperties"])
+_PARTS = FOLLOWED - OWN_ASSERTIONS | _UNEVALUATED
 
 
 class Branches:
@@ -210,7 +209,13 @@ class Branches:
 
     @cached_method
     def _children_that_hold(self, node: Node) -> list[Node]:
-        return children_that_hold(node, self._document)
+        """Subschemas for the same value that hold wherever ``node`` does."""
+        children = self._document.references(node)
+        if not self._document.only_refers(node):
+            children += node.children("allOf")
+            if "not" in node.schema:
+                children.append(negated(node.child("not")))
+        return children
 
     @cached_method
     def _negations(self, node: Node) -> list[Alternative]:
@@ -265,7 +270,8 @@ class Branches:
         chosen, ways = best
         settled.add(chosen)
         left = tuple([each for each in branch.disjunctions if each not in settled])
-        return [branch.deciding(chosen, way, left) for way in ways]
+        pending = [tuple([Reached(n, chosen.above, chosen.annotates) for n in w]) for w in ways]
+        return [PartialBranch(each, left, branch.done, branch.held) for each in pending]
 
     def _apart(self, branch: PartialBranch) -> dict[Disjunction, Node]:
         """The disjunctions, where they are many, that ``ObjectWriter`` keeps apart: those that say
@@ -377,7 +383,7 @@ class Branches:
         """The shapes of keywords, where they are as the schema has them."""
         if node.aspect in ("", NOT):
             check_shapes(node)
-        if watches_unevaluated(node):
+        if isinstance(node.schema, dict) and not _UNEVALUATED.isdisjoint(node.schema):
             self._watching.add(node)
 
     def _finish(self, branch: PartialBranch) -> Branch:

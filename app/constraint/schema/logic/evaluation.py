@@ -44,6 +44,13 @@ from app.constraint.schema.shapes import (
 from app.constraint.schema.strings import Strings
 from app.core.errors import ConstraintTooComplex
 
+_DEEPEST = 6
+"""Members inside members that are looked into."""
+_ABOUT_MEMBERS = ABOUT_OTHERS | {"properties"}
+"""Keywords that say what members must be."""
+_MOST_VALUES = 1_000
+"""Values of an ``enum`` that are tried."""
+
 
 def admits_type(node: Node, value: Any) -> bool:
     """Whether the keyword ``type`` of ``node``, if there, admits ``value``."""
@@ -55,7 +62,7 @@ def admits_type(node: Node, value: Any) -> bool:
 
 
 class Evaluation:
-    """Checks values, with the same reading of keywords as the builder.
+    """Checks values, and proves branches void, with the same reading of keywords as the builder.
 
     Says whether a value surely is valid or, ``loosely``, whether some validator may take it for
     valid; ``branches`` must be loose then, too. ``opposite`` gives the other one of the two.
@@ -73,6 +80,11 @@ class Evaluation:
         self._opposite = opposite
         self.branches = branches
         self._strings = strings
+        self._void: dict[Branch, bool] = {}
+        self._open: set[Goal] = set()
+        """Goals that ``is_void`` is looking at."""
+        self._cuts = 0
+        """How often a look was cut short, at what is open or too deep."""
 
     def admits(self, goal: Goal, value: Any) -> bool:
         """Whether ``value`` satisfies all of ``goal``, surely or possibly."""
@@ -158,35 +170,14 @@ class Evaluation:
             for name, member in value.items()
         )
 
-
-_DEEPEST = 6
-"""Members inside members that are looked into."""
-_ABOUT_MEMBERS = ABOUT_OTHERS | {"properties"}
-"""Keywords that say what members must be."""
-_MOST_VALUES = 1_000
-"""Values of an ``enum`` that are tried."""
-
-
-class Emptiness:
-    """Proves branches void. Never wrong when it says so; may not see it."""
-
-    def __init__(self, branches: Branches, evaluation: Evaluation, strings: Strings) -> None:
-        self._branches = branches
-        self._evaluation = evaluation
-        self._strings = strings
-        self._known: dict[Branch, bool] = {}
-        self._open: set[Goal] = set()
-        self._cuts = 0
-        """How often a look was cut short, at what is open or too deep."""
-
     def is_void(self, branch: Branch) -> bool:
-        """Whether surely nothing satisfies ``branch``."""
-        known = self._known.get(branch)
+        """Whether surely nothing satisfies ``branch``: never wrong, but it may not see it."""
+        known = self._void.get(branch)
         if known is None:
             cuts, deep = self._cuts, len(self._open)
             known = self._is_void(branch)
             if known or deep == 0 or cuts == self._cuts:
-                self._known[branch] = known
+                self._void[branch] = known
         return known
 
     def _is_void(self, branch: Branch) -> bool:
@@ -199,7 +190,7 @@ class Emptiness:
             values = [schema["const"]] if "const" in schema else schema["enum"]
             if len(values) > _MOST_VALUES:
                 return False
-            return not any(self._evaluation.branch_admits(branch, value) for value in values)
+            return not any(self.branch_admits(branch, value) for value in values)
         return all(self._kind_is_void(branch, kind) for kind in kinds)
 
     def _kind_is_void(self, branch: Branch, kind: str) -> bool:
@@ -236,7 +227,7 @@ class Emptiness:
         names = tuple(
             node.child("propertyNames") for node in branch if "propertyNames" in node.schema
         )
-        if names and not all(self._evaluation.admits(names, name) for name in required):
+        if names and not all(self.admits(names, name) for name in required):
             return True
         asking = tuple(node for node in branch if not _ABOUT_MEMBERS.isdisjoint(node.schema))
         if all(ABOUT_OTHERS.isdisjoint(node.schema) for node in asking):
@@ -259,7 +250,7 @@ class Emptiness:
         try:
             if len(goal) > 2 and self._has_listed_value(goal):
                 return False
-            return all(map(self.is_void, self._branches.of(goal)))
+            return all(map(self.is_void, self.branches.of(goal)))
         except ConstraintTooComplex:
             return False
         finally:
@@ -283,4 +274,4 @@ class Emptiness:
     def _admitted(self, source: Node, node: Node) -> int:
         """Which of the values that ``source`` lists ``node`` admits: bit i stands for the i-th."""
         values = enumerate(source.schema["enum"])
-        return sum(1 << n for n, value in values if self._evaluation.admits((node,), value))
+        return sum(1 << n for n, value in values if self.admits((node,), value))

@@ -11,7 +11,6 @@ from dataclasses import replace
 from functools import cache
 from itertools import product
 from operator import ge
-from typing import Protocol
 
 from app.constraint.json.text import JsonText
 from app.constraint.language.counting import ENDLESS
@@ -30,17 +29,11 @@ _MOST_WANTED = 6
 """Nodes that some items must satisfy, in one branch; each may double what must be told apart."""
 
 
-class Value(Protocol):
-    """Builds the values that satisfy a goal, in a form."""
+Value = Callable[[Goal, Form], Expression]
+"""Builds the values that satisfy a goal, in a form."""
 
-    def __call__(self, goal: Goal, *, form: Form) -> Expression: ...
-
-
-class Values(Protocol):
-    """Lists the values that satisfy a goal, in a form; None where they cannot be listed."""
-
-    def __call__(self, goal: Goal, *, form: Form) -> list[Expression] | None: ...
-
+Values = Callable[[Goal, Form], list[Expression] | None]
+"""Lists the values that satisfy a goal, in a form; None where they cannot be listed."""
 
 Counts = tuple[int, ...]
 """How many items so far satisfy each of the wanted nodes, up to where more make no difference."""
@@ -82,7 +75,7 @@ class ArrayWriter:
             return self._pool.empty
         if shape.unique is not None and (shape.high is None or shape.high > 1):
             # Items from a finite set, each used once; others by what was said.
-            values = None if shape.prefix else self._values(shape.rest, form=self._form)
+            values = None if shape.prefix else self._values(shape.rest, self._form)
             many = values is not None and len(values) > _FEW
             if values is not None and len(shape.wanted) == 1:
                 shape = self._all_counted(shape, shape.wanted[0])
@@ -102,7 +95,7 @@ class ArrayWriter:
         """The same of listed values, of which some may come only so often: with a bound for all
         others, too. So each item that may come has a value that is left."""
         others = Wanted(negated(one.node), one.start, 0, None)
-        both = [self._values((*shape.rest, each.node), form=self._form) for each in (one, others)]
+        both = [self._values((*shape.rest, each.node), self._form) for each in (one, others)]
         if one.high is None or one.start or None in both:
             return shape
         some, rest = (len(values or ()) for values in both)
@@ -114,7 +107,7 @@ class ArrayWriter:
 
     def _value(self, goal: Goal) -> Expression:
         """The items that satisfy ``goal``."""
-        value = self._any_value(goal, form=self._form)
+        value = self._any_value(goal, self._form)
         return self._pool.marked(value, Mark.ITEM) if self._told_apart else value
 
     def _plain(self, shape: ArrayShape) -> Expression:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import cached_property, partial
+from functools import cached_property
+from types import FunctionType
 from typing import Any
 
 from app.constraint.cached_method import cached_method
-from app.constraint.deep_stack import with_room
 from app.constraint.json.text import JsonText, json_text
 from app.constraint.language.expressions import Expression
 from app.constraint.language.rewriting import unspelled
@@ -28,7 +28,7 @@ from app.constraint.schema.keywords import (
 from app.constraint.schema.logic.applicators import Branch
 from app.constraint.schema.logic.branches import Branches
 from app.constraint.schema.logic.disjointness import Summaries
-from app.constraint.schema.logic.evaluation import Emptiness, Evaluation, admits_type
+from app.constraint.schema.logic.evaluation import Evaluation, admits_type
 from app.constraint.schema.lowering.array_text import ArrayWriter
 from app.constraint.schema.lowering.distinct_items import DistinctCounts, Form, LevelsNeeded
 from app.constraint.schema.lowering.free_names import FreeNames
@@ -47,6 +47,23 @@ _ANY = Form.ANY
 
 _MANY_VALUES = 100
 """Values of a schema that is large enough for room on the stack to pay."""
+
+_STACK_WORDS = 33_000
+"""A little more than half of a piece of 512 KB. What is not used of it is never touched."""
+
+
+def _call(function: Callable[[], Any]) -> Any:
+    return function()
+
+
+with_room_on_stack = FunctionType(_call.__code__.replace(co_stacksize=_STACK_WORDS), globals())
+"""Calls a function where 250 KB of frames lie in one piece of Python's stack. Costs some 50 us.
+
+CPython keeps the frames of Python functions in pieces of 16 KB. A loop that calls something right
+at the end of a piece has the system map the next one, and unmap it again, in every round: that
+was up to a quarter of the time in which a large schema was compiled. A frame that does not fit into
+a piece gets a larger one, and what it calls has the rest of it.
+"""
 
 _ASKING = OWN_ASSERTIONS - {"type", "enum", "const"}
 """Keywords that ask something of a value's content."""
@@ -95,18 +112,17 @@ class SchemaBuilder:
             self._document,
             self._summaries,
             self._limits,
-            lambda branch: emptiness.is_void(branch),
+            lambda branch: evaluation.is_void(branch),
             None if loosely else lambda goal: self._loose_evaluation.branches.may_be_any(goal),
         )
         opposite = (lambda: self._evaluation) if loosely else (lambda: self._loose_evaluation)
         evaluation = Evaluation(branches, self._strings, opposite, loosely=loosely)
-        emptiness = Emptiness(branches, evaluation, self._strings)
         return evaluation
 
     def build(self) -> Expression:
         """The values of the whole schema. Call once."""
         large = self._document.num_values > _MANY_VALUES
-        return with_room(self._build) if large else self._build()
+        return with_room_on_stack(self._build) if large else self._build()
 
     def _build(self) -> Expression:
         try:
@@ -320,11 +336,14 @@ class SchemaBuilder:
         if kind == "array":
             if any(NOT_UNIQUE in node.schema for node in nodes):
                 return self._pool.empty
-            value = partial(self._value, depth=inside)
-            finite = partial(self._finite, depth=inside)
-            return ArrayWriter(text, value, finite, self._distinct_counts, depth, form).write(
-                array_shape(nodes)
-            )
+            return ArrayWriter(
+                text,
+                lambda goal, form: self._value(goal, inside, form),
+                lambda goal, form: self._finite(goal, inside, form),
+                self._distinct_counts,
+                depth,
+                form,
+            ).write(array_shape(nodes))
         if not nodes:
             self._pool.has_free_names |= not once
             return text.any_object(depth, once=once)

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from app.constraint.language.counting import ENDLESS, Counting
-from app.constraint.language.derivatives import Derivatives
+from app.constraint.language.derivatives import Derivatives, measured
 from app.constraint.language.expressions import ByteSet, Expression, ExpressionPool, Kind
 from app.constraint.language.rewriting import spelled
 from app.constraint.schema.document import Node
@@ -121,9 +121,7 @@ class DistinctCounts:
             (spelled(self._pool, values, self._missing), most, asks)
             for values, most, asks in self._later
         ]
-        derivatives = Derivatives(self._pool)
-        derivatives.measure()
-        counting = Counting(derivatives)
+        counting = Counting(measured(self._pool))
         for values, most, asks in later:
             if counting.count(values, most) < most:
                 raise few(asks)

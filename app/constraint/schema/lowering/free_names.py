@@ -69,7 +69,9 @@ class FreeNames:
                 patterns.setdefault(pattern, node)
         parts = self._common_parts(nodes, declared)
         parts += [part for node in wanted for part in self._right_names(node)]
-        parts += [self._wrong_names(node) for node in unwanted]
+        for node in unwanted:
+            right = self._pool.intersect((self._text.any_content, *self._right_names(node)))
+            parts.append(self._pool.complement(right))
         if not parts and not patterns:
             return [(None, _goal(nodes, frozenset()))]
         classes = {frozenset[str](): self._pool.intersect((self._text.any_content, *parts))}
@@ -107,10 +109,6 @@ class FreeNames:
         if some.name is not None:
             parts.append(self._contents((some.name,)))
         return parts
-
-    def _wrong_names(self, node: Node) -> Expression:
-        right = self._pool.intersect((self._text.any_content, *self._right_names(node)))
-        return self._pool.complement(right)
 
     def _split(self, classes: _Classes, pattern: str, node: Node) -> _Classes:
         """Each class by whether its names match ``pattern``, without empty ones."""
