@@ -19,11 +19,11 @@ KERNELS = """
 import json, sys
 from numba.core.dispatcher import Dispatcher
 from app.constraint import Compiler, JsonSchema
-from app.constraint.automaton import beginnings, bits, part_walks, trie
+from app.constraint.automaton import beginnings, bits, trie, walks
 from app.text import Vocabulary
 
 def compiled():
-    modules = [trie, bits, part_walks, beginnings]
+    modules = [trie, bits, walks, beginnings]
     found = {name: each for module in modules for name, each in vars(module).items()}
     kernels = {name: each for name, each in found.items() if isinstance(each, Dispatcher)}
     return {name: len(kernel.signatures) for name, kernel in kernels.items()}

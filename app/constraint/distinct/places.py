@@ -290,7 +290,7 @@ class Places:
         """Whether an answer can be finished from ``place``.
 
         Where an item or name that may yet be one that was said has more endings than were said, it
-        can. Where none may there are values enough (``schema.lowering.distinct_counts``).
+        can. Where none may there are values enough (``schema.lowering.distinct_items``).
         """
         near, name = place.near, place.names.near
         if len(near) + (name is not None) > 1:

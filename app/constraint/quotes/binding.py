@@ -251,20 +251,17 @@ class Pieces:
         """The same, and where in the document that is."""
         if leaf[2] == 0 and self._may_be_empty:
             return 0, 0
-        owed, at = least_owed(*self.places, leaf)
+        owed, at = least_owed(self.places, leaf)
         return int(owed), int(at)
 
     def row(self, leaf: Leaf) -> list[tuple[int, Leaf]]:
         """Each next byte, and the leaf that it leads to."""
-        at = self.places
-        found = bytes_after(at.data, at.fed, at.starts, at.last, at.longest, at.rows, leaf)
-        return [
-            (byte, (first, end, size, state)) for byte, first, end, size, state in found.tolist()
-        ]
+        found = bytes_after(self.places, leaf).tolist()
+        return [(byte, (first, end, size, state)) for byte, first, end, size, state in found]
 
     def follow(self, leaf: Leaf, text: UInt8s, at: int) -> tuple[Leaf, int]:
         """As far along ``text`` as the piece goes from ``at``: the leaf there, and where."""
-        leaf, at = follow(*self.places, leaf, text, at)
+        leaf, at = follow(self.places, leaf, text, at)
         return leaf, at
 
     def shortest(self, leaf: Leaf) -> bytes:

@@ -268,7 +268,7 @@ class PieceWalks(Walks):
         found = np.empty((end - node, 2), np.int32)
         quotes = np.empty(end - node, np.int32)
         count, ends, visited = walk_piece(
-            *pieces.places, leaf, pieces.is_end(leaf), *trie.arrays, node, end,
+            pieces.places, leaf, pieces.is_end(leaf), *trie.arrays, node, end,
             self._index.longest, found, quotes, enough,
         )  # fmt: skip
         found, quotes = found[:count].copy(), quotes[:ends].copy()

@@ -2,8 +2,7 @@
 
 Positions where pieces may begin are sorted by what stands there (a suffix array: Manber and Myers,
 1990), so those of one text are neighbours. A position is alive up to ``last`` of where its piece
-begins. Kernels take the fields of ``Places`` one by one: a tuple of arrays takes microseconds to
-hand on.
+begins.
 """
 
 from __future__ import annotations
@@ -119,10 +118,9 @@ def matched(rows: NDArray[np.int16], fed: UInt8s, match: int, at: int) -> int:
 
 
 @kernel(forceinline=True)
-def next_alive(
-    starts: Int32s, last: Int32s, longest: Int32s, first: int, end: int, size: int
-) -> int:
+def next_alive(places: Places, first: int, end: int, size: int) -> int:
     """The first of ``starts[first:end]`` whose piece may end ``size`` bytes on or later."""
+    starts, last, longest = places.starts, places.last, places.longest
     while first < end:
         if first % TOGETHER == 0 and longest[first // TOGETHER] < size:
             first += TOGETHER
@@ -154,17 +152,7 @@ def reach(data: UInt8s, starts: Int32s, first: int, end: int, size: int, byte: i
 
 @kernel()
 def least_owed(
-    data: UInt8s,
-    fed: UInt8s,
-    chars: Int32s,
-    stop: Int32s,
-    starts: Int32s,
-    words: bool,
-    last: Int32s,
-    longest: Int32s,
-    rows: NDArray[np.int16],
-    far: NDArray[np.uint16],
-    low: int,
+    places: Places,
     leaf: Leaf,
 ) -> tuple[int, int]:
     """Bytes to an end from where the text stands, and where it stands so; -1 where it is dead.
@@ -172,37 +160,40 @@ def least_owed(
     Of places that go on with the same byte one is looked at, so that more may be told than the
     nearest end takes; it is exact whether the piece may end.
     """
+    data, chars, starts, low = places.data, places.chars, places.starts, places.low
     first, end, size, match = leaf
     best, place = 1 << 30, -1
     while True:
-        first = next_alive(starts, last, longest, first, end, size)
+        first = next_alive(places, first, end, size)
         if first >= end:
             break
         begin = starts[first]
         at = begin + size
         first += 1
-        left = int(far[at, match]) if match >= 0 else stop[max(chars[at], chars[begin] + low)] - at
+        if match >= 0:
+            left = int(places.far[at, match])
+        else:
+            left = places.stop[max(chars[at], chars[begin] + low)] - at
         if left < best:
             best, place = left, at
         if best == 0:
             break
         # Whether a word ends here depends on the character that follows, where one may end at all.
         too_short = chars[at] < chars[begin] + max(low, 1)
-        if not words or data[at] < 0x80 or chars[at] == chars[at + 1] or too_short:
+        if not places.words or data[at] < 0x80 or chars[at] == chars[at + 1] or too_short:
             first = reach(data, starts, first, end, size, data[at] + 1)
     return (best, place) if place >= 0 else (-1, -1)
 
 
 @kernel(forceinline=True)
-def after(
-    data: UInt8s, fed: UInt8s, starts: Int32s, rows: NDArray[np.int16], leaf: Leaf, byte: int
-) -> Leaf:
+def after(places: Places, leaf: Leaf, byte: int) -> Leaf:
     """The leaf after ``byte``, where the text stands in the document; all of it may be dead."""
+    data, starts = places.data, places.starts
     first, end, size, match = leaf
     first = reach(data, starts, first, end, size, byte)
     stops = reach(data, starts, first, end, size, byte + 1) if byte != BREAK else first
     if first < stops:
-        match = matched(rows, fed, match, starts[first] + size)
+        match = matched(places.rows, places.fed, match, starts[first] + size)
     return first, stops, size + 1, match
 
 
@@ -217,25 +208,18 @@ def locate(data: UInt8s, starts: Int32s, text: UInt8s) -> tuple[int, int]:
 
 
 @kernel()
-def bytes_after(
-    data: UInt8s,
-    fed: UInt8s,
-    starts: Int32s,
-    last: Int32s,
-    longest: Int32s,
-    rows: NDArray[np.int16],
-    leaf: Leaf,
-) -> Int32s:
+def bytes_after(places: Places, leaf: Leaf) -> Int32s:
     """The bytes that may follow: [N, 5], each byte and the leaf that it leads to."""
+    data, starts = places.data, places.starts
     first, end, size, match = leaf
     found, count = np.empty((256, 5), np.int32), 0
     while first < end and data[starts[first] + size] != BREAK:
         byte = int(data[starts[first] + size])
         stops = reach(data, starts, first, end, size, byte + 1)
-        if next_alive(starts, last, longest, first, stops, size + 1) < stops:
+        if next_alive(places, first, stops, size + 1) < stops:
             found[count, 0], found[count, 1], found[count, 2] = byte, first, stops
             found[count, 3] = size + 1
-            found[count, 4] = matched(rows, fed, match, starts[first] + size)
+            found[count, 4] = matched(places.rows, places.fed, match, starts[first] + size)
             count += 1
         first = stops
     return found[:count]
@@ -243,25 +227,15 @@ def bytes_after(
 
 @kernel()
 def follow(
-    data: UInt8s,
-    fed: UInt8s,
-    chars: Int32s,
-    stop: Int32s,
-    starts: Int32s,
-    words: bool,
-    last: Int32s,
-    longest: Int32s,
-    rows: NDArray[np.int16],
-    far: NDArray[np.uint16],
-    low: int,
+    places: Places,
     leaf: Leaf,
     text: UInt8s,
     at: int,
 ) -> tuple[Leaf, int]:
     """As far along ``text`` from ``at`` as the piece goes: the leaf, and where in the text."""
     while at < len(text):
-        there = after(data, fed, starts, rows, leaf, int(text[at]))
-        if next_alive(starts, last, longest, there[0], there[1], there[2]) >= there[1]:
+        there = after(places, leaf, int(text[at]))
+        if next_alive(places, there[0], there[1], there[2]) >= there[1]:
             break
         leaf = there
         at += 1
@@ -270,17 +244,7 @@ def follow(
 
 @kernel()
 def walk(
-    data: UInt8s,
-    fed: UInt8s,
-    chars: Int32s,
-    stop: Int32s,
-    starts: Int32s,
-    words: bool,
-    last: Int32s,
-    longest: Int32s,
-    rows: NDArray[np.int16],
-    far: NDArray[np.uint16],
-    low: int,
+    places: Places,
     leaf: Leaf,
     may_end: bool,
     trie_byte: UInt8s,
@@ -316,13 +280,11 @@ def walk(
             node = skip[node]
             continue
         here = (int(stack[level, 0]), int(stack[level, 1]), size + level, int(stack[level, 2]))
-        there = after(data, fed, starts, rows, here, byte)
+        there = after(places, here, byte)
         stack[level, 0] = there[1]
         owed = -1
         if there[0] < there[1]:
-            owed, _ = least_owed(
-                data, fed, chars, stop, starts, words, last, longest, rows, far, low, there
-            )
+            owed, _ = least_owed(places, there)
         if owed < 0:
             node = skip[node]
             continue

@@ -282,22 +282,42 @@ class _Tails:
         pool = self._pool
         if self._high == 0:
             return pool.empty
-        required = [index for index, member in enumerate(self._members) if member.required]
-        starts = [] if required else [self._first_free(everything)]
+        if self._high is None and self._cap == 1 and not everything:
+            return self._uncounted()
         tails = {
             (count, missing): self._ending(count, missing)
             for count in range(1, self._cap + 1)
             for missing in range(everything + 1)
         }
+        required = [index for index, member in enumerate(self._members) if member.required]
+        starts = [] if required else [self._first_free(everything)]
         for index in range(len(self._members) - 1, -1, -1):
             member = self._members[index]
             if not required or index <= required[0]:  # there is a way past all before it
-                starts.append(self._with(member, 0, everything, tails))
+                starts.append(self._with(member, 0, everything, tails, pool.epsilon))
             if index > 0:
                 tails = {
                     (count, missing): self._after(member, count, missing, tails)
                     for count, missing in tails
                 }
+        return pool.union(starts)
+
+    def _uncounted(self) -> Expression:
+        """The same where nothing is counted and nothing is missing, as in nearly all objects."""
+        pool, between = self._pool, self._writer.between
+        required = [index for index, member in enumerate(self._members) if member.required]
+        starts = [] if required else [self._first_free(0)]
+        tail = self._ending(1, 0)
+        for index in range(len(self._members) - 1, -1, -1):
+            member = self._members[index]
+            if not required or index <= required[0]:  # there is a way past all before it
+                starts.append(pool.concatenate(member.plain, tail))
+            if index > 0:
+                if member.required:
+                    tail = pool.concatenate(between, member.plain, tail)
+                else:
+                    there = pool.optional(pool.concatenate(between, member.plain))
+                    tail = pool.concatenate(there, tail)
         return pool.union(starts)
 
     def chosen(self, first: Cases, behind: Cases) -> tuple[Expression, bool]:
@@ -325,18 +345,18 @@ class _Tails:
         return there if member.required else pool.union((there, behind))
 
     def _with(
-        self, member: _Written, count: int, missing: Missing, tails: _Rests, *before: Expression
+        self, member: _Written, count: int, missing: Missing, tails: _Rests, before: Expression
     ) -> Expression:
         """``member`` and what follows it."""
         pool = self._pool
         after = count + 1 if self._high is not None else min(count + 1, self._cap)
         if (after, missing) not in tails:
             return pool.empty
-        options = [pool.concatenate(*before, member.plain, tails[after, missing])]
+        options = [pool.concatenate(before, member.plain, tails[after, missing])]
         for claimed, written in member.claims.items():
             if claimed & missing:
                 rest = tails[after, missing & ~claimed]
-                options.append(pool.concatenate(*before, written, rest))
+                options.append(pool.concatenate(before, written, rest))
         return pool.union(options)
 
     def _ending(self, count: int, missing: Missing) -> Expression:
