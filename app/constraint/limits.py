@@ -18,14 +18,14 @@ class Limits:
     branches: int = 2_000
     """Alternatives of one subschema after ``anyOf`` is distributed over its siblings."""
     overlaps: int = 3_000
-    """Pairs of alternatives of one ``oneOf`` that are not told apart at a glance."""
+    """Pairs of alternatives of one ``oneOf`` that are not distinguished at a glance."""
     branch_steps: int = 800_000
     """Subschemas and disjunctions looked at to work out the alternatives, in the whole schema."""
     counted_members: int = 20_000
-    """Members of an object, or items of an array, times the counts that must be told apart."""
+    """Members of an object, or items of an array, times the counts that must be distinguished."""
     different_items: int = 500
     """Values of a finite set of which those that are left are kept in states; where there are more,
-    ``uniqueItems`` goes by what was said."""
+    ``uniqueItems`` goes by the texts seen."""
     choices: int = 200_000
     """Values of one ``enum``, options of one ``Choice``."""
     pattern_characters: int = 8_192

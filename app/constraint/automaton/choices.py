@@ -1,7 +1,7 @@
 """The ways on from a state where these are few: whole values, keys, ends, beginnings of the rest.
 
 Texts are followed through the automaton byte by byte, as far as it takes to tell one way from the
-others. A string or number that may be one of too many is a single way, told by how it begins.
+others. A string or number that may be one of too many is a single choice, known by its beginning.
 """
 
 from __future__ import annotations
@@ -142,8 +142,8 @@ class _Search:
         unfinished = self._unfinished.get(text) if kind == "value" else None
         if unfinished is None:
             return Way(kind, text, texts, texts)
-        told = tuple([before + text + end for before in sorted(unfinished) for end in _ENDS])
-        return Way(kind, text, texts, told, text in self._ending)
+        beginnings = tuple([before + text + end for before in sorted(unfinished) for end in _ENDS])
+        return Way(kind, text, texts, beginnings, text in self._ending)
 
     def _follow(self, start: Expression, before: bytes, place: Place) -> None:
         """All ways on from ``start``, behind the blanks and commas ``before``."""
@@ -237,7 +237,7 @@ class _Search:
             self._merge_numbers(begun)
 
     def _merge_numbers(self, begun: bytes) -> None:
-        """All numbers become one way, told by how they begin."""
+        """All numbers become one choice, known by their beginning."""
         firsts = {begun}
         for key in [key for key in self._ways if _is_number(*key)]:
             for text in self._ways.pop(key):

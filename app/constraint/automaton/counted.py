@@ -80,14 +80,14 @@ class Counted:
         automaton.derivatives.spend(len(ends) // 4 + len(found) // TOKENS_PER_STEP)
         outlooks = [self._outlook(end // steps, end % steps, counted) for end in ends.tolist()]
         least, most, length, rounds, grows = np.array(outlooks, np.int32)[which].T
-        said = found[:, 3]
-        added = np.maximum(counted.low - said - rounds, 0)
-        lives = (rounds >= 0) & (said + rounds + added <= high) & (added <= grows)
+        written = found[:, 3]
+        added = np.maximum(counted.low - written - rounds, 0)
+        lives = (rounds >= 0) & (written + rounds + added <= high) & (added <= grows)
         far = int((length + added)[lives].max(initial=0))
-        dies = (said + least > high) | (said + most < counted.low)
+        dies = (written + least > high) | (written + most < counted.low)
         doubtful = np.flatnonzero(~(lives | dies))
         if len(doubtful):
-            keys, which = _ranked(which[doubtful] * (self._index.longest + 1) + said[doubtful])
+            keys, which = _ranked(which[doubtful] * (self._index.longest + 1) + written[doubtful])
             examples = np.empty(len(keys), np.int32)
             examples[which] = doubtful
             after = []

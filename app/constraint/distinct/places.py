@@ -1,4 +1,4 @@
-"""Places: a state of the automaton with what was said in the containers that are open."""
+"""Places: a state of the automaton with the texts seen in the containers that are open."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _MOST_LEFT = 1024
 _MOST_ALONG = 512
 """Texts along which repetitions are looked for before they come."""
 _FEW = 1024
-"""Endings of which what was said may leave none."""
+"""Endings of which the texts seen may leave none."""
 
 _BLANKS = b" \n\r\t"
 
@@ -56,7 +56,7 @@ class Place:
 
     @property
     def near(self) -> list[int]:
-        """The levels at which the item that is being written may yet be one that was said."""
+        """The levels at which the item that is being written may yet be one that was seen."""
         if not self.frames:
             return []
         sides = zip(self.frames, self.begun, strict=True)
@@ -64,7 +64,7 @@ class Place:
 
     @property
     def is_near(self) -> bool:
-        """Whether such an item, or a name, may yet be one that was said."""
+        """Whether such an item, or a name, may yet be one that was seen."""
         if self.frames and self.near:
             return True
         names = self.names
@@ -166,7 +166,7 @@ class Places:
                 after = self.step(here, byte)
             except Repeated:
                 raise Repeated(index + 1) from None
-            if after is None:  # perhaps as an item that was said may not end there
+            if after is None:  # perhaps as an item that was seen may not end there
                 if self.automaton.step(place.state, data[: index + 1]) != DEAD:
                     raise Repeated(index + 1)
                 return None
@@ -174,7 +174,7 @@ class Places:
         return here
 
     def behind_item(self, place: Place, level: int, text: bytes) -> Place | None:
-        """The place behind ``text``, a whole item of ``level`` that begins here, not said yet and
+        """The place behind ``text``, a whole item of ``level`` that begins here, not seen yet and
         in which nothing has to differ; None where an answer may not go on so."""
         self._spend(2 * _STEP_WORK)
         state = self.automaton.step(place.state, text)
@@ -289,21 +289,21 @@ class Places:
     def is_alive(self, place: Place) -> bool:
         """Whether an answer can be finished from ``place``.
 
-        Where an item or name that may yet be one that was said has more endings than were said, it
+        Where an item or name that may yet be one that was seen has more endings than were seen, it
         can. Where none may there are values enough (``schema.lowering.distinct_items``).
         """
         near, name = place.near, place.names.near
         if len(near) + (name is not None) > 1:
             return self.away(place) is not None
         if name is None:
-            rest, said = self.levels.rest(place.state, near[0]), place.frames[near[0]].near
-            return self.items.count(rest, said + 1) > said or self.away(place) is not None
+            rest, seen = self.levels.rest(place.state, near[0]), place.frames[near[0]].near
+            return self.items.count(rest, seen + 1) > seen or self.away(place) is not None
         if self._has_any_name(place, name):
             return True
         ending = self.ending_of_name(place)
         if ending is None or ending.counting.count(ending.rest, name.near + 1) > name.near:
             return True
-        key = (place.state, name.text, name.said.texts)
+        key = (place.state, name.text, name.seen.texts)
         known = self._names_left.get(key)
         if known is None:  # the same few declared names come in the same places again and again
             if len(self._names_left) >= _MOST_LEFT:
@@ -312,7 +312,7 @@ class Places:
         return known
 
     def _has_any_name(self, place: Place, name: Frame) -> bool:
-        """Whether the only name that may come here is new, or one that nobody says may come.
+        """Whether the only name that may come here is new, or one that no answer has may come.
 
         Cheap, and so it is in nearly all places.
         """
@@ -329,13 +329,13 @@ class Places:
             end = scan.any_name
             step, state = self.automaton.step, place.state
             leads_on = step(state, end) != DEAD or step(state, b" " + end) != DEAD
-        return leads_on and name.text + end not in name.said
+        return leads_on and name.text + end not in name.seen
 
     def _scan_of(self, place: Place) -> NameScan:
         return self._whole or self._scans[self.levels.front(place.state).text]
 
     def next_item(self, place: Place, ahead: bytes = b"") -> NextItem | None:
-        """The item that begins here, perhaps behind blanks, if it may be one that was said.
+        """The item that begins here, perhaps behind blanks, if it may be one that was seen.
 
         ``ahead``: a byte that may come next, if known; then it is seldom looked for what may.
         """
@@ -343,7 +343,7 @@ class Places:
             return None
         blanks, items = self._next_items(place.state, ahead)
         for level, ways in items.items():
-            if level < len(place.frames) and place.frames[level].said.texts:
+            if level < len(place.frames) and place.frames[level].seen.texts:
                 return NextItem(level, blanks, ways)
         return None
 
@@ -412,10 +412,10 @@ class Places:
     def left(self, place: Place, choice: Choice) -> Choice | None:
         """Those of the ways that still lead from ``place`` to an answer; None where none does.
 
-        Costs a walk along each of their texts, where anything was said.
+        Costs a walk along each of their texts, where anything was seen.
         """
-        said = [*(frame.said for frame in place.frames), *place.names.open]
-        if not any(each and each.texts for each in said) and not any(place.begun):
+        seen = [*(frame.seen for frame in place.frames), *place.names.open]
+        if not any(each and each.texts for each in seen) and not any(place.begun):
             return choice
         numbers: list[int] = []
         ways: list[Way] = []
@@ -438,28 +438,28 @@ class Places:
     def repeats(self, place: Place, begins: Callable[[bytes], bool]) -> Iterator[bytes]:
         """Texts that repeat something from ``place``, whatever comes behind them; not all of them.
 
-        Those along what was said, where that is not much, with which some token ``begins``.
+        Those along the texts seen, where these are few, with which some token ``begins``.
         """
-        said: dict[bytes, None] = {}
+        seen: dict[bytes, None] = {}
         few = False
         if (item := self.next_item(place)) is not None:
-            texts = place.frames[item.level].said.texts
-            said |= dict.fromkeys([item.blanks + text for text in texts])
+            texts = place.frames[item.level].seen.texts
+            seen |= dict.fromkeys([item.blanks + text for text in texts])
             few = self.items.count(self.automaton.pool.union(item.ways), _FEW) < _FEW
         for level in place.near:
-            said |= dict.fromkeys(place.frames[level].rests)
+            seen |= dict.fromkeys(place.frames[level].rests)
             few = few or self.items.count(self.levels.rest(place.state, level), _FEW) < _FEW
         name, ending = place.names.near, None
         if name is not None and (ending := self.ending_of_name(place)) is not None:
             blanks, end = ending.opening[: -len(ending.quote) or None], ending.behind
-            said |= dict.fromkeys([blanks + rest + end for rest in name.rests])
+            seen |= dict.fromkeys([blanks + rest + end for rest in name.rests])
             few = few or ending.counting.count(ending.rest, _FEW) < _FEW
-        if len(said) > _MOST_ALONG:
+        if len(seen) > _MOST_ALONG:
             return
-        if few:  # a beginning of what was said may have no other end
-            said |= {rest[:size]: None for rest in [*said] for size in range(1, len(rest))}
+        if few:  # a beginning of a text seen may have no other end
+            seen |= {rest[:size]: None for rest in [*seen] for size in range(1, len(rest))}
         live = self.automaton.derivatives.live_row
-        for text in filter(begins, filter(None, said)):
+        for text in filter(begins, filter(None, seen)):
             try:
                 after = self.advance(place, text)
             except Repeated as repeated:
@@ -472,7 +472,7 @@ class Places:
                 yield from (text + BYTES[byte] for byte in bytes_of(ends & ~goes_on))
 
     def narrow(self, place: Place) -> ByteSet:
-        """The next bytes after which an item or a name may yet be one that was said.
+        """The next bytes after which an item or a name may yet be one that was seen.
 
         All other bytes of a class of the row lead to the same.
         """
@@ -485,7 +485,7 @@ class Places:
         return sum(1 << byte for byte in found)
 
     def away(self, start: Place) -> tuple[bytes, Place] | None:
-        """The way from ``start`` to where no item or name may be one that was said, on which the
+        """The way from ``start`` to where no item or name may be one that was seen, on which the
         shortest completion begins, one byte at least; None where there is none."""
         automaton = self.automaton
         length, row = automaton.length, automaton.derivatives.live_row

@@ -50,14 +50,14 @@ class Plans:
             if ending is None:
                 return INFINITE
             length += self._longer(ending.counting, ending.rest, name.near)
-        said = max([len(frame.said.texts) for frame in place.frames], default=0)
-        if self._pool.items_are_needed or said:
+        seen = max([len(frame.seen.texts) for frame in place.frames], default=0)
+        if self._pool.items_are_needed or seen:
             count = 1 + (length // 2 if self._pool.items_are_needed else 0)
-            length += count * self._longest(places.levels.items, said + count)
+            length += count * self._longest(places.levels.items, seen + count)
         if self._pool.needed_names:
-            said = max([len(each.texts) for each in place.names.open if each], default=0)
+            seen = max([len(each.texts) for each in place.names.open if each], default=0)
             count = 1 + length // 4
-            length += count * self._longest(self._pool.needed_names, said + count)
+            length += count * self._longest(self._pool.needed_names, seen + count)
         return length
 
     def _longest(self, strings: Iterable[Expression], number: int) -> int:
@@ -78,7 +78,7 @@ class Plans:
     def completion(self, place: Place) -> bytes | None:
         """A short completion of ``place``, None where none is found.
 
-        The state's own one up to an item or a name that may be one that was said; the shortest that
+        The state's own one up to an item or a name that may be one that was seen; the shortest that
         is not; and so on.
         """
         sources: _Sources = {}
@@ -103,7 +103,7 @@ class Plans:
             position = end
 
     def _fresh(self, place: Place, sources: _Sources) -> tuple[bytes, Place] | None:
-        """A short item or name that begins here and was not said, and the place behind it.
+        """A short item or name that begins here and was not seen, and the place behind it.
 
         None where that takes a search.
         """
@@ -114,7 +114,7 @@ class Plans:
             assert item is not None
             if len(item.ways) > 1:  # it may matter which of them comes
                 return None
-            opening, key, said = item.blanks, item.ways[0], place.frames[item.level].said
+            opening, key, seen = item.blanks, item.ways[0], place.frames[item.level].seen
             rest = key
             for blank in opening:
                 after = places.step(place, blank)
@@ -124,13 +124,13 @@ class Plans:
             ending = places.ending_of_name(place) if place.names.is_next else None
             if ending is None or name is None or place.near:
                 return None
-            key, said, rest = ~len(place.names.open), name.said, ending.rest
+            key, seen, rest = ~len(place.names.open), name.seen, ending.rest
             counting, opening, quote = ending.counting, ending.opening, ending.quote
         if key not in sources:
             sources[key] = counting.strings(rest)
         tried = 0
         for text in sources[key]:
-            if quote + text in said:
+            if quote + text in seen:
                 continue
             if item is None:
                 after = self._advanced(place, opening + text)

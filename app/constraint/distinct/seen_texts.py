@@ -1,4 +1,4 @@
-"""The texts said in one container, and those of objects: a scan of their names as the text grows.
+"""The texts seen in one container, and those of objects: a scan of their names as the text grows.
 
 The scan stands beside the automaton, which knows nothing of names that came before. It follows JSON
 or another notation of its values.
@@ -32,55 +32,55 @@ class SeenTexts:
 
 @dataclass(slots=True, unsafe_hash=True)  # not frozen: each byte may make one; nothing changes it
 class Frame:
-    """What was said in a container, and the text that is being written: of an item, or a name.
+    """The texts seen in a container, and the text that is being written: of an item, or a name.
 
-    ``said.texts[low:high]`` are those that begin with ``text``, of which one that is far from
+    ``seen.texts[low:high]`` are those that begin with ``text``, of which one that is far from
     all of them has none.
     """
 
-    said: SeenTexts
+    seen: SeenTexts
     text: bytes
     low: int
     high: int
 
     @classmethod
-    def between(cls, said: SeenTexts) -> Frame:
+    def between(cls, seen: SeenTexts) -> Frame:
         """Before an item."""
-        return cls(said, b"", 0, len(said.texts))
+        return cls(seen, b"", 0, len(seen.texts))
 
     @property
     def near(self) -> int:
-        """How many of the texts that were said this one may yet become."""
+        """How many of the texts that were seen this one may yet become."""
         return self.high - self.low
 
     @property
     def repeats(self) -> bool:
-        """Whether the item, if it ends here, was said before."""
-        return self.low < self.high and len(self.said.texts[self.low]) == len(self.text)
+        """Whether the item, if it ends here, was seen before."""
+        return self.low < self.high and len(self.seen.texts[self.low]) == len(self.text)
 
     @property
     def rests(self) -> list[bytes]:
         """What the texts that it may yet become go on with."""
         size = len(self.text)
-        return [text[size:] for text in self.said.texts[self.low : self.high]]
+        return [text[size:] for text in self.seen.texts[self.low : self.high]]
 
     def after(self, data: bytes) -> Frame:
         """With ``data`` at the end of the item."""
         text = self.text + data
         if self.low == self.high:
-            return Frame(self.said, text, 0, 0)
-        texts, size = self.said.texts, len(text)
+            return Frame(self.seen, text, 0, 0)
+        texts, size = self.seen.texts, len(text)
         low = bisect_left(texts, text, self.low, self.high)
         high = bisect_right(texts, text, low, self.high, key=lambda each: each[:size])
-        return Frame(self.said, text, low, high)
+        return Frame(self.seen, text, low, high)
 
     def ended(self) -> Frame:
         """Behind the item."""
-        return Frame.between(self.said.with_text(self.text))
+        return Frame.between(self.seen.with_text(self.text))
 
     def next_bytes(self) -> set[int]:
         """The bytes that one of the texts goes on with."""
-        texts, size, at, found = self.said.texts, len(self.text), self.low, set()
+        texts, size, at, found = self.seen.texts, len(self.text), self.low, set()
         while at < self.high:
             if len(texts[at]) == size:
                 at += 1
@@ -92,7 +92,7 @@ class Frame:
 
 
 NOTHING = Frame.between(SeenTexts())
-"""Where nothing was said."""
+"""Before any text."""
 
 
 _OUTSIDE: Final = 0
@@ -124,10 +124,10 @@ class Names:
 
     @property
     def near(self) -> Frame | None:
-        """The name that is being written, or comes next, if it may yet be one that was said."""
+        """The name that is being written, or comes next, if it may yet be one that was seen."""
         if self.mode == _NEXT:
-            said = self.open[-1]
-            return Frame.between(said) if said is not None and said.texts else None
+            seen = self.open[-1]
+            return Frame.between(seen) if seen is not None and seen.texts else None
         return self.name if self.name is not None and self.name.near else None
 
     @property
@@ -150,7 +150,7 @@ class NameScan:
         self.end = _COLON if notation.bare_names else notation.quote[-1]
         """The byte that ends a name."""
         self.any_end = b"~z" + (b":" if notation.bare_names else notation.quote)
-        """The end of a name that nobody says."""
+        """The end of a name that no answer has."""
         self.any_name = (b"" if notation.bare_names else notation.quote) + self.any_end
 
     def after(self, names: Names, data: bytes) -> Names | int:
@@ -181,16 +181,16 @@ class NameScan:
                     assert name is not None
                     text = name.text + data[begun : index + (not bare)]
                     text = self._canonical(text)
-                    if text in name.said:
+                    if text in name.seen:
                         return index
-                    containers = (*containers[:-1], name.said.with_text(text))
+                    containers = (*containers[:-1], name.seen.with_text(text))
                     name = None
                 mode = _OUTSIDE
             elif byte == quote[0] or (bare and mode == _NEXT and byte not in b"}] \n\r\t"):
                 if mode == _NEXT:
-                    said = containers[-1]
-                    assert said is not None
-                    mode, name, begun = _NAME, Frame.between(said), index
+                    seen = containers[-1]
+                    assert seen is not None
+                    mode, name, begun = _NAME, Frame.between(seen), index
                 else:
                     mode = _STRING
                 matched = 0 if mode == _NAME and bare else 1 - len(quote)

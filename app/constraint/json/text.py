@@ -122,11 +122,11 @@ class JsonText:
         self.whitespace = whitespace or Whitespace()
         self.character = character(pool)
         self.levels = levels
-        """Whether containers of a schema are marked as levels, so that items can be told apart."""
+        """Whether containers of a schema are marked as levels, so that items can differ."""
         self.pointers = pointers
         """Whether values are marked with their places in a schema."""
         self.apart = apart
-        """Whether items and names can be told apart: not where the text may be another one, too."""
+        """Whether items and names can differ: not where the text may be another one, too."""
 
     @property
     def form(self) -> Hashable:

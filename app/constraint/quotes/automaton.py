@@ -36,8 +36,8 @@ class Ways:
 class PieceAutomaton(Automaton):
     """Follows pieces by the kernels of ``positions``, many bytes at once.
 
-    A state inside a piece is never expanded, which raises ``PieceMet``: so what is told of states
-    does not depend on what was walked before.
+    A state inside a piece is never expanded, which raises ``PieceMet``: so what is known of states
+    does not depend on earlier walks.
     """
 
     def __init__(self, program: Program, max_states: int = 500_000) -> None:

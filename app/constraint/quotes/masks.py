@@ -119,7 +119,7 @@ class PieceMasks(Masks):
             return self._walked_mask(state)
 
     def _walked_mask(self, state: State) -> Mask:
-        """A mask of which no part can be told apart from the pieces behind it."""
+        """A mask of which no part can be separated from the pieces behind it."""
         reached, mask = self._walks.reach(state), self.index.new_mask()
         self._far_bytes[state] = reached.farthest(self.automaton)
         for found in reached.found():

@@ -157,8 +157,8 @@ def least_owed(
 ) -> tuple[int, int]:
     """Bytes to an end from where the text stands, and where it stands so; -1 where it is dead.
 
-    Of places that go on with the same byte one is looked at, so that more may be told than the
-    nearest end takes; it is exact whether the piece may end.
+    Of places that go on with the same byte one is looked at, so more bytes may be
+    counted than the nearest end takes; it is exact whether the piece may end.
     """
     data, chars, starts, low = places.data, places.chars, places.starts, places.low
     first, end, size, match = leaf

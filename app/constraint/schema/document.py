@@ -139,7 +139,7 @@ _NAMES = _IDENTIFIERS | {"$anchor", "$dynamicAnchor"}
 _METASCHEMA = re.compile(r"http://json-schema\.org/draft-0[467]/schema(?=#|$)")
 """Addresses of the schemas of schemas that can be enforced."""
 _PLACED = frozenset(["x-verbatim", "unevaluatedItems", "unevaluatedProperties"])
-"""Keywords whose place counts: it is told, or asks what others beside it say."""
+"""Keywords whose place counts: it is reported, or depends on the keywords beside it."""
 
 
 def escape_token(token: str) -> str:

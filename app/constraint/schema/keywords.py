@@ -292,23 +292,23 @@ class SubschemaCache:
         """The number of a subschema. Costs its size once."""
         known = self._known.get(id(schema))
         if known is None:
-            said = self._said(schema) if isinstance(schema, dict) else repr(schema)
-            known = self._known[id(schema)] = self._numbers.setdefault(said, len(self._numbers))
+            meaning = self._meaning(schema) if isinstance(schema, dict) else repr(schema)
+            known = self._known[id(schema)] = self._numbers.setdefault(meaning, len(self._numbers))
         return known
 
-    def _said(self, schema: dict[str, Any]) -> Hashable:
+    def _meaning(self, schema: dict[str, Any]) -> Hashable:
         """What is the same for subschemas that say the same, in the same order."""
-        said: list[Hashable] = []
+        meaning: list[Hashable] = []
         for keyword, value in schema.items():
             if keyword in _SAYS_NOTHING:
                 continue
-            said.append(keyword)
+            meaning.append(keyword)
             if keyword in SUBSCHEMA_MAPS and isinstance(value, dict):
-                said.append((*value, *[self.of(each) for each in value.values()]))
+                meaning.append((*value, *[self.of(each) for each in value.values()]))
             elif keyword in SUBSCHEMA_LISTS and isinstance(value, list):
-                said.append(tuple([self.of(each) for each in value]))
+                meaning.append(tuple([self.of(each) for each in value]))
             elif keyword in SUBSCHEMA and isinstance(value, dict):
-                said.append(self.of(value))
+                meaning.append(self.of(value))
             else:
-                said.append(repr(value))
-        return tuple(said)
+                meaning.append(repr(value))
+        return tuple(meaning)

@@ -29,7 +29,7 @@ from app.constraint.schema.keywords import NOT_ENUM, NOT_INTEGER, NOT_MULTIPLE_O
 from app.core.errors import ConstraintTooComplex, UnsupportedSchema
 
 _EXACT_FLOAT = 10**15
-"""Below this every integer and its quotients by integers are told apart by floats."""
+"""Below this every integer and its quotients by integers are distinguished by floats."""
 _LARGEST_DIGITS = 400
 """Digits of an integer in a schema; the largest float has 309."""
 _BEYOND_DIGITS: int = 10 ** (_LARGEST_DIGITS + 2)

@@ -150,8 +150,8 @@ def object_shape(nodes: Goal, matches: KeyMatches, *, close: bool) -> ObjectShap
     low, high = counts(nodes, "minProperties", "maxProperties")
     some = tuple(node for node in nodes if SOME_MEMBER in node.schema)
     declared = any("properties" in node.schema and not node.aspect for node in nodes)
-    said = any(not ABOUT_OTHERS.isdisjoint(node.schema) for node in nodes)
-    closed = close and declared and not said and not some and low <= len(members)
+    others = any(not ABOUT_OTHERS.isdisjoint(node.schema) for node in nodes)
+    closed = close and declared and not others and not some and low <= len(members)
     return ObjectShape(members, not closed, low, high, some, choices)
 
 

@@ -19,7 +19,7 @@ from app.core.errors import ConstraintError, InvalidSchema, UnsupportedSchema
 class StringGrammars:
     """Lowers the grammars of strings into the pool of ``text``, a character in one spelling each.
 
-    ``x-grammar`` is a grammar's text in GBNF or Lark's notation, told apart as ``Grammar`` does,
+    ``x-grammar`` is a grammar's text in GBNF or Lark's notation, distinguished as ``Grammar`` does,
     or ``{"syntax": "lark" | "gbnf" | "regex", "definition": text}``. A regular expression matches
     from end to end.
     """

@@ -34,8 +34,8 @@ from app.constraint.schema.string_grammars import StringGrammars
 from app.core.errors import ConstraintTooComplex, UnsupportedSchema
 from app.core.verbatim import Hole, Source
 
-_TELLING_WORK = 200_000
-"""Steps of work to find out whether two formats are told apart as every validator does."""
+_COMPARISON_WORK = 200_000
+"""Steps of work to find out whether every validator distinguishes two formats alike."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class _Facts:
     not_wholes: list[syntax.Node] = field(default_factory=list)
     not_values: set[str] = field(default_factory=set)
     verbatim: Node | None = None
-    """Where it is said that the string stands in the prompt, and in which part."""
+    """The node that asks for a string of the prompt."""
     source: Source = field(default_factory=Source)
 
     @property
@@ -355,7 +355,7 @@ def _is_refused_as(name: str, other: str) -> bool:
     every = Lowering(pool, lambda members: utf8(pool, members))
     texts = pool.intersect((every.whole(strict), every.opposite.whole(loose)))
     derivatives = Derivatives(pool)
-    derivatives.allow(_TELLING_WORK)
+    derivatives.allow(_COMPARISON_WORK)
     try:
         return not (
             derivatives.is_alive(texts)

@@ -22,11 +22,11 @@ from app.constraint.schema.shapes import ArrayShape, Wanted
 from app.core.errors import ConstraintTooComplex
 
 _FEW = 16
-"""Values of which those that are left are kept in states; of more, what was said is remembered,
+"""Values of which those that are left are kept in states; of more, the texts seen are remembered,
 where that can be."""
 
 _MOST_WANTED = 6
-"""Nodes that some items must satisfy, in one branch; each may double what must be told apart."""
+"""Nodes that some items must satisfy, in one branch; each may double the cases to distinguish."""
 
 
 Value = Callable[[Goal, Form], Expression]
@@ -64,7 +64,7 @@ class ArrayWriter:
         self._distinct_counts = distinct_counts
         self._depth = depth
         self._form = form
-        self._told_apart = False
+        self._marks_items = False
         """Whether items are marked, to differ from one another."""
         self._between = text.between(depth)
         self._end = text.end(b"[]", depth)
@@ -74,7 +74,7 @@ class ArrayWriter:
         if shape.high is not None and shape.high < shape.low:
             return self._pool.empty
         if shape.unique is not None and (shape.high is None or shape.high > 1):
-            # Items from a finite set, each used once; others by what was said.
+            # Items from a finite set, each used once; others by the texts seen.
             values = None if shape.prefix else self._values(shape.rest, self._form)
             many = values is not None and len(values) > _FEW
             if values is not None and len(shape.wanted) == 1:
@@ -108,7 +108,7 @@ class ArrayWriter:
     def _value(self, goal: Goal) -> Expression:
         """The items that satisfy ``goal``."""
         value = self._any_value(goal, self._form)
-        return self._pool.marked(value, Mark.ITEM) if self._told_apart else value
+        return self._pool.marked(value, Mark.ITEM) if self._marks_items else value
 
     def _plain(self, shape: ArrayShape) -> Expression:
         pool, high = self._pool, shape.high
@@ -223,7 +223,7 @@ class ArrayWriter:
         return tails
 
     def _by_memory(self, shape: ArrayShape) -> Expression:
-        """Items that are marked, in one spelling each: a state then carries what was said.
+        """Items that are marked, in one spelling each: a place then carries the texts seen.
 
         At every index there are more values than items before it, so that one is always left.
         """
@@ -237,7 +237,7 @@ class ArrayWriter:
             if shape.prefix:
                 raise few(_asked(shape))
             return self._pool.empty
-        self._told_apart = True
+        self._marks_items = True
         self._pool.items_are_needed |= bool(shape.low or shape.wanted)
         self._pool.items_vary |= bool(shape.wanted)
         return self._items(shape)
@@ -259,7 +259,7 @@ class ArrayWriter:
             alone = size == 0 and len(shape.wanted) == 1 and one.high is None
             for index in range(size + 1):
                 for counted, item in self._steps(shape, index):
-                    # all that were said and count are among the few that are wanted, or may be
+                    # all that were seen and count are among the few that are wanted, or may be
                     needed = one.low if alone and any(counted) else last
                     highs = [
                         w.high for w, is_one in zip(shape.wanted, counted, strict=True) if is_one

@@ -55,7 +55,7 @@ _NAMES_WORK = 50_000
 
 
 class LevelsNeeded(Exception):
-    """``uniqueItems`` wants items told apart, and containers are not marked: to be built again."""
+    """``uniqueItems`` needs marked containers, and these are not: the schema is built again."""
 
     def __init__(self, asks: Node) -> None:
         super().__init__()

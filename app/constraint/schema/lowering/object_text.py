@@ -34,7 +34,7 @@ Value = Callable[[Goal, str | None], Expression]
 """Builds the values that satisfy a goal, of the member of this name; None: of a free one."""
 
 _MOST_WANTED = 4
-"""Nodes with ``SOME_MEMBER`` in one branch; each doubles what must be told apart."""
+"""Nodes with ``SOME_MEMBER`` in one branch; each doubles the cases to distinguish."""
 
 Missing = int
 """Which of the wanted members are still to come: bit i stands for the i-th."""
