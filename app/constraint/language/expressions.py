@@ -198,15 +198,10 @@ class ExpressionPool(Nodes):
             self.operands[m][0] if self.kinds[m] == Kind.CONCATENATION else self.empty
             for m in members
         }
-        head = heads.pop()
-        return None if heads or not self._is_run(head) else head
-
-    def _is_run(self, expression: Expression) -> bool:
-        """Whether all strings are of one length, each byte of one set."""
-        if self.kinds[expression] == Kind.REPETITION:
-            repeated, low, high = self.operands[expression]
-            return bool(low == high) and self.kinds[repeated] == Kind.BYTES
-        return self.kinds[expression] == Kind.BYTES
+        head = repeated = heads.pop()
+        if self.kinds[head] == Kind.REPETITION and self.operands[head][1] == self.operands[head][2]:
+            repeated = self.operands[head][0]
+        return None if heads or self.kinds[repeated] != Kind.BYTES else head
 
     def _by_first_byte(self, members: set[Expression], nesting: int) -> set[Expression]:
         """The same union, with the beginnings that literals share taken out in front of them.

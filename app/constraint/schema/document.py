@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -162,10 +162,7 @@ class Document:
 
     @cached_property
     def _index(self) -> _Index:
-        index = _Index(self.root, self._dialect, self._keys)
-        for address in self._metaschemas:
-            index.add_metaschema(address, self.root)
-        return index
+        return _Index(self.root, self._dialect, self._keys, self._metaschemas)
 
     def dialect(self, node: Node) -> Dialect:
         """That of the resource that ``node`` is in."""
@@ -267,7 +264,10 @@ class Document:
 class _Index:
     """Resources (``$id``) and anchors of a document, by their absolute addresses."""
 
-    def __init__(self, root: Node, dialect: Dialect, keys: set[str]) -> None:
+    def __init__(
+        self, root: Node, dialect: Dialect, keys: set[str], metaschemas: Iterable[str]
+    ) -> None:
+        """``metaschemas``: addresses of drafts' schemas, which are as good as sent along."""
         self.resources: dict[str, Node] = {"": root}
         self.dialects: dict[str, Dialect] = {}
         """Of resources that name one, by their addresses."""
@@ -277,14 +277,12 @@ class _Index:
         """Addresses of the nodes that change it."""
         if not _NAMES.isdisjoint(keys):
             self._walk(root, dialect)
+        for address in metaschemas:
+            from jsonschema_specifications import REGISTRY  # most processes never need it
 
-    def add_metaschema(self, address: str, root: Node) -> None:
-        """Note the schema of a draft's schemas, which is as good as sent along."""
-        from jsonschema_specifications import REGISTRY  # most processes never need it
-
-        if address not in self.resources:
-            schema = REGISTRY.contents(address)
-            self._walk(Node(address, schema, "", root._made), _dialect(schema))
+            if address not in self.resources:
+                schema = REGISTRY.contents(address)
+                self._walk(Node(address, schema, "", root._made), _dialect(schema))
 
     def _walk(self, root: Node, dialect: Dialect) -> None:
         stack: list[tuple[Any, _Path, str, Dialect]] = [(root.schema, (), "", dialect)]

@@ -139,7 +139,8 @@ class Branches:
         while stack:
             branch = stack.pop()
             steps += 1
-            if steps > _FEW_STEPS and branch.pending and not self._is_watched(branch):
+            watched = self._watching and any(n.node in self._watching for n in branch.done)
+            if steps > _FEW_STEPS and branch.pending and not watched:
                 meaning = branch.meaning
                 if meaning in seen:
                     continue
@@ -165,10 +166,6 @@ class Branches:
         """The only branch of a goal that is one, of a plain node."""
         self._check(goal[0])
         return (() if OWN_ASSERTIONS.isdisjoint(goal[0].schema) else goal,)
-
-    def _is_watched(self, branch: PartialBranch) -> bool:
-        """Whether it matters on which way a node was reached."""
-        return bool(self._watching) and any(n.node in self._watching for n in branch.done)
 
     def _look_at(self, branch: PartialBranch) -> PartialBranch | None:
         """Work off the first pending subschema; None where nothing satisfies it."""
