@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Literal
 
-from loadtest.checks import Call, Content, Verdict, verdict
 from loadtest.connection import Exchange
-from loadtest.requests import Request
+from loadtest.requests import Call, Content, Request, Verdict, verdict
 
 Outcome = Verdict | Literal["refused", "failed"]
 """``refused`` is a 4xx status, ``failed`` any other lack of an answer."""

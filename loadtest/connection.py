@@ -27,6 +27,8 @@ class Exchange:
 
     sent: float
     status: int = 0
+    headers: dict[str, str] = field(default_factory=dict)
+    """Names in lower case."""
     pieces: list[tuple[float, bytes]] = field(default_factory=list)
     """When each piece of the body arrived."""
     ended: float = 0.0
@@ -80,6 +82,10 @@ class _Protocol(asyncio.Protocol):
             self.transport.close()
         if not self._done.done():
             self._done.set_result(self._exchange)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        assert self._exchange is not None
+        self._exchange.headers[name.decode("latin-1").lower()] = value.decode("latin-1")
 
     def on_headers_complete(self) -> None:
         self._in_body = True

@@ -17,8 +17,7 @@ from typing import Any
 from app.answer.formats import PLAIN, ChatFormat
 from app.answer.prompt import Conversation, template_input
 from app.answer.tools import MOST_CALLS, FunctionTool
-from loadtest.checks import Call, Content
-from loadtest.requests import Constraint, Expected, Pattern, Request, Schema, Tools
+from loadtest.requests import Call, Constraint, Content, Expected, Pattern, Request, Schema, Tools
 from loadtest.schemas import strict_object
 
 Fields = dict[str, Any]

@@ -23,7 +23,7 @@ from loadtest.connection import Connection
 from loadtest.dialects import UnsupportedConstraintError
 from loadtest.drive import Closed, Load, Prepared, Round, drive, prepared
 from loadtest.server_metrics import difference, read_counts
-from loadtest.targets import Arm, At, Target, running, served_model
+from loadtest.targets import Arm, Target, running, served_model
 from loadtest.workloads import Nonces, Workload
 
 _SHARED_OFFSET = 1_200_000
@@ -169,7 +169,7 @@ class Measurement:
         stage.reach(self._done)
 
     def _start(self, stack: ExitStack, arm: Arm, model: Path | None, logs: Path) -> _Site:
-        if not isinstance(arm.target, At):
+        if not arm.target.url:
             self._tell(f"starting {arm.name}")
         url = stack.enter_context(running(arm.target, model, logs / arm.name.replace("/", "_")))
         client = httpx.Client(base_url=url, headers=self._headers, timeout=60)

@@ -57,7 +57,7 @@ def machine() -> dict[str, str]:
 def write(report: Report, folder: Path) -> None:
     """``summary.csv``, ``answers.csv``, ``report.json`` and ``report.html`` into ``folder``."""
     folder.mkdir(parents=True, exist_ok=True)
-    rows = [_flat(each.as_json()) for each in report.summaries]
+    rows = [_flat(asdict(each)) for each in report.summaries]
     _write_csv(folder / "summary.csv", list(rows[0]) if rows else [], rows)
     _write_csv(folder / "answers.csv", _ANSWER_FIELDS, _answers(report.results))
     content = json.dumps(as_json(report), indent=1, ensure_ascii=False)
@@ -71,7 +71,7 @@ def as_json(report: Report) -> dict[str, Any]:
     return {
         "about": dict(report.about),
         "notes": report.results.notes,
-        "summaries": [each.as_json() for each in report.summaries],
+        "summaries": [asdict(each) for each in report.summaries],
         "comparisons": [asdict(each) for each in report.comparisons],
         "rounds": [
             {

@@ -1,13 +1,22 @@
-"""What is asked of a server, apart from how the server wants to be asked."""
+"""A request apart from how each server takes it, and whether an answer is what was asked for.
+
+The judges are libraries, not the server's own code.
+"""
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Literal, Protocol
 
-if TYPE_CHECKING:
-    from loadtest.checks import Content
+import jsonschema
+from jsonschema.validators import validator_for
+from referencing import Registry
+from referencing.exceptions import Unresolvable
+
+Verdict = Literal["valid", "invalid", "truncated", "unjudged"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +45,23 @@ class Tools:
 Constraint = Schema | Pattern | Tools
 
 
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call of a function, its arguments as text."""
+
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """What a server answered."""
+
+    text: str
+    calls: Sequence[Call]
+    finish_reason: str | None
+
+
 class Expected(Protocol):
     """The right answer, where there is one."""
 
@@ -54,3 +80,43 @@ class Request:
     exact_length: bool = False
     """Generate all of ``max_tokens``, past an end of sequence; for servers that can."""
     expected: Expected | None = None
+
+
+def verdict(constraint: Constraint | None, content: Content) -> Verdict:
+    """``truncated`` is a constrained answer that ended for want of tokens and is not valid.
+
+    Without a constraint every answer that ended in a regular way is valid. ``unjudged`` is one
+    whose schema has a pattern that Python's expressions do not know, or refers to another file.
+    """
+    if constraint is None:
+        return "valid" if content.finish_reason in ("stop", "length") else "invalid"
+    try:
+        if _holds(constraint, content):
+            return "valid"
+    except (re.error, Unresolvable):
+        return "unjudged"
+    return "truncated" if content.finish_reason == "length" else "invalid"
+
+
+def _holds(constraint: Constraint, content: Content) -> bool:
+    match constraint:
+        case Schema(schema):
+            return _is_valid(content.text, schema)
+        case Pattern(pattern):
+            return re.fullmatch(pattern, content.text) is not None
+        case Tools(functions, parallel):
+            parameters = {each["name"]: each["parameters"] for each in functions}
+            return (len(content.calls) > 0 if parallel else len(content.calls) == 1) and all(
+                call.name in parameters and _is_valid(call.arguments, parameters[call.name])
+                for call in content.calls
+            )
+
+
+def _is_valid(text: str, schema: Mapping[str, Any]) -> bool:
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return False
+    judge = validator_for(schema, default=jsonschema.Draft202012Validator)
+    # With a registry of its own it fetches nothing.
+    return bool(judge(schema, registry=Registry()).is_valid(value))

@@ -5,14 +5,14 @@ from __future__ import annotations
 import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, get_args
+from dataclasses import dataclass
+from typing import get_args
 
 import numpy as np
 
 from loadtest.answers import Answer, Outcome
-from loadtest.checks import Verdict
 from loadtest.measure import Cell, MeasuredRound, Results
+from loadtest.requests import Verdict
 from loadtest.server_metrics import forward_passes
 
 OUTCOMES: tuple[Outcome, ...] = (*get_args(Verdict), "refused", "failed")
@@ -69,9 +69,6 @@ class Summary:
     drafted_per_answer: float | None
     server_passes_per_answer: float | None
     """Forward passes of the server, which answers share, divided by the answers."""
-
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def summarize(cell: Cell, arm: str, rounds: Sequence[MeasuredRound]) -> Summary:

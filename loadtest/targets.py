@@ -17,39 +17,21 @@ from loadtest.workloads import Workload
 
 
 @dataclass(frozen=True, slots=True)
-class At:
-    """A server that runs already."""
+class Target:
+    """A server that runs already, or one that is started: ``leapjson`` or a peer."""
 
-    url: str
-
-    @property
-    def dialect(self) -> str:
-        return "openai"
-
-
-@dataclass(frozen=True, slots=True)
-class Leapjson:
-    """This project's server; ``settings`` are ``LEAPJSON_`` variables without the prefix."""
-
+    url: str = ""
+    """Of a server that runs already."""
+    started: str = ""
+    """The name of one that is started."""
     settings: tuple[tuple[str, str], ...] = ()
+    """``LEAPJSON_`` variables without the prefix, of ``leapjson``."""
 
     @property
     def dialect(self) -> str:
-        return "leapjson"
-
-
-@dataclass(frozen=True, slots=True)
-class PeerServer:
-    """Another project's server, by its name in ``loadtest.peers``."""
-
-    name: str
-
-    @property
-    def dialect(self) -> str:
-        return PEERS[self.name].dialect
-
-
-Target = At | Leapjson | PeerServer
+        if self.url:
+            return "openai"
+        return "leapjson" if self.started == "leapjson" else PEERS[self.started].dialect
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +50,9 @@ class Arm:
 def target(text: str, settings: tuple[tuple[str, str], ...] = ()) -> Target:
     """A URL, ``leapjson``, or a peer's name. Raises ValueError for anything else."""
     if "://" in text:
-        return At(text.rstrip("/").removesuffix("/v1"))
-    if text == "leapjson":
-        return Leapjson(settings)
-    if text in PEERS:
-        return PeerServer(text)
+        return Target(text.rstrip("/").removesuffix("/v1"))
+    if text == "leapjson" or text in PEERS:
+        return Target(started=text, settings=settings if text == "leapjson" else ())
     known = ", ".join(["leapjson", *PEERS])
     raise ValueError(f"{text!r} is neither a URL nor a server that can be started: {known}")
 
@@ -94,17 +74,16 @@ def running(where: Target, model: Path | None, logs: Path) -> Iterator[str]:
     of its log where a server does not start.
     """
     logs.mkdir(parents=True, exist_ok=True)
-    match where:
-        case At(url):
+    if where.url:
+        yield where.url
+    elif where.started == "leapjson":
+        with running_server(model, logs / "leapjson.log", dict(where.settings)) as server:
+            yield server.url
+    else:
+        if model is None:
+            raise ValueError(f"{where.started} needs --model-folder")
+        with PEERS[where.started].running(model, logs / f"{where.started}.log") as url:
             yield url
-        case Leapjson(settings):
-            with running_server(model, logs / "leapjson.log", dict(settings)) as server:
-                yield server.url
-        case PeerServer(name):
-            if model is None:
-                raise ValueError(f"{name} needs --model-folder")
-            with PEERS[name].running(model, logs / f"{name}.log") as url:
-                yield url
 
 
 def served_model(client: httpx.Client) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -141,8 +142,8 @@ async def content(url: str, body: Mapping[str, Any]) -> str:
     return str(json.loads(answer)["choices"][0]["message"]["content"])
 
 
-async def streamed(url: str, body: Mapping[str, Any]) -> str:
-    """The same from a stream."""
+async def streamed(url: str, body: Mapping[str, Any], times: list[float] | None = None) -> str:
+    """The same from a stream; ``times`` gets the moment of each event with text."""
     exchange = await send(url, {**body, "stream": True})
     try:
         status = await exchange.head()
@@ -153,7 +154,23 @@ async def streamed(url: str, body: Mapping[str, Any]) -> str:
             event = json.loads(data)
             if "error" in event:
                 raise AssertionError(event)
-            pieces.extend(choice["delta"].get("content") or "" for choice in event["choices"])
+            text = "".join(choice["delta"].get("content") or "" for choice in event["choices"])
+            if text and times is not None:
+                times.append(time.perf_counter())
+            pieces.append(text)
         return "".join(pieces)
     finally:
         exchange.abort()
+
+
+async def outcome(
+    url: str, body: Mapping[str, Any] | None, seconds: float, path: str = CHAT
+) -> str:
+    """The status of a whole answer, or why none came within ``seconds``."""
+    try:
+        async with asyncio.timeout(seconds):
+            return str((await ask(url, body, path=path))[0])
+    except TimeoutError:
+        return f"no answer within {seconds:g} s"
+    except (BrokenAnswerError, OSError) as error:
+        return f"{type(error).__name__}: {error}"

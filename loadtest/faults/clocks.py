@@ -6,11 +6,10 @@ import asyncio
 import json
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from loadtest.faults.client import BrokenAnswerError, ask, chat, json_schema
+from loadtest.faults.client import ask, chat, json_schema, outcome
 from loadtest.faults.findings import Report
 from loadtest.faults.setting import SERVE, Setting
 from loadtest.faults.watch import bystanders, metric, resident, settle
@@ -75,25 +74,15 @@ async def _monotonic_clock(setting: Setting, report: Report, faketime: Path) -> 
     with setting.server(_command(faketime, offset, monotonic=True)) as server:
         url = server.url
         for jump in (60, 3600, 86_400):
-            asked = [asyncio.create_task(_outcome(url, _long(number))) for number in range(8)]
+            asked = [asyncio.create_task(outcome(url, _long(number), 60)) for number in range(8)]
             await asyncio.sleep(2)
             offset.write_text(f"{jump:+d}", encoding="ascii")
             outcomes = [await each for each in asked]
             what = f"monotonic clock to {jump:+d} s"
             report.note(f"{what}: answers that ran", ", ".join(sorted(set(outcomes))))
-            outcome = await _outcome(url, _fresh(f"monotonic{jump}"))
-            report.equal(f"{what}: a new schema afterwards", outcome, "200")
+            fresh = await outcome(url, _fresh(f"monotonic{jump}"), 60)
+            report.equal(f"{what}: a new schema afterwards", fresh, "200")
             report.equal(f"{what}: /ready", (await ask(url, None, path="/ready"))[0], 200)
-
-
-async def _outcome(url: str, body: dict[str, Any]) -> str:
-    with suppress(TimeoutError):
-        async with asyncio.timeout(60):
-            try:
-                return str((await ask(url, body))[0])
-            except (BrokenAnswerError, OSError) as error:
-                return f"broken: {error}"
-    return "no answer within 60 s"
 
 
 def _long(number: int) -> dict[str, Any]:

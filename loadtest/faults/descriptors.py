@@ -6,12 +6,12 @@ import asyncio
 import time
 
 from loadtest.faults.client import (
-    BrokenAnswerError,
     Exchange,
     ask,
     chat,
     connect,
     json_schema,
+    outcome,
     regex,
     streamed,
 )
@@ -35,7 +35,7 @@ async def run(setting: Setting, report: Report) -> None:
         first = await _crowd(url)
         report.note("clients that connect and stay", CROWD)
         report.note("descriptors used", descriptors(pid))
-        report.note("a new client meanwhile", await _try(url))
+        report.note("a new client meanwhile", await outcome(url, None, 3, "/ready"))
         await asyncio.gather(*streams)
         report.equal("streams that were running and came to their end", len(streams), 4)
         second = await _crowd(url)
@@ -48,7 +48,7 @@ async def run(setting: Setting, report: Report) -> None:
             exchange.abort()
         start = time.perf_counter()
         await until(lambda: descriptors(pid) < LIMIT // 2)
-        statuses = {await _try(url) for _ in range(20)}
+        statuses = {await outcome(url, None, 3, "/ready") for _ in range(20)}
         report.equal("once they have left: new clients", statuses, {"200"})
         report.note("after, s", time.perf_counter() - start)
         async with bystanders(url, report, 2):
@@ -67,14 +67,3 @@ async def _crowd(url: str) -> list[Exchange]:
     """Clients that connect, say nothing and stay."""
     found = await asyncio.gather(*(connect(url) for _ in range(CROWD)), return_exceptions=True)
     return [each for each in found if isinstance(each, Exchange)]
-
-
-async def _try(url: str) -> str:
-    """What a new client finds."""
-    try:
-        async with asyncio.timeout(3):
-            return str((await ask(url, None, path="/ready"))[0])
-    except TimeoutError:
-        return "no answer within 3 s"
-    except (BrokenAnswerError, OSError) as error:
-        return type(error).__name__

@@ -8,7 +8,7 @@ import time
 
 import jsonschema
 
-from loadtest.faults.client import content, send
+from loadtest.faults.client import content, streamed
 from loadtest.faults.findings import Report, quantile
 from loadtest.faults.setting import Setting
 from loadtest.faults.watch import descriptors, probing, question, resident, settle
@@ -49,16 +49,7 @@ async def run(setting: Setting, report: Report) -> None:
 async def _stream(url: str, number: int, first: list[float]) -> str:
     """The stream's text; ``first`` gets the seconds to its first event with text."""
     start = time.perf_counter()
-    exchange = await send(url, {**question(number), "stream": True})
-    try:
-        assert await exchange.head() == 200, await exchange.body()
-        pieces: list[str] = []
-        async for data in exchange.events():
-            for choice in json.loads(data)["choices"]:
-                piece = choice["delta"].get("content")
-                if piece and not any(pieces):
-                    first.append(time.perf_counter() - start)
-                pieces.append(piece or "")
-        return "".join(pieces)
-    finally:
-        exchange.abort()
+    times: list[float] = []
+    text = await streamed(url, question(number), times)
+    first.append(times[0] - start)
+    return text

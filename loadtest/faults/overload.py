@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 import time
 from dataclasses import dataclass, field
-from urllib.parse import urlsplit
 
-from loadtest.faults.client import CHAT, BrokenAnswerError, request
+from loadtest.connection import Connection, NoAnswerError
+from loadtest.drive import TIMEOUT
+from loadtest.faults.client import CHAT
 from loadtest.faults.findings import Report, quantile
 from loadtest.faults.setting import Setting
 from loadtest.faults.watch import probing, processor_seconds, question, settle
@@ -29,50 +31,6 @@ class _Peak:
     """Seconds, 99 % of the answers."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Answer:
-    status: int
-    retry_after: int
-
-
-class _Collector(asyncio.Protocol):
-    """Sends a request and keeps what comes until the server closes the connection.
-
-    With asyncio's streams this process would need twice the time, on the server's cores.
-    """
-
-    def __init__(self, request: bytes) -> None:
-        self._request = request
-        self._received = bytearray()
-        self.whole: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        transport.write(self._request)
-
-    def data_received(self, data: bytes) -> None:
-        self._received += data
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        if not self.whole.done():
-            self.whole.set_result(bytes(self._received))
-
-
-async def _exchange(url: str, sent: bytes) -> _Answer:
-    """Raises ``BrokenAnswerError`` and ``OSError``."""
-    address = urlsplit(url)
-    assert address.hostname == "127.0.0.1", url
-    assert address.port is not None, url
-    _, collector = await asyncio.get_running_loop().create_connection(
-        lambda: _Collector(sent), address.hostname, address.port
-    )
-    head, _, body = (await collector.whole).partition(b"\r\n\r\n")
-    first, *lines = head.decode("latin-1").split("\r\n")
-    headers = dict(line.lower().split(": ", 1) for line in lines)
-    if len(body) != int(headers.get("content-length", -1)):
-        raise BrokenAnswerError("the answer broke off")
-    return _Answer(int(first.split(" ")[1]), int(headers.get("retry-after", 0)))
-
-
 @dataclass(slots=True)
 class Load:
     """What became of the requests of one phase."""
@@ -89,9 +47,11 @@ class Load:
 
     async def ask(self, number: int) -> None:
         start = time.perf_counter()
+        # With asyncio's streams this process would need twice the time, on the server's cores.
+        connection = Connection(self.url, {"connection": "close"})
         try:
-            answer = await _exchange(self.url, request(CHAT, question(number)))
-        except (BrokenAnswerError, OSError):
+            answer = await connection.post(CHAT, json.dumps(question(number)).encode(), TIMEOUT)
+        except NoAnswerError:
             self.broken += 1
             return
         now = time.perf_counter()
@@ -100,7 +60,7 @@ class Load:
             self.ended.append(now)
         elif answer.status == 429:
             self.refused.append(now - start)
-            self.retry_after.append(answer.retry_after)
+            self.retry_after.append(int(answer.headers.get("retry-after", 0)))
         else:
             self.broken += 1
 

@@ -73,7 +73,7 @@ def _install(names: Sequence[str]) -> int:
 
 def _train(given: argparse.Namespace) -> None:
     # Takes seconds to import, and nothing else here needs torch.
-    from loadtest.peers.train import Plan, train
+    from tools.peer_model import Plan, train
 
     train(Plan(given.out, given.seed, given.steps, given.minutes, given.threads))
 

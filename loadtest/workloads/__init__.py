@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from loadtest.workloads.base import Nonces, Workload
+from loadtest.workloads.base import Mixed, Nonces, Workload
 from loadtest.workloads.bfcl import function_calls
 from loadtest.workloads.extraction import LongDocument, ShortTexts
 from loadtest.workloads.lmsys import Coordinates, FreeText, character, city
 from loadtest.workloads.maskbench import maskbench
-from loadtest.workloads.mixed import Mixed
 from loadtest.workloads.tools import ToolCalls
 
 __all__ = ["DESCRIPTIONS", "Nonces", "Workload", "workload"]

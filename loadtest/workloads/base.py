@@ -1,8 +1,9 @@
-"""What a workload is."""
+"""A workload, and several in one."""
 
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -37,3 +38,16 @@ class Nonces:
     def nonce(self, *place: object) -> str:
         rng = random.Random(f"{self.run} {place}")
         return "_" + "".join(rng.choices("abcdefghijklmnopqrstuvwxyz", k=6))
+
+
+@dataclass(frozen=True, slots=True)
+class Mixed:
+    """``parts`` in turn. Requests keep the names of their own workloads' tasks."""
+
+    name: str
+    parts: Sequence[Workload]
+    always_fresh: bool = False
+
+    def request(self, number: int, nonce: str) -> Request:
+        part = self.parts[number % len(self.parts)]
+        return part.request(number // len(self.parts), nonce)

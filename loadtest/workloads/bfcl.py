@@ -18,9 +18,8 @@ from pathlib import Path
 from typing import Any
 from zipfile import ZipFile
 
-from loadtest.checks import Content
 from loadtest.installing import NotInstalled, run
-from loadtest.requests import Request, Tools
+from loadtest.requests import Content, Request, Tools
 from loadtest.workloads.base import DEFAULT_MAX_TOKENS
 from loadtest.workloads.bfcl_rule import api_name, are_right
 

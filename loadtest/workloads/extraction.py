@@ -9,8 +9,7 @@ from functools import cache
 from itertools import islice
 from typing import Any
 
-from loadtest.checks import Content
-from loadtest.requests import Request, Schema
+from loadtest.requests import Content, Request, Schema
 from loadtest.schemas import distinct, strict_object
 from loadtest.workloads.base import DEFAULT_MAX_TOKENS
 from tools.demo_model.corpus import Example, Kind, examples

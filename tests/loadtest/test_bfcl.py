@@ -22,10 +22,9 @@ from zipfile import ZipFile
 import pytest
 
 from loadtest.__main__ import main
-from loadtest.checks import Call, Content
 from loadtest.dialects import DIALECTS
 from loadtest.installing import NotInstalled
-from loadtest.requests import Tools
+from loadtest.requests import Call, Content, Tools
 from loadtest.workloads import bfcl, workload
 from loadtest.workloads.bfcl_rule import api_name, are_right
 from tests.loadtest.fake_server import Body, FakeServer, Reply, serving

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from loadtest.checks import Call, Content, verdict
-from loadtest.requests import Constraint, Pattern, Schema, Tools
+from loadtest.requests import Call, Constraint, Content, Pattern, Schema, Tools, verdict
 
 EVEN = Schema({"type": "object", "properties": {"n": {"multipleOf": 2}}, "required": ["n"]})
 TOOLS = Tools([{"name": "f", "parameters": EVEN.schema}, {"name": "g", "parameters": {}}])

@@ -19,8 +19,8 @@ from loadtest.peers import PEERS, NotInstalled, environments
 from loadtest.peers.__main__ import main
 from loadtest.peers.peer import SCRIPTS, Launch
 from loadtest.peers.scripts.llama_weights import interleave, read_safetensors
-from loadtest.peers.sheets import sheets
 from loadtest.tasks import CHARACTER, CITY, task
+from tools.peer_model import sheets
 
 
 @pytest.mark.parametrize("peer", PEERS.values(), ids=lambda peer: peer.name)

@@ -38,10 +38,10 @@ from app.model.inputs import lay_out
 from app.model.kv_storage import CacheGroup, KvStorage, LayerShape
 from app.server.settings import Settings
 from app.text import HfTokenizer, Vocabulary
-from loadtest.model_folder import write_llama_160m
 from loadtest.tables import heading, table_row
 from loadtest.tasks import CHARACTER, CHARACTER_PROMPT, CHARACTERS
 from tools import datasets
+from tools.bench.model_folder import write_llama_160m
 from tools.bench.profile_step import TableRunner
 
 Workload = Literal["character", "maskbench"]

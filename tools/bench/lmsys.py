@@ -17,13 +17,13 @@ from pathlib import Path
 
 from loadtest.drive import Closed
 from loadtest.measure import Plan, measure
-from loadtest.model_folder import write_llama_160m
 from loadtest.report import report, write
 from loadtest.server import running_server
 from loadtest.tables import ratio_table, summary_table
 from loadtest.targets import arm, target
 from loadtest.workloads import workload
 from tools import datasets
+from tools.bench.model_folder import write_llama_160m
 
 
 def answer_length(plan: Plan, logs: Path) -> int:

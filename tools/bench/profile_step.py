@@ -65,11 +65,11 @@ from app.serving.generation import Generation
 from app.serving.timeline import Timeline
 from app.serving.worker import EngineWorker
 from app.text import HfTokenizer, Vocabulary
-from loadtest.model_folder import write_llama_160m
 from loadtest.tables import heading, table_row
 from loadtest.tasks import CHARACTER
 from tools import datasets
 from tools.bench.fake_device import FakeDevice, VirtualClock
+from tools.bench.model_folder import write_llama_160m
 
 Mode = Literal["free", "constrained", "no leap"]
 Clock = Callable[[], float]

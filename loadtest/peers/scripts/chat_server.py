@@ -5,6 +5,7 @@ An engine's thread calls ``emit`` with the pieces of each answer. Streams and wh
 ``seed``, ``ignore_eos``; anything that would change the answer and is not among these is refused.
 """
 
+import argparse
 import asyncio
 import json
 import time
@@ -67,6 +68,15 @@ class Engine(Protocol):
 
     def submit(self, job: Job) -> None:
         """Hand the job to the engine's thread."""
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options of every such server."""
+    options = argparse.ArgumentParser()
+    options.add_argument("--model", required=True)
+    for name in ("--port", "--threads", "--together"):
+        options.add_argument(name, type=int, required=True)
+    return options
 
 
 def serve(engine: Engine, port: int) -> None:

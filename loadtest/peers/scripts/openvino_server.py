@@ -1,6 +1,5 @@
 """OpenVINO GenAI's continuous batching behind ``chat_server``: one thread steps the pipeline."""
 
-import argparse
 import itertools
 import queue
 import threading
@@ -8,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import openvino_genai as genai
-from chat_server import Job, Piece, serve
+from chat_server import Job, Piece, parser, serve
 from detokenizer import Detokenizer
 
 REASONS = {
@@ -109,12 +108,7 @@ class OpenVinoEngine:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--model", required=True)
-    parser.add_argument("--port", type=int, required=True)
-    parser.add_argument("--threads", type=int, required=True)
-    parser.add_argument("--together", type=int, required=True)
-    given = parser.parse_args()
+    given = parser().parse_args()
     serve(OpenVinoEngine(given.model, given.threads, given.together), given.port)
 
 

@@ -5,7 +5,6 @@ who comes later waits. Every row has its own constraint, made by Outlines' backe
 name and kept for requests with the same schema.
 """
 
-import argparse
 import copy
 import functools
 import queue
@@ -14,7 +13,7 @@ from typing import Any
 
 import outlines
 import torch
-from chat_server import Job, Piece, serve
+from chat_server import Job, Piece, parser, serve
 from detokenizer import Detokenizer
 from outlines.backends import get_json_schema_logits_processor, get_regex_logits_processor
 from transformers import (
@@ -153,13 +152,9 @@ def _key(job: Job) -> tuple[float, float, bool]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--model", required=True)
-    parser.add_argument("--port", type=int, required=True)
-    parser.add_argument("--threads", type=int, required=True)
-    parser.add_argument("--together", type=int, required=True)
-    parser.add_argument("--backend", required=True)
-    given = parser.parse_args()
+    options = parser()
+    options.add_argument("--backend", required=True)
+    given = options.parse_args()
     engine = TransformersEngine(given.model, given.threads, given.together, given.backend)
     serve(engine, given.port)
 

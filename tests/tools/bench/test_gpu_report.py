@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 
 from app.text import HfTokenizer
-from loadtest.model_folder import write_llama
 from tools import datasets
 from tools.bench.gpu_report import supervisor, text
 from tools.bench.gpu_report.__main__ import main
@@ -27,6 +26,7 @@ from tools.bench.gpu_report.parts import PARTS, Part
 from tools.bench.gpu_report.record import Record, read
 from tools.bench.gpu_report.shapes import LLAMA_1B, LLAMA_8B
 from tools.bench.gpu_report.supervisor import Supervisor
+from tools.bench.model_folder import write_llama
 
 OPTIONS = Options("cpu", True, 60.0, Path("report.json"), ("first",), None)
 

@@ -33,7 +33,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from app.server.interpreter import settle_collector
-from loadtest.model_folder import write_llama_160m
 from loadtest.server import running_server
 from tools import datasets
 from tools.bench.costs import batch, context, schema_size
@@ -46,6 +45,7 @@ from tools.bench.costs.mask_table import mask_table
 from tools.bench.costs.sampler import sampler_table
 from tools.bench.costs.stepping import Stepper, Words, has_weights, model_config
 from tools.bench.costs.weights import SHAPES, weights_table
+from tools.bench.model_folder import write_llama_160m
 
 ASKED_FOR = ("batch", "schema", "context")
 ALONE = frozenset({"sampler", "masks", "calls", "longest", "weights", "accuracy", "hybrid"})

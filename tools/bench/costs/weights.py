@@ -14,9 +14,9 @@ from app.core.step import Draw
 from app.model.composition import load_runner
 from app.model.config import ModelConfig, QuantizeName
 from app.model.runner import TorchRunner
-from loadtest.model_folder import write_llama, write_llama_160m
 from loadtest.tables import table
 from tools.bench.costs.linears import CONTEXT, WARM, plan_of
+from tools.bench.model_folder import write_llama, write_llama_160m
 
 NAMES: tuple[QuantizeName | None, ...] = (None, "int8", "int4")
 ROWS = (1, 32)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from loadtest.model_folder import write_llama
+from tools.bench.model_folder import write_llama
 
 
 @dataclass(frozen=True, slots=True)
