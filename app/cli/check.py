@@ -12,7 +12,7 @@ from app.constraint.program import Program, compile_program
 from app.core.specs import JsonSchema
 from app.explain.check import Checker, Verdict
 from app.explain.spelling import spell_bytes
-from app.terminal.paint import Paint, paint_for
+from app.terminal.screen import Paint, paint_for
 
 
 def run(options: argparse.Namespace) -> int:

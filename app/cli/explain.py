@@ -16,13 +16,13 @@ from app.constraint.program import compile_program
 from app.core.errors import UnsupportedModel, UnsupportedSchema
 from app.core.graphs import GraphOptions, GraphSpec
 from app.explain.drawing import drawing_of
-from app.explain.folding import folded_graph
+from app.explain.exploring import folded_graph
 from app.explain.graph import Graph
 from app.explain.keywords import KeywordUse, keyword_uses
 from app.explain.report import graph_facts, length_facts, program_facts
 from app.explain.spelling import cut, spell_bytes
 from app.explain.svg import dot_text, draw
-from app.terminal.paint import Paint, paint_for
+from app.terminal.screen import Paint, paint_for
 
 _WAYS = 60
 """Lines that list ways."""

@@ -15,7 +15,7 @@ from app.core.constraint import ConstraintSpec
 from app.core.errors import ConstraintError, LeapjsonError
 from app.core.specs import Grammar, JsonSchema, Regex
 from app.server.settings import Settings
-from app.terminal.paint import paint_for
+from app.terminal.screen import paint_for
 
 BAD_CONSTRAINT = 2
 """Exit status: the schema, pattern or grammar itself cannot be used."""

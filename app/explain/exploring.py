@@ -1,19 +1,20 @@
-"""The graph of a program, explored from its start."""
+"""The graph of a program, explored from its start; large values are folded, one by one."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from enum import IntEnum
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Set
 
-from app.constraint.json.text import CHARACTER
-from app.constraint.language.derivatives import Derivatives
 from app.constraint.language.expressions import INFINITE, Expression, Kind, byte_set
 from app.constraint.language.rows import Row
-from app.constraint.program import Program
+from app.constraint.limits import Limits
+from app.constraint.program import Program, compile_program
+from app.core.graphs import MOST_STATES, GraphSpec
+from app.core.specs import JsonSchema
 from app.explain.graph import ChoiceKind, Edge, Graph, GraphNode
 from app.explain.marks import Marks, Unmarked
-from app.explain.measures import Measures
-from app.explain.spelling import Spelling, first_bytes, members, spell_class
+from app.explain.measures import Mode, Texts
+from app.explain.spelling import first_bytes, members, spell_class
 
 _LONGEST_COUNTED = 1 << 20
 """Bytes of one choice that are counted."""
@@ -28,6 +29,12 @@ _BY_NAME = (Kind.RULE, Kind.DISTINCT, Kind.CASES)
 """Forms that are named in the graph rather than followed."""
 _ANY_VALUE_FIRST = byte_set(b'"-0123456789ntf[{')
 _OBJECT, _ARRAY = byte_set(b"{"), byte_set(b"[")
+_MOST_LOOKED_INTO = 200
+"""Values whose size is found out."""
+_ANSWER = ""
+"""The pointer to the whole, which is always open."""
+_ENDS = 2
+"""Nodes of the graph of a value alone that are there anyway: its start and its end."""
 
 
 class Exploration:
@@ -307,88 +314,62 @@ class _Explorer:
         return self._folds[marked]
 
 
-_LISTED = 40
-"""Texts of an enum up to which each is an edge of its own."""
+def folded_graph(asked: GraphSpec, limits: Limits | None = None) -> tuple[Graph, Program]:
+    """The graph, and the program that its expressions are of.
+
+    Where all of it is too large, the values that fit are open, outer ones first; and beside them
+    those that are asked for, which fold no other one. What is still too large is cut. Raises
+    ``ConstraintError``. Cost: some explorations of the program, each bounded.
+    """
+    program = compile_program(asked.spec, limits, pointers=True)
+    options = asked.options
+    exploration = Exploration(program, json=isinstance(asked.spec, JsonSchema))
+    graph = exploration.graph(options.max_states)
+    if graph.whole:
+        return graph, program
+    fitting = _fitting(exploration, options.max_states)
+    opened = fitting | set(_with_outer(options.open))
+    most = options.max_states if opened == fitting else MOST_STATES
+    return exploration.graph(most, _all_but(opened)), program
 
 
-class Mode(IntEnum):
-    """Where a state stands."""
-
-    OUTSIDE = 0
-    """Of JSON strings."""
-    INSIDE = 1
-    ESCAPED = 2
-    """Inside, after a backslash."""
-    PLAIN = 3
-    """Not in JSON."""
-
-    def after(self, text: bytes) -> Mode:
-        """Where a state stands after ``text``."""
-        mode = self
-        if mode == Mode.PLAIN:
-            return mode
-        for byte in text:
-            if mode == Mode.ESCAPED:
-                mode = Mode.INSIDE
-            elif mode == Mode.INSIDE:
-                mode = {0x22: Mode.OUTSIDE, 0x5C: Mode.ESCAPED}.get(byte, Mode.INSIDE)
-            elif byte == 0x22:
-                mode = Mode.INSIDE
-        return mode
+def _fitting(exploration: Exploration, most: int) -> set[str]:
+    """Pointers of the values that can be open in a graph of so many nodes."""
+    opened = {_ANSWER}
+    graph = exploration.graph(most, _all_but(opened))
+    size, looked_into = len(graph.nodes), 0
+    waiting = deque(_folds(graph))
+    while graph.whole and waiting and looked_into < _MOST_LOOKED_INTO:
+        pointer, value, times = waiting.popleft()
+        if pointer in opened:
+            continue
+        looked_into += 1
+        inside = exploration.graph(most, _all_but({pointer}), value)
+        more = times * max(0, len(inside.nodes) - _ENDS)
+        if inside.whole and size + more <= most:
+            opened.add(pointer)
+            size += more
+            waiting.extend(_folds(inside))
+    return opened
 
 
-class Texts:
-    """Knows such choices in one pool, and what to call them."""
-
-    def __init__(self, derivatives: Derivatives) -> None:
-        self._derivatives = derivatives
-        self._pool = derivatives.pool
-        self._measures = Measures(derivatives)
-        self._spelling = Spelling(derivatives)
-
-    def is_text(self, head: Expression, mode: Mode) -> bool:
-        """Whether ``head`` is to be one choice: a number, or free text inside a string."""
-        pool = self._pool
-        if pool.kinds[head] in (Kind.LITERAL, Kind.EPSILON) or not pool.regular[head]:
-            return False
-        texts, numeric, quoted = self._measures.facts(head)
-        if texts is not None:
-            return texts > _LISTED
-        if mode == Mode.OUTSIDE:
-            return numeric
-        return mode == Mode.PLAIN or (mode == Mode.INSIDE and not quoted)
-
-    def label(self, parts: list[Expression], mode: Mode) -> str:
-        """What to call a choice of ``parts``, one after the other."""
-        whole = self._pool.concatenate(*parts)
-        label = self._spelling.pattern(whole) if len(parts) > 1 and mode != Mode.OUTSIDE else None
-        return label or " ".join(self._part_label(part, mode) for part in parts)
-
-    def _part_label(self, expression: Expression, mode: Mode) -> str:
-        pool = self._pool
-        kind, operand = pool.kinds[expression], pool.operands[expression]
-        if kind == Kind.REPETITION and operand[0] == pool.landmarks.get(CHARACTER):
-            return "string" + _spell_bounds(operand[1], operand[2], "characters")
-        facts = self._measures.facts(expression)
-        if facts.texts is not None and facts.texts > _LISTED:
-            return f"one of {facts.texts} texts"
-        if mode == Mode.OUTSIDE and facts.numeric:
-            pattern = self._spelling.pattern(expression, 24)
-            return f"number {pattern}" if pattern else "number"
-        if kind == Kind.INTERSECTION and (taken := self._excluded(operand)):
-            return f"text, but none of {taken} names"
-        low = self._derivatives.length(expression)
-        return self._spelling.pattern(expression) or f"text{_spell_bounds(low, None, 'bytes')}"
-
-    def _excluded(self, parts: tuple[Expression, ...]) -> int | None:
-        """How many texts an intersection leaves out, where it is one of all texts but those."""
-        complements = [part for part in parts if self._pool.kinds[part] == Kind.COMPLEMENT]
-        if len(parts) != 2 or len(complements) != 1:
-            return None
-        return self._measures.facts(self._pool.operands[complements[0]]).texts
+def _all_but(opened: Set[str]) -> Callable[[str], bool]:
+    return lambda pointer: pointer not in opened
 
 
-def _spell_bounds(low: int, high: int | None, unit: str) -> str:
-    if high is None or high >= INFINITE:
-        return f" of {low} or more {unit}" if low else ""
-    return f" of {low} {unit}" if low == high else f" of {low} to {high} {unit}"
+def _folds(graph: Graph) -> list[tuple[str, Expression, int]]:
+    """Pointers and expressions of what is folded, and how often it is there."""
+    found = [(edge.pointer, edge.decides) for edge in graph.edges if edge.kind == "fold"]
+    return [
+        (pointer, value, times)
+        for (pointer, value), times in Counter(found).items()
+        if pointer is not None
+    ]
+
+
+def _with_outer(pointers: Iterable[str]) -> Iterable[str]:
+    """``pointers`` and those that lead there."""
+    for pointer in pointers:
+        while pointer:
+            yield pointer
+            pointer = pointer.rpartition("/")[0]

@@ -15,7 +15,7 @@ from app.core.errors import InvalidRequest
 from app.core.graphs import GraphSpec, WalkSpec
 from app.core.specs import JsonSchema
 from app.explain.drawing import Drawing, drawing_of
-from app.explain.folding import folded_graph
+from app.explain.exploring import folded_graph
 from app.explain.svg import boxes_of, dot_text, routes_of, states_of
 from app.explain.walk import Resume, Walker
 

@@ -14,7 +14,7 @@ import torch
 
 from app.core.errors import DeviceFailed, UnsupportedModel
 from app.core.progress import SILENCE, Progress
-from app.model.adapters.loading import make_slots
+from app.model.adapters.slots import make_slots
 from app.model.checkpoints.loading import read_config
 from app.model.checkpoints.stored_quantization import require_no_growth, weight_bytes
 from app.model.checkpoints.stored_weights import run_as_stored, stored_parameters

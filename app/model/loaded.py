@@ -16,10 +16,10 @@ from app.model.forward import RaggedForward, StepAttention
 from app.model.kv_storage import KvStorage, LayerShape
 from app.model.layers.attention import AttentionRoute, probe_layers
 from app.model.layers.latent import keep_latents
+from app.model.layers.model_call import give_positions
 from app.model.layers.nearness import route_nearness
 from app.model.layers.own_attention import route_own_attention
 from app.model.layers.own_recurrence import route_own_recurrence
-from app.model.layers.positions import give_positions
 from app.model.layers.recurrent import RecurrentRoute, StepScan
 from app.model.layers.sparse import run_densely
 from app.model.parallel.group import Group

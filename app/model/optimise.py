@@ -13,8 +13,7 @@ import torch
 from torch import Tensor
 
 from app.core.progress import SILENCE, Progress
-from app.model.adapters.loading import fill_slots
-from app.model.adapters.slots import AdapterSlots
+from app.model.adapters.slots import AdapterSlots, fill_slots
 from app.model.config import ModelConfig
 from app.model.cpu.layers import can_fuse, fuse, require_invariance
 from app.model.cpu.packed_linear import can_pack, pack_linears

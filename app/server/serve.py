@@ -24,8 +24,7 @@ from app.server.settings import Settings
 from app.serving.workers.pool import end
 from app.telemetry.logs import configure_logging
 from app.telemetry.metrics import Metrics
-from app.terminal.greeting import Served, greeting
-from app.terminal.screen import Screen, open_screen
+from app.terminal.screen import Screen, Served, greeting, open_screen
 
 FLUSH_SECONDS = 5
 """On the way out, how long clients may take to read what is already generated."""

@@ -1,10 +1,12 @@
-"""What standard error is: a terminal that a person watches, or a log that is kept."""
+"""Output for a person at a terminal (progress, colours, a greeting), or for a log that is kept."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import os
+import shlex
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TextIO, cast
@@ -60,3 +62,96 @@ def open_screen(stream: TextIO, *, still: bool = False) -> Screen:
 def is_watched(stream: TextIO) -> bool:
     """Whether a stream is a terminal that can move its cursor."""
     return stream.isatty() and os.environ.get("TERM", "dumb") not in ("dumb", "unknown", "")
+
+
+Paint = Callable[[str, str], str]
+"""From a text and a style (``"bold red"``, as rich spells them) to what is written."""
+
+
+def paint_for(stream: TextIO) -> Paint:
+    """Colours where ``stream`` is a terminal that has them, or ``FORCE_COLOR`` is set.
+
+    Not with ``NO_COLOR`` (no-color.org), and not on a dumb terminal.
+    """
+    if os.environ.get("NO_COLOR") or not (stream.isatty() or os.environ.get("FORCE_COLOR")):
+        return plain
+    # Imported where it is needed: what writes into files and pipes starts quicker without it.
+    from rich.color import ColorSystem
+    from rich.console import Console
+    from rich.style import Style
+
+    name = Console(file=stream).color_system
+    if name is None:
+        return plain
+    system = {
+        "standard": ColorSystem.STANDARD,
+        "256": ColorSystem.EIGHT_BIT,
+        "truecolor": ColorSystem.TRUECOLOR,
+        "windows": ColorSystem.WINDOWS,
+    }[name]
+
+    def paint(text: str, style: str) -> str:
+        return Style.parse(style).render(text, color_system=system) if text else text
+
+    return paint
+
+
+def plain(text: str, style: str) -> str:
+    """No colours."""
+    return text
+
+
+_EVERYWHERE = {"http://0.0.0.0:": "http://127.0.0.1:", "http://[::]:": "http://[::1]:"}
+"""Addresses to listen on that are none to go to, and where to find them on this machine."""
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """What is served, and where."""
+
+    model: str
+    url: str
+    page: bool
+    """Whether there is a page to look at."""
+    keys: bool
+    """Whether requests need a key."""
+
+    @property
+    def address(self) -> str:
+        """Where a program on this machine finds it."""
+        for anywhere, here in _EVERYWHERE.items():
+            if self.url.startswith(anywhere):
+                return here + self.url.removeprefix(anywhere)
+        return self.url
+
+    @property
+    def command(self) -> str:
+        """One to try in a shell."""
+        messages = [{"role": "user", "content": "Hello"}]
+        body = json.dumps({"model": self.model, "messages": messages}, ensure_ascii=False)
+        key = " -H 'authorization: Bearer YOUR-KEY'" if self.keys else ""
+        return (
+            f"curl {self.address}/v1/chat/completions{key} -H 'content-type: application/json' "
+            f"-d {shlex.quote(body)}"
+        )
+
+
+def greeting(served: Served, stream: TextIO) -> str:
+    """A few lines where ``stream`` is a terminal, else one."""
+    if not is_watched(stream):
+        page = f", try it in a browser at {served.address}/" if served.page else ""
+        return (
+            f"Leapjson serves {served.model} at {served.address}/v1{page} - try: {served.command}"
+        )
+    paint = paint_for(stream)
+    rows = [("page", f"{served.address}/")] if served.page else []
+    rows += [("API", f"{served.address}/v1"), ("try", served.command)]
+    return "\n".join(
+        [
+            "",
+            f"Leapjson serves {paint(served.model, 'bold')}",
+            *(f"  {paint(f'{name:<4}', 'dim')}  {paint(text, 'cyan')}" for name, text in rows),
+            paint("Press Ctrl-C to stop.", "dim"),
+            "",
+        ]
+    )

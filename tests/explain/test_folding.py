@@ -10,8 +10,7 @@ import pytest
 from app.constraint.program import compile_program
 from app.core.graphs import GraphOptions, GraphSpec
 from app.core.specs import Choice, JsonSchema, Regex
-from app.explain.exploring import Exploration, explore
-from app.explain.folding import folded_graph
+from app.explain.exploring import Exploration, explore, folded_graph
 from app.explain.graph import Graph
 from app.explain.measures import Measures
 from app.explain.walk import Walker

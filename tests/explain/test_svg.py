@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 from app.core.graphs import GraphOptions, GraphSpec
 from app.core.specs import JsonSchema
 from app.explain.drawing import drawing_of
-from app.explain.folding import folded_graph
+from app.explain.exploring import folded_graph
 from app.explain.picture import draw_graph
 from app.explain.svg import draw
 

@@ -12,9 +12,8 @@ import pytest
 import torch
 
 from app.core.errors import InvalidAdapter, UnsupportedModel
-from app.model.adapters.loading import make_slots
 from app.model.adapters.peft import CONFIG, WEIGHTS, read_adapter
-from app.model.adapters.slots import AdapterSlots
+from app.model.adapters.slots import AdapterSlots, make_slots
 from app.model.composition import load_runner
 from app.model.config import AdaptersConfig
 from app.model.layers.attention import AttentionRoute

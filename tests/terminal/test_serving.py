@@ -14,7 +14,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from app.terminal.greeting import Served, greeting
+from app.terminal.screen import Served, greeting
 from tests.terminal.terminals import ROOT, Terminal, terminal
 
 SERVED = "tests.terminal.served"

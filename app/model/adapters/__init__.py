@@ -1,6 +1,6 @@
 """LoRA adapters (Hu et al., 2021), several in one step: ``y += B (A x)``, by each token's own.
 
-``peft.py`` reads peft's files; ``targets.py`` says which modules of a model can be adapted and runs
-the products beside theirs; ``slots.py`` is what is loaded; ``cpu.py`` multiplies on the CPU, and
+``peft.py`` reads peft's files; ``targets.py`` says which modules of a model can be adapted and adds
+to their results; ``slots.py`` loads and holds adapters; ``cpu.py`` multiplies on the CPU, and
 ``app.model.cuda.adapters`` on a GPU.
 """

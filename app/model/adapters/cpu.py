@@ -14,8 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from app.model.adapters.peft import Pair
-from app.model.adapters.rows import AdapterRows, adapter_rows
-from app.model.adapters.targets import Product
+from app.model.adapters.targets import AdapterRows, Product, adapter_rows
 from app.model.cpu.layers import PanelLinear
 from app.model.cpu.workspace import CpuTeam
 

@@ -11,11 +11,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import numpy as np
+import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
 from app.model.adapters.peft import Pair
+from app.model.inputs import Ints
 from app.model.layers.attention import AttentionRoute
 from app.model.layers.latent import LatentProjection
 
@@ -107,3 +110,20 @@ def rows_seen(modules: Mapping[str, nn.Module]) -> Iterator[dict[str, list[int]]
     finally:
         for handle in handles:
             handle.remove()
+
+
+AdapterRows = Sequence[tuple[int, slice | Tensor]]
+"""Slots in a step, each with the rows of its tokens."""
+
+
+def adapter_rows(slots: Ints | None) -> AdapterRows:
+    """``slots`` [T] is that of each token, 0 for the base model; None: all are."""
+    if slots is None:
+        return ()
+    found: list[tuple[int, slice | Tensor]] = []
+    for slot in np.unique(slots[slots > 0]).tolist():
+        rows = np.flatnonzero(slots == slot)
+        first, end = int(rows[0]), int(rows[-1]) + 1
+        together = end - first == len(rows)
+        found.append((slot, slice(first, end) if together else torch.from_numpy(rows)))
+    return found

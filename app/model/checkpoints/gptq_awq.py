@@ -12,7 +12,7 @@ a hundredth of a step at most.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -88,43 +88,23 @@ def read_weights(
     Raises ``UnsupportedModel`` for an act-order that scatters groups, and for incomplete layers.
     """
     weights = {}
-    with _Tensors(_files(model, progress)) as tensors:
-        codes = sorted(name for name in tensors.names if name.endswith(_CODES))
+    with ExitStack() as opened:
+        owners: dict[str, Any] = {}
+        for path in _files(model, progress):
+            file: Any = opened.enter_context(safe_open(path, framework="pt"))
+            owners.update(dict.fromkeys(file.keys(), file))
+        codes = sorted(name for name in owners if name.endswith(_CODES))
         for name in telling(progress, "unpacking the weights", codes, unit="layers"):
             module = name.removesuffix(_CODES)
             parts = {
-                part: tensors.read(f"{module}.{part}")
+                part: owners[tensor].get_tensor(tensor)
                 for part in ("qweight", "qzeros", "scales", "g_idx")
+                if (tensor := f"{module}.{part}") in owners
             }
             weights[module] = _weight(module, parts, layout)
     if not weights:
         raise UnsupportedModel(f"{model} is marked as quantised but has no quantised weights")
     return weights
-
-
-class _Tensors:
-    """The tensors of a checkpoint's safetensors, whatever file they are in."""
-
-    def __init__(self, files: Sequence[str]) -> None:
-        self._open = ExitStack()
-        self._owners: dict[str, Any] = {}
-        for path in files:
-            file: Any = self._open.enter_context(safe_open(path, framework="pt"))
-            self._owners.update(dict.fromkeys(file.keys(), file))
-
-    @property
-    def names(self) -> Iterator[str]:
-        return iter(self._owners)
-
-    def read(self, name: str) -> Tensor | None:
-        owner = self._owners.get(name)
-        return None if owner is None else owner.get_tensor(name)
-
-    def __enter__(self) -> _Tensors:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._open.close()
 
 
 def _files(model: str, progress: Progress) -> list[str]:
@@ -139,8 +119,8 @@ def _files(model: str, progress: Progress) -> list[str]:
     return list(map(str, shards))
 
 
-def _weight(module: str, parts: Mapping[str, Tensor | None], layout: Layout) -> QuantizedWeight:
-    packed, zeros, scales = parts["qweight"], parts["qzeros"], parts["scales"]
+def _weight(module: str, parts: Mapping[str, Tensor], layout: Layout) -> QuantizedWeight:
+    packed, zeros, scales = (parts.get(part) for part in ("qweight", "qzeros", "scales"))
     if packed is None or zeros is None or scales is None:
         raise UnsupportedModel(f"{module} lacks its qzeros or its scales")
     codes = _unpacked(packed, layout.bits, along=1 if layout.awq else 0, awq=layout.awq)
@@ -153,7 +133,7 @@ def _weight(module: str, parts: Mapping[str, Tensor | None], layout: Layout) -> 
         raise UnsupportedModel(
             f"{module} has {groups} groups of {group} inputs, but {inputs} inputs"
         )
-    order = parts["g_idx"]
+    order = parts.get("g_idx")
     if order is not None and not torch.equal(
         order.long(), torch.arange(inputs).div(group, rounding_mode="floor")
     ):

@@ -22,7 +22,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
-from app.model.adapters.rows import AdapterRows, adapter_rows
+from app.model.adapters.targets import AdapterRows, adapter_rows
 from app.model.cpu.kernels import attention as kernels
 from app.model.cpu.kernels.compiled import Floats, Rows, as_numpy, spreading
 from app.model.inputs import Ints, SpanLayout, StepArrays, depths_of

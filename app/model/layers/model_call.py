@@ -2,6 +2,11 @@
 
 Not every forward takes ``position_ids``: some models have no positions but in their attention. Not
 every one takes ``logits_to_keep``: there the rows are picked where they enter the output embedding.
+
+Two sorts of models count positions themselves: RoBERTa's kin, by the tokens that are no padding,
+from the one behind padding's own position; and embeddings of positions that are handed none. A
+step's row holds parts of many sequences, so ``give_positions`` has both take those of the step. A
+padding token inside a text is a token like any other.
 """
 
 from __future__ import annotations
@@ -12,12 +17,13 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any, Protocol
 
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from app.core.errors import UnsupportedModel
 
 _WANTS_MORE = (AttributeError, IndexError, KeyError, NotImplementedError, TypeError, ValueError)
+_FROM_PADDING = "create_position_ids_from_input_ids"
 
 
 def logits_of(
@@ -95,13 +101,11 @@ def text_alone(model: PreTrainedModel) -> Iterator[None]:
         ) from error
 
 
-def hand_positions(model: PreTrainedModel) -> None:
-    """Have ``position_ids`` handed to ``model``: its hooks take them where its forward does not."""
-    vars(model)["hears_positions"] = True
-
-
 def takes_positions(model: PreTrainedModel) -> bool:
-    """Whether the model, or a part of it that it hands unknown arguments to, takes positions."""
+    """Whether the model, or a part of it that it hands unknown arguments to, takes positions.
+
+    Hooks of ``give_positions`` may take them where no forward does.
+    """
     kind = type(model)
     if _takes(kind, "position_ids") or "hears_positions" in vars(model):
         return True
@@ -126,3 +130,57 @@ def _takes(kind: type[PreTrainedModel], name: str) -> bool:
 def _takes_others(kind: type[PreTrainedModel]) -> bool:
     each = _parameters(kind.forward).values()
     return any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in each)
+
+
+def give_positions(model: PreTrainedModel) -> None:
+    """Have ``position_ids`` that count from 0 reach what wants to count otherwise, or by itself."""
+    first = max((_first_position(module) for module in model.modules()), default=0)
+    if not takes_positions(model):
+        _tell(model, [module for module in model.modules() if _counts(module)])
+    elif first:
+        _shift(model, first)
+
+
+def _shift(model: PreTrainedModel, first: int) -> None:
+    def shift(_: nn.Module, args: Any, kwargs: dict[str, Any]) -> tuple[Any, Any]:
+        if kwargs.get("position_ids") is not None:
+            kwargs["position_ids"] = kwargs["position_ids"] + first
+        return args, kwargs
+
+    model.register_forward_pre_hook(shift, with_kwargs=True)
+    text: Any = model.config.get_text_config()
+    text.max_position_embeddings -= first  # those before it are padding's
+
+
+def _tell(model: PreTrainedModel, counters: list[nn.Module]) -> None:
+    told: list[Tensor | None] = [None]
+    """[T]; None while the model counts for itself."""
+
+    def hear(_: nn.Module, args: Any, kwargs: dict[str, Any]) -> tuple[Any, Any]:
+        positions = kwargs.pop("position_ids", None)
+        told[0] = None if positions is None else positions[0]
+        return args, kwargs
+
+    def tell(_: nn.Module, args: Any, kwargs: dict[str, Any]) -> tuple[Any, Any]:
+        if told[0] is not None:
+            kwargs["position_ids"] = told[0]
+        return args, kwargs
+
+    for module in counters:
+        module.register_forward_pre_hook(tell, with_kwargs=True)
+    if counters:
+        model.register_forward_pre_hook(hear, with_kwargs=True)
+        vars(model)["hears_positions"] = True  # see ``takes_positions``
+
+
+def _first_position(module: Any) -> int:
+    padding = getattr(module, "padding_idx", None)
+    return padding + 1 if hasattr(module, _FROM_PADDING) and isinstance(padding, int) else 0
+
+
+def _counts(module: nn.Module) -> bool:
+    """Whether it is an embedding that makes up its positions unless it is told them."""
+    own: Callable[..., Any] = type(module).forward
+    if not isinstance(module, nn.Embedding) or own is nn.Embedding.forward:
+        return False
+    return {"position_ids", "past_key_values_length"} <= {*inspect.signature(own).parameters}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
@@ -20,15 +20,14 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from app.core.errors import InvalidRequest, UnsupportedModel
-from app.core.images import ExpandedPrompt, PreparedImage, TwoWay
+from app.core.images import ExpandedPrompt, PreparedImage, PromptImages, TwoWay
 from app.core.step import Span, SpanImages
 from app.model.forward import RaggedForward
 from app.model.inputs import lay_out
 from app.model.self_check import worst_error
 from app.model.vision.embeddings import ImageEmbeddings, TowerThread
 from app.model.vision.processing import HfImageProcessor, load_image_processor
-from app.model.vision.spec import ModelVisionSpec, two_way_of
-from app.model.vision.tower import Tower, language_name
+from app.model.vision.tower import ModelVisionSpec, Tower, language_name
 
 _log = logging.getLogger(__name__)
 
@@ -180,6 +179,39 @@ class _Whole:
             return worst_error(self.logits(), logits)
         finally:
             self._model.set_attn_implementation("eager")
+
+
+def two_way_of(masks: Any, images: PromptImages) -> TwoWay:
+    """What ``masks`` [1, 1, T, T] of a prompt say, by kind of layer or one for all.
+
+    Raises ``ValueError`` for what is not served: what sees on from one image to another, or a part
+    of what is behind it, or in layers of another kind.
+    """
+    kinds = masks if isinstance(masks, Mapping) else {"every layer": masks}
+    both = {name: _both_ways(mask, images) for name, mask in kinds.items()}
+    if all(both.values()):
+        return "all"
+    if both == {"full_attention": False, "sliding_attention": True}:
+        return "windows"
+    raise ValueError(f"image tokens attend to each other only in some layers: {both}")
+
+
+def _both_ways(mask: Any, images: PromptImages) -> bool:
+    """Whether each run of an image sees what is behind it in that run; False: none does."""
+    if not isinstance(mask, Tensor) or mask.ndim != 4:
+        raise ValueError("image tokens attend to each other, but there is no mask for it")
+    seen = (mask if mask.dtype == torch.bool else mask == 0)[0, 0]
+    later = seen.triu(1).cpu()
+    if not later.any():
+        return False
+    expected = torch.zeros_like(later)
+    for image in images.images:
+        for start, length in image.places:
+            own = slice(start, start + length)
+            expected[own, own] = True
+    if not torch.equal(later, expected.triu(1)):
+        raise ValueError("image tokens attend to tokens outside their image")
+    return True
 
 
 def _compared(trial: ExpandedPrompt) -> int:

@@ -14,7 +14,7 @@ from app.core.images import PreparedImage, PromptImage, PromptImages, VisionSpec
 from app.model.composition import load_runner
 from app.model.runner import TorchRunner
 from app.model.vision import load_image_processor
-from app.model.vision.spec import two_way_of
+from app.model.vision.self_check import two_way_of
 from tests.model.tiny import runner_config
 from tests.model.vision.seeing import (
     KINDS,
