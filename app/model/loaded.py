@@ -25,7 +25,7 @@ from app.model.layers.sparse import run_densely
 from app.model.parallel.group import Group
 from app.model.state_storage import StateStorage
 from app.model.vision.self_check import LoadedVision, open_vision
-from app.model.vision.tower import can_see
+from app.model.vision.tower import has_vision
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ def load(
     has layers of another kind."""
     whole = load_whole(config, device, dtype, group, progress)
     vision = None
-    if config.images and group is None and can_see(whole):
+    if config.images and group is None and has_vision(whole):
         with progress.stage("self-check with an image"):
             vision = open_vision(whole, config.model)
     apart = () if vision is None else vision.tower.parts

@@ -43,7 +43,7 @@ from app.model.self_check import (
 from app.model.state_storage import allocate_states
 from app.model.tree_check import follows_trees
 from app.model.vision.embeddings import ImageEmbeddings
-from app.model.vision.self_check import blocks_for, look
+from app.model.vision.self_check import blocks_for, connect_vision
 
 _BLOCK_SIZE = 16
 
@@ -97,7 +97,7 @@ def prepare(
     if not loaded.recurrent.shapes:
         prepared = replace(prepared, trees=follows_trees(forward, case, block_size, expected))
     if loaded.vision is not None:
-        seen = look(
+        seen = connect_vision(
             model,
             loaded.vision,
             _forward_over_new(loaded, config, block_size, blocks_for(loaded.vision, block_size)),

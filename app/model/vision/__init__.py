@@ -1,4 +1,4 @@
-"""Models that see: images prepared for their towers, the towers, and their features in a step.
+"""Vision models: images prepared for their towers, the towers, and their features in a step.
 
 ``processing`` runs in worker processes and reads no weights; the rest belongs to a loaded model.
 """

@@ -18,7 +18,7 @@ from transformers import PreTrainedModel
 
 from app.core.images import Features, PreparedImage
 from app.model.inputs import StepArrays
-from app.model.vision.tower import NotWanted, Tower
+from app.model.vision.tower import EncodingCancelled, Tower
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class ImageEmbeddings:
 
     @contextlib.contextmanager
     def of_step(self, step: StepArrays) -> Iterator[None]:
-        """While this lasts a forward pass has in its rows what the step sees."""
+        """Within the block a forward pass has the features of the step's images in its rows."""
         seen = () if step.vision_input is None else step.vision_input.seen
         if not seen:
             yield
@@ -117,11 +117,11 @@ class TowerThread:
     def encode(
         self, image: PreparedImage, is_wanted: Callable[[], bool] = lambda: True
     ) -> Future[Features]:
-        """The features as of ``Tower.see``, in host memory; fails with ``NotWanted``."""
+        """The features as of ``Tower.encode``, in host memory; fails with ``EncodingCancelled``."""
         return self._thread.submit(self._encode, image, is_wanted)
 
     def close(self) -> None:
-        """End the thread, amid an image if need be. What is not done never will be."""
+        """End the thread, if necessary within an image. Images that wait are not encoded."""
         self._closed = True
         self._thread.shutdown(wait=True, cancel_futures=True)
 
@@ -131,11 +131,11 @@ class TowerThread:
             return not self._closed and is_wanted()
 
         if not goes_on():
-            raise NotWanted
+            raise EncodingCancelled
         if self._stream is None:
-            return self._tower.see(image, goes_on)
+            return self._tower.encode(image, goes_on)
         with torch.cuda.stream(self._stream):
-            features = self._tower.see(image, goes_on)
+            features = self._tower.encode(image, goes_on)
             pinned = torch.empty_like(features, device="cpu", pin_memory=True)
             pinned.copy_(features, non_blocking=True)
             self._stream.synchronize()
@@ -143,7 +143,7 @@ class TowerThread:
 
 
 def _step_back(threads: int) -> None:
-    """Leave the cores to the steps: a smaller share, as a batch job, and of half of them."""
+    """Leave the cores to the steps: low priority, batch scheduling and half the threads."""
     torch.get_num_threads()  # else its first operation takes over what holds for new threads
     torch.set_num_threads(threads)
     if sys.platform == "linux":  # where threads have priorities of their own

@@ -1,7 +1,7 @@
-"""Whether a model sees: its tower and image processor, tried together on a picture of noise.
+"""The self-check of a vision model: its tower and image processor on a picture of noise.
 
-As with text, the oracle is the model as it was loaded: what it says of the picture by its own
-forward pass, in one piece and with eager attention, a ragged step has to say in two.
+As with text, the oracle is the model as it was loaded: two ragged steps must give the logits of its
+own forward pass over the whole prompt, with eager attention.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _TOLERANCE = {torch.float32: 1e-3, torch.float16: 0.03, torch.bfloat16: 0.1}
 """Largest relative error of a row of logits, but for what rounding alone makes of them."""
 _TOLERANCE_AT_MOST = 0.5
 _KINDS = ("mm_token_type_ids", "token_type_ids")
-"""What models are told of tokens that stand for images."""
+"""Arguments that mark the tokens of images."""
 _NOISE = (72, 56)
 """Pixels of the picture."""
 _MOST_TOKENS = 1 << 14
@@ -44,7 +44,7 @@ _TRIED = (RuntimeError, ValueError, TypeError, KeyError, AttributeError, IndexEr
 
 @dataclass(frozen=True, slots=True)
 class LoadedVision:
-    """What of a loaded model sees, and the trial that it has to pass."""
+    """The vision parts of a loaded model, and the trial that it has to pass."""
 
     tower: Tower
     prompts: ModelVisionSpec
@@ -57,14 +57,14 @@ class LoadedVision:
     depth: int
     """Layers behind which features are added."""
     token_bytes: int
-    """Memory of what is seen in one place."""
+    """Memory of the features in one place."""
     embedded_as: int
     """See ``Tower``."""
 
 
 @torch.inference_mode()
 def open_vision(model: PreTrainedModel, name: str) -> LoadedVision | None:
-    """What sees of a whole model that can, as it was loaded; None where that fails, as is logged.
+    """The vision parts of a whole model as it was loaded; None, and a line in the log, on failure.
 
     Costs some passes over a short prompt.
     """
@@ -91,7 +91,7 @@ def open_vision(model: PreTrainedModel, name: str) -> LoadedVision | None:
         if model.dtype != torch.float32:
             allowed = min(max(allowed, 2 * whole.noise(expected)), _TOLERANCE_AT_MOST)
         tower.set_attention()
-        features = tower.see(image)
+        features = tower.encode(image)
         return LoadedVision(
             tower,
             prompts,
@@ -219,7 +219,7 @@ def _compared(trial: ExpandedPrompt) -> int:
     return len(trial.tokens) - trial.images.images[-1].end + 1
 
 
-def look(
+def connect_vision(
     model: PreTrainedModel,
     vision: LoadedVision,
     forward: RaggedForward,
@@ -229,7 +229,7 @@ def look(
     states: bool,
     rounded: bool,
 ) -> ImageEmbeddings | None:
-    """The way of features into ``model``, as it is served; None where that is not what was loaded.
+    """Connect image features to ``model`` as it is served; None if the self-check then fails.
 
     ``forward`` has a cache with room for the trial, of so many ``groups``; ``states`` where there
     are recurrent layers, ``rounded`` where weights are no longer those that were loaded.

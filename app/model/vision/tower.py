@@ -1,8 +1,8 @@
-"""What of a model sees: its tower and projector, run by the model's own code.
+"""The vision tower and projector of a model, run by the model's own code.
 
-A model that sees puts features where the embeddings of placeholders would be, and hands all to its
-language model. Here that is a stand-in which takes what it is handed and computes nothing: so
-what an image becomes is what transformers makes of it, in whatever way a model joins the two.
+A vision model puts features where the embeddings of placeholders would be, and passes all to its
+language model. Here that is a stand-in, which keeps its arguments and computes nothing: the
+features are those of transformers, however a model joins its two parts.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ _LANGUAGE_MODELS = ("language_model", "text_model")
 
 
 class _Handed(Exception):
-    """Ends a forward pass at the language model, with what that was handed."""
+    """Ends a forward pass at the language model, with the arguments of its call."""
 
     def __init__(self, embeddings: Tensor, deeper: Sequence[Tensor]) -> None:
         self.embeddings = embeddings
         self.deeper = deeper
 
 
-class NotWanted(Exception):
-    """Nobody waits any more for what a tower was at."""
+class EncodingCancelled(Exception):
+    """No request waits for the image any more."""
 
 
 class _StandIn(nn.Module):
-    """In the place of a language model; knows no word, and so embeds all as zeros."""
+    """In the place of a language model; embeds every token as zeros."""
 
     def __init__(self, model: PreTrainedModel) -> None:
         super().__init__()
@@ -54,7 +54,7 @@ class _StandIn(nn.Module):
         return self.embed_tokens
 
     def get_per_layer_inputs(self, *_: Any) -> None:
-        """What layers are given beside is theirs to make of tokens (Gemma 3n, Gemma 4)."""
+        """None: the real layers make these inputs from tokens (Gemma 3n, Gemma 4)."""
 
     def forward(self, *_: Any, inputs_embeds: Tensor, **handed: Any) -> None:
         raise _Handed(inputs_embeds, handed.get("deepstack_visual_embeds") or ())
@@ -79,29 +79,29 @@ class _Zeros(nn.Module):
 
 
 class Tower:
-    """The parts of a model that see, apart from those that read and write."""
+    """The parts of a model that encode images, without its language model."""
 
     def __init__(self, model: PreTrainedModel) -> None:
         """Shares its parameters with ``model``, which may lose these parts afterwards."""
         whole: Any = getattr(model, model.base_model_prefix, model)
         self._placeholder = int(model.config.image_token_id)
         self._device = model.device
-        self._seeing = copy.copy(whole)
+        self._encoder = copy.copy(whole)
         parts = dict(whole._modules)
         name = language_name(whole)
         parts[name] = self._reader = _StandIn(parts[name])
-        vars(self._seeing)["_modules"] = parts
-        _part_configurations(self._seeing)
+        vars(self._encoder)["_modules"] = parts
+        _part_configurations(self._encoder)
         self._taken = frozenset(inspect.signature(type(whole).forward).parameters)
         self._is_wanted: Callable[[], bool] = lambda: True
-        for module in self._seeing.modules():
+        for module in self._encoder.modules():
             if isinstance(module, nn.ModuleList):
                 for layer in module:
                     layer.register_forward_pre_hook(self._go_on)
 
     def set_attention(self) -> None:
-        """Have it run torch's own attention, where it can."""
-        for module in self._seeing.modules():
+        """Use torch's own attention where the tower supports it."""
+        for module in self._encoder.modules():
             if isinstance(module, PreTrainedModel):
                 module.config._attn_implementation = "sdpa" if module._supports_sdpa else "eager"
 
@@ -111,25 +111,26 @@ class Tower:
 
     @property
     def parts(self) -> frozenset[nn.Module]:
-        """Its modules, all that they consist of included."""
-        return frozenset(self._seeing.modules())
+        """Its modules, submodules included."""
+        return frozenset(self._encoder.modules())
 
     @property
     def nbytes(self) -> int:
         """Memory of its weights."""
-        return sum(weight.nbytes for weight in self._seeing.parameters())
+        return sum(weight.nbytes for weight in self._encoder.parameters())
 
     def to(self, device: torch.device) -> None:
         self._device = device
-        self._seeing.to(device)
+        self._encoder.to(device)
 
     @torch.inference_mode()
-    def see(self, image: PreparedImage, is_wanted: Callable[[], bool] = lambda: True) -> Tensor:
+    def encode(self, image: PreparedImage, is_wanted: Callable[[], bool] = lambda: True) -> Tensor:
         """The features of an image: [placeholders, 1 + D, H].
 
         The first are those that stand in the places of embeddings; each further one is added to
         what another of the first D layers gave there (DeepStack; Meng et al., 2024). One thread at
-        a time may call it. Raises ``NotWanted`` before the next layer once ``is_wanted`` says no.
+        a time may call it. Raises ``EncodingCancelled`` before the next layer once ``is_wanted`` is
+        false.
         """
         self._is_wanted = is_wanted
         ids = torch.tensor([list(image.expansion)], device=self._device)
@@ -138,7 +139,7 @@ class Tower:
         }
         positions = torch.arange(ids.shape[1], device=self._device).unsqueeze(0)
         try:
-            self._seeing(input_ids=ids, position_ids=positions, use_cache=False, **inputs)
+            self._encoder(input_ids=ids, position_ids=positions, use_cache=False, **inputs)
         except _Handed as handed:
             shown = handed.embeddings[0][ids[0] == self._placeholder]
             return torch.stack([shown, *[each.to(shown) for each in handed.deeper]], dim=1)
@@ -146,12 +147,14 @@ class Tower:
 
     def _go_on(self, *_: Any) -> None:
         if not self._is_wanted():
-            raise NotWanted
+            raise EncodingCancelled
 
     def embedded_as(self, image: PreparedImage) -> int:
-        """The token that its places are for the language model: some models look their padding up
-        there, whose features are put over it, and what they tell layers beside is that token's."""
-        self.see(image)
+        """The token that the language model gets in the places of an image.
+
+        Some models look up their padding token there and overwrite its embedding with features;
+        the further inputs of their layers are those of that token."""
+        self.encode(image)
         asked = self._reader.embed_tokens.asked
         assert asked is not None, "the model embeds no tokens"
         (token,) = set(asked[0].cpu().numpy()[self.placed(image.expansion)].tolist())
@@ -160,7 +163,7 @@ class Tower:
     @property
     def has_axes(self) -> bool:
         """Whether positions are told apart by time, height and width."""
-        return hasattr(self._seeing, "get_rope_index")
+        return hasattr(self._encoder, "get_rope_index")
 
     def positions(
         self, tokens: Sequence[int], is_image: NDArray[np.int64], images: Sequence[PreparedImage]
@@ -170,7 +173,7 @@ class Tower:
         ``is_image`` [T] has a 1 for each placeholder.
         """
         grids = np.concatenate([image.inputs["image_grid_thw"] for image in images])
-        found, _ = self._seeing.get_rope_index(
+        found, _ = self._encoder.get_rope_index(
             torch.tensor([list(tokens)]),
             mm_token_type_ids=torch.from_numpy(is_image).unsqueeze(0),
             image_grid_thw=torch.from_numpy(grids),
@@ -186,7 +189,7 @@ class Tower:
     def _tensor(self, array: NDArray[Any]) -> Tensor:
         tensor = torch.from_numpy(array)
         if tensor.is_floating_point():
-            return tensor.to(self._device, self._seeing.dtype)
+            return tensor.to(self._device, self._encoder.dtype)
         return tensor.to(self._device)
 
 
@@ -235,8 +238,8 @@ class ModelVisionSpec:
         return tuple((start + low, high - low) for low, high in borders.tolist())
 
 
-def can_see(model: PreTrainedModel) -> bool:
-    """Whether a whole model, as it was loaded, has what a ``Tower`` is made of."""
+def has_vision(model: PreTrainedModel) -> bool:
+    """Whether a whole model, as it was loaded, has the parts of a ``Tower``."""
     whole: Any = getattr(model, model.base_model_prefix, model)
     parts: Mapping[str, Any] = whole._modules
     has_language_model = sum(parts.get(name) is not None for name in _LANGUAGE_MODELS) == 1
@@ -245,15 +248,15 @@ def can_see(model: PreTrainedModel) -> bool:
 
 
 def language_name(whole: Any) -> str:
-    """Of a model that sees, what its part is called that reads and writes."""
+    """The name of the language model within a vision model."""
     (name,) = [name for name in _LANGUAGE_MODELS if whole._modules.get(name) is not None]
     return name
 
 
-def _part_configurations(seeing: nn.Module) -> None:
-    """Give it configurations of its own: what the language part is set to is not for the tower."""
+def _part_configurations(encoder: nn.Module) -> None:
+    """Copy configurations: settings of the language model must not change those of the tower."""
     copies: dict[int, Any] = {}
-    for module in seeing.modules():
+    for module in encoder.modules():
         config = vars(module).get("config")
         if config is not None:
             vars(module)["config"] = copies.setdefault(id(config), copy.deepcopy(config))

@@ -14,7 +14,7 @@ from torch import Tensor
 from app.core.images import PreparedImage
 from app.model.composition import load_runner
 from app.model.vision.embeddings import TowerThread
-from app.model.vision.tower import NotWanted
+from app.model.vision.tower import EncodingCancelled
 from tests.model.tiny import runner_config
 from tests.model.vision.seeing import picture, seeing
 
@@ -38,12 +38,12 @@ class HeldTower:
         self.broken: bytes = b""
         self.thread = 0
 
-    def see(self, image: PreparedImage, is_wanted: Callable[[], bool]) -> Tensor:
+    def encode(self, image: PreparedImage, is_wanted: Callable[[], bool]) -> Tensor:
         self.thread = threading.get_ident()
         self.entered.set()
         while not self.gate.wait(0.001):
             if not is_wanted():
-                raise NotWanted
+                raise EncodingCancelled
         if image.digest[:1] == self.broken:
             raise RuntimeError("shapes do not match")
         self.seen.append(image.digest[:1])
@@ -86,7 +86,7 @@ def test_what_nobody_waits_for_any_more_is_given_up_amid_an_image(
     assert tower.entered.wait(300)
     wanted.clear()
     for each in (gone, queued):
-        assert isinstance(each.exception(300), NotWanted)
+        assert isinstance(each.exception(300), EncodingCancelled)
     tower.gate.set()
     stays.result(300)
     assert tower.seen == [b"c"]
@@ -106,19 +106,19 @@ def test_closing_ends_the_thread_amid_an_image(tower: HeldTower, thread: TowerTh
     thread.close()
     assert not tower.seen
     assert not own.is_alive()
-    assert isinstance(first.exception(), NotWanted)
+    assert isinstance(first.exception(), EncodingCancelled)
     assert second.cancelled()
 
 
 def test_the_steps_have_all_threads_and_the_tower_half_of_them(tower: HeldTower) -> None:
     before, of_tower = torch.get_num_threads(), list[int]()
-    own = tower.see
+    own = tower.encode
 
-    def see(image: PreparedImage, is_wanted: Callable[[], bool]) -> Tensor:
+    def encode(image: PreparedImage, is_wanted: Callable[[], bool]) -> Tensor:
         of_tower.append(torch.get_num_threads())
         return own(image, is_wanted)
 
-    tower.see = see  # type: ignore[method-assign]
+    tower.encode = encode  # type: ignore[method-assign]
     tower.gate.set()
     try:
         torch.set_num_threads(4)
@@ -144,7 +144,7 @@ def test_a_tower_is_left_between_two_layers(tmp_path: Path) -> None:
         asked.append(True)
         return len(asked) < 2
 
-    with pytest.raises(NotWanted):
-        vision_encoder._tower.see(model.prepared(picture(1))[0], twice)
+    with pytest.raises(EncodingCancelled):
+        vision_encoder._tower.encode(model.prepared(picture(1))[0], twice)
     assert len(asked) == 2
     runner.close()

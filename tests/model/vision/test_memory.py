@@ -29,16 +29,16 @@ class Watched:
         device.total = 1 << 22
         self.seen = seen = list[PreparedImage]()
         budget = MemoryBudget(device, 0.5)
-        own = towers.Tower.see
+        own = towers.Tower.encode
 
-        def see(tower: Any, image: PreparedImage, *others: Any) -> Tensor:
+        def encode(tower: Any, image: PreparedImage, *others: Any) -> Tensor:
             device.take(tower_bytes / GIB)
             device.give_back(tower_bytes / GIB)
             seen.append(image)
             return own(tower, image, *others)
 
         patched.setattr(composition, "_memory_budget", lambda config, device: budget)
-        patched.setattr(towers.Tower, "see", see)
+        patched.setattr(towers.Tower, "encode", encode)
 
 
 def loaded(model: Seeing, **changes: Any) -> TorchRunner:
