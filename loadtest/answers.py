@@ -1,4 +1,4 @@
-"""What became of a request: its times, its tokens, and whether its answer is right."""
+"""The outcome of a request: times, tokens, and the verdict on its answer."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from loadtest.connection import Exchange
 from loadtest.requests import Call, Content, Request, Verdict, verdict
 
 Outcome = Verdict | Literal["refused", "failed"]
-"""``refused`` is a 4xx status, ``failed`` any other lack of an answer."""
+"""``refused`` is a 4xx status, ``failed`` any other request without an answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One request's end. Seconds count from when it was due: late sending counts against it."""
+    """The outcome of one request. Seconds count from its due time, so they include late sending."""
 
     task: str
     outcome: Outcome
@@ -29,16 +29,16 @@ class Answer:
     """Between such chunks; one may carry several tokens."""
     tokens: int = 0
     counted: bool = True
-    """Whether the server said how many tokens; else ``tokens`` is the number of chunks."""
+    """The server reported the number of tokens; otherwise ``tokens`` is the number of chunks."""
     forward_passes: int | None = None
     leapt: int | None = None
     drafted: int | None = None
     right: int | None = None
-    """How many of ``parts`` are right; None where nobody knows what would be."""
+    """Right parts, of ``parts``; None for a request without a right answer."""
     parts: int = 0
     text: str = ""
     detail: str = ""
-    """What a refused or failed request got to hear."""
+    """The error of a refused or failed request."""
 
     @property
     def complete(self) -> bool:
@@ -53,7 +53,7 @@ def failed(request: Request, seconds: float, why: str, outcome: Outcome = "faile
 
 
 def read_answer(request: Request, due: float, exchange: Exchange) -> Answer:
-    """Judge a whole exchange. Called when no clock runs: parsing and judging take time."""
+    """Judge a whole exchange. Call it after the measurement: parsing and judging take time."""
     seconds = exchange.ended - due
     if exchange.status != 200:
         outcome: Outcome = "refused" if 400 <= exchange.status < 500 else "failed"

@@ -1,9 +1,9 @@
-"""How each kind of server is told about a constraint.
+"""Request formats for constraints, one for each kind of server.
 
 A dialect makes the body of ``POST /v1/chat/completions`` from a ``Request``. All of them stream
 and ask for the usage at the end of the stream. Those that end in ``-json`` ask for calls as JSON in
 the answer's text: the same task for servers that hold a model to a schema and do not bring one to
-call that was not taught to.
+call functions without training for it.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ Fields = dict[str, Any]
 
 
 class UnsupportedConstraintError(Exception):
-    """The server has no way to be told this constraint."""
+    """The server's API cannot express this constraint."""
 
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """What differs between servers. ``pattern`` is None where there are no regular expressions."""
+    """The differences between servers. ``pattern`` None: no regular expressions."""
 
     name: str
     schema: Callable[[Mapping[str, Any]], Fields]
     pattern: Callable[[str], Fields] | None = None
     ignores_end: bool = False
-    """Knows ``ignore_eos``."""
+    """The server supports ``ignore_eos``."""
     calls_in_text: bool = False
 
     def asked(self, request: Request) -> Request:
-        """``request`` as the server is asked, and its answer judged."""
+        """``request`` in the form that is sent and judged."""
         if self.calls_in_text and isinstance(request.constraint, Tools):
             return _in_text(request, request.constraint)
         return request
@@ -72,7 +72,7 @@ class Dialect:
             case Pattern(pattern):
                 if self.pattern is None:
                     raise UnsupportedConstraintError(
-                        f"there is no regular expression in the dialect {self.name}"
+                        f"the dialect {self.name} has no regular expressions"
                     )
                 return self.pattern(pattern)
 
@@ -89,7 +89,7 @@ def _llama_cpp_schema(schema: Mapping[str, Any]) -> Fields:
 
 @dataclass(frozen=True, slots=True)
 class _CallsInText:
-    """What was expected of calls, of an answer that has them in its text."""
+    """``expected`` of an answer whose calls are in its text."""
 
     expected: Expected
 
@@ -105,7 +105,7 @@ class _CallsInText:
 
 
 def _in_text(request: Request, tools: Tools) -> Request:
-    """Behind the system message in which our server tells of tools where no template does."""
+    """With the system message that our server writes for templates without tools."""
     functions = [
         FunctionTool(each["name"], each.get("description"), each["parameters"])
         for each in tools.functions

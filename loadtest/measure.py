@@ -36,7 +36,7 @@ _WARM_UP_CLIENTS = 8
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is measured."""
+    """A plan of measurements."""
 
     arms: Sequence[Arm]
     workloads: Sequence[Workload]
@@ -71,7 +71,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredRound:
-    """A round of one arm, and what the server counted meanwhile."""
+    """A round of one arm, and the growth of the server's counters."""
 
     repeat: int
     answers: Sequence[Answer]
@@ -85,7 +85,7 @@ class Results:
 
     rounds: dict[tuple[Cell, str], list[MeasuredRound]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
-    """What was not measured, and why."""
+    """Reasons for what was not measured."""
 
     @property
     def cells(self) -> list[Cell]:
@@ -93,7 +93,7 @@ class Results:
 
 
 class _NothingAnsweredError(Exception):
-    """A server cannot do a workload at all; the message says what it said."""
+    """A server cannot do a workload at all; the message has its error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ class _Site:
     url: str
     model: str
     client: httpx.Client
-    """For what is asked beside the measured requests."""
+    """For requests that are not measured."""
 
 
 class Measurement:
@@ -125,7 +125,7 @@ class Measurement:
         self._headers = {"authorization": f"Bearer {plan.api_key}"} if plan.api_key else {}
         self._warm: set[tuple[str, str]] = set()
         self._hopeless: set[tuple[str, str]] = set()
-        """Arms and workloads that are not measured, for what the notes say."""
+        """Arms and workloads that are not measured; the notes have the reasons."""
         self.results = Results()
 
     def together(self, model: Path | None, logs: Path) -> Results:
@@ -272,8 +272,9 @@ def measure(
 ) -> Results:
     """Carry out ``plan``; see ``Measurement``.
 
-    What a server cannot do at all is noted, and the others are measured. Raises RuntimeError where
-    a server does not start, ``NotInstalled`` where it cannot, ValueError where it needs a model.
+    A workload that a server cannot do is noted, and the others are measured. Raises RuntimeError if
+    a server does not start, ``NotInstalled`` if its packages are missing, ValueError if it needs a
+    model.
     """
     progress = open_screen(sys.stderr, still=True).progress
     run = Measurement(plan, run_blocking, tell, progress)

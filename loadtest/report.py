@@ -1,4 +1,4 @@
-"""What a run leaves behind: two CSV files, one JSON file, one page."""
+"""The files of a run: two CSV files, one JSON file, one page."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ANSWER_FIELDS = (
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A run's figures; ``about`` says where and how they were taken."""
+    """The figures of a run; ``about`` describes the machine and the command."""
 
     about: Mapping[str, str]
     results: Results

@@ -1,7 +1,4 @@
-"""A request apart from how each server takes it, and whether an answer is what was asked for.
-
-The judges are libraries, not the server's own code.
-"""
+"""Requests independent of a server's API, and verdicts on answers by independent libraries."""
 
 from __future__ import annotations
 
@@ -39,7 +36,7 @@ class Tools:
 
     functions: Sequence[Mapping[str, Any]]
     parallel: bool = True
-    """Whether it may be more than one."""
+    """Several calls are allowed."""
 
 
 Constraint = Schema | Pattern | Tools
@@ -55,7 +52,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What a server answered."""
+    """The content of an answer."""
 
     text: str
     calls: Sequence[Call]
@@ -63,15 +60,15 @@ class Content:
 
 
 class Expected(Protocol):
-    """The right answer, where there is one."""
+    """The right answer of a request that has one."""
 
     def right(self, content: Content) -> tuple[int, int]:
-        """How many parts of ``content`` are right, and of how many."""
+        """The number of right parts of ``content``, and of all parts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One question; without a constraint any answer will do."""
+    """One question; without a constraint any answer is valid."""
 
     task: str
     messages: Sequence[Mapping[str, Any]]

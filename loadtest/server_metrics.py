@@ -1,4 +1,4 @@
-"""What a server counts about itself: Prometheus counters before and after a round."""
+"""Prometheus counters of a server, before and after a round."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def metric_value(text: str, name: str, **labels: str) -> float:
 
 
 def difference(before: Counts, after: Counts) -> dict[str, float]:
-    """What was counted in between; what was not is left out. Nothing where one was not read."""
+    """The growth of each counter that grew; empty if ``before`` was not read."""
     if not before:
         return {}
     grown = {name: value - before.get(name, 0.0) for name, value in after.items()}

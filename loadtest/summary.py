@@ -30,7 +30,7 @@ class Distribution:
 
 
 def distribution(values: Iterable[float]) -> Distribution | None:
-    """None of nothing."""
+    """None if there are no values."""
     array = np.fromiter(values, float)
     if not array.size:
         return None
@@ -48,7 +48,7 @@ class Summary:
     rounds: int
     outcomes: dict[Outcome, int]
     right: int | None
-    """Parts of all answers that are right (calls, fields), of ``parts``; None: nobody knows."""
+    """Right parts of all answers (calls, fields), of ``parts``; None: no answer is known."""
     parts: int
     latency: Distribution | None
     """From when a request was due until its last byte, of answers right or wrong."""
@@ -62,7 +62,7 @@ class Summary:
     tokens_per_second: float
     tokens_per_answer: float | None
     tokens_counted: bool
-    """The server said how many tokens; else chunks were counted."""
+    """The server reported the number of tokens; otherwise chunks were counted."""
     passes_per_answer: float | None
     """Forward passes that the answer's sequence took part in."""
     leapt_per_answer: float | None
@@ -128,7 +128,7 @@ def _per_token(answer: Answer) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """How many times better than the baseline an arm is; below 1 it is worse."""
+    """The speed of an arm relative to the baseline; below 1 it is worse."""
 
     value: float
     """Of the medians over everything."""

@@ -36,7 +36,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Arm:
-    """One side of a comparison: a server, and what is different about its requests."""
+    """One side of a comparison: a server, its dialect and its extra request fields."""
 
     name: str
     target: Target

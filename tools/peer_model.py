@@ -38,7 +38,7 @@ from tools.progress import telling_share
 END: Final = "<|endoftext|>"
 VOCABULARY: Final = 32_000
 _TRAINED: Final = 3
-"""Layers that learn; the others come after them."""
+"""Layers that are trained; the others come after them."""
 _SILENT: Final = 1e-6
 """Standard deviation of the other layers' output projections. Not zero: OpenVINO stores equal
 constants once, and would read a seventh less than its peers do."""
@@ -49,7 +49,7 @@ _STEP: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How to train."""
+    """The parameters of a training run."""
 
     out: Path
     seed: int

@@ -1,1 +1,1 @@
-"""Commands that need no server: ``check`` and ``explain``."""
+"""Commands that need no server: ``batch``, ``check`` and ``explain``."""

@@ -1,4 +1,4 @@
-"""``leapjson check``: whether texts are answers that a constraint admits, and where they stop."""
+"""``leapjson check``: whether texts satisfy a constraint, and where they violate it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``leapjson explain``: what a constraint became, in figures, in words and as a picture."""
+"""``leapjson explain``: a compiled constraint in figures, words and a picture."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _COLOURS = {
     "not enforced": "yellow",
     "refused": "bold red",
 }
-"""Of what became of a keyword."""
+"""By the fate of a keyword."""
 
 
 def run(options: argparse.Namespace) -> int:
@@ -171,7 +171,7 @@ def _way_lines(graph: Graph, paint: Paint) -> list[str]:
 
 
 def _keyword_lines(uses: list[KeywordUse], paint: Paint) -> list[str]:
-    """One line for each keyword and what it became; places are counted, the first one named."""
+    """One line for each keyword and its fate; places are counted, the first is named."""
     groups: dict[tuple[str, str, str], list[str]] = defaultdict(list)
     for use in uses:
         groups[use.keyword, use.fate, use.note].append(use.pointer)

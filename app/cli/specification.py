@@ -1,4 +1,4 @@
-"""What the options ask to enforce, read and compiled; shared by the commands."""
+"""The constraint of a command's options; shared by ``check`` and ``explain``."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class UnusableInput(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Constrained:
-    """What the options ask for, compiled."""
+    """The constraint that the options name."""
 
     spec: ConstraintSpec
     schema: Any
@@ -62,7 +62,7 @@ def read_specification(options: argparse.Namespace) -> Constrained:
 
 
 def reporting_errors(run: Callable[[argparse.Namespace], int], options: argparse.Namespace) -> int:
-    """What a command returns; faulty input, where it raises, is reported: ``BAD_CONSTRAINT``."""
+    """The exit status of a command; faulty input is reported, with ``BAD_CONSTRAINT``."""
     details: dict[str, str] = {}
     try:
         return run(options)

@@ -18,14 +18,14 @@ from app.core.errors import InvalidSchema
 from app.explain.spelling import first_bytes, spell_class
 
 _SHORTEST_SHOWN = 2_000
-"""Bytes of a completion that is spelled out."""
+"""Maximum bytes of a completion that is spelled out."""
 _FORMS = 24
 """Orders of keys that are tried for a value at most."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What ``check`` found. ``valid`` or stopped at ``offset`` or, at the end, ``incomplete``."""
+    """The result of ``check``: valid, wrong at ``offset``, or incomplete at the end."""
 
     valid: bool
     offset: int
@@ -38,13 +38,13 @@ class Verdict:
     found: bytes
     """The character there, b"" at the end of the text."""
     allowed: str
-    """Classes of the bytes that may stand there, for people."""
+    """Classes of the bytes that may follow there, as text."""
     may_end: bool
     """Whether the answer may end there."""
     forced: bytes
     """The only way on from there, where there is only one."""
     completion: bytes | None
-    """Of a text that is the beginning of an answer: a shortest rest (None: too long to spell)."""
+    """A shortest rest of a text that begins an answer (None: too long to spell)."""
 
     @property
     def incomplete(self) -> bool:

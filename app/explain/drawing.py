@@ -1,4 +1,4 @@
-"""A graph with its places: what the SVG file, the JSON of the server and a page draw alike.
+"""The layout of a graph, for the SVG file, the JSON of the server and the page.
 
 Circles are states, boxes are the ways from one state to the next, with a line for each: what is
 decided, then the leap. Lengths are in pixels of a monospace font of 12 px.
@@ -39,7 +39,7 @@ _STRAIGHT = 4.0
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """An edge of the graph as it is written."""
+    """An edge of the graph with the texts of its line."""
 
     edge: Edge
     choice: str
@@ -58,7 +58,7 @@ class Way:
 class State:
     place: Placed
     note: str
-    """What is written beside it."""
+    """The text beside it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +134,7 @@ def drawing_of(graph: Graph) -> Drawing:
 
 
 def more_text(count: int) -> str:
-    """What a box says of so many ways that have no line."""
+    """The last line of a box, for the ways that have no line."""
     return f"... and {count} more"
 
 
@@ -199,7 +199,7 @@ _STILL = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """Where an item of the drawing is: its centre."""
+    """The centre of an item of the drawing."""
 
     x: float
     y: float
@@ -347,7 +347,7 @@ def _spread(
 
 
 def _back_edges(items: int, edges: Sequence[tuple[int, int]]) -> set[int]:
-    """Edges that a depth-first walk finds to lead to where it came from."""
+    """Edges that lead back to an ancestor in a depth-first walk."""
     leaving: list[list[int]] = [[] for _ in range(items)]
     for number, (source, _) in enumerate(edges):
         leaving[source].append(number)

@@ -21,8 +21,7 @@ _LONGEST_COUNTED = 1 << 20
 _UNROLLED = 4
 """Items up to which an array is drawn item by item."""
 _MOST_WORK = 100_000
-"""What an exploration may do, about a second; then it ends as at its limit of nodes. An expression
-that it makes is 1."""
+"""Maximum work of an exploration, about a second; an expression that it makes counts 1."""
 _WORK_OF_PART = 2
 """That of a part of an expression of which a derivative is taken."""
 _BY_NAME = (Kind.RULE, Kind.DISTINCT, Kind.CASES)
@@ -30,11 +29,11 @@ _BY_NAME = (Kind.RULE, Kind.DISTINCT, Kind.CASES)
 _ANY_VALUE_FIRST = byte_set(b'"-0123456789ntf[{')
 _OBJECT, _ARRAY = byte_set(b"{"), byte_set(b"[")
 _MOST_LOOKED_INTO = 200
-"""Values whose size is found out."""
+"""Maximum values whose size is measured."""
 _ANSWER = ""
 """The pointer to the whole, which is always open."""
 _ENDS = 2
-"""Nodes of the graph of a value alone that are there anyway: its start and its end."""
+"""Nodes that every graph of a value has: its start and its end."""
 
 
 class Exploration:
@@ -358,7 +357,7 @@ def _all_but(opened: Set[str]) -> Callable[[str], bool]:
 
 
 def _folds(graph: Graph) -> list[tuple[str, Expression, int]]:
-    """Pointers and expressions of what is folded, and how often it is there."""
+    """Pointer and expression of each folded value, and how often it occurs."""
     found = [(edge.pointer, edge.decides) for edge in graph.edges if edge.kind == "fold"]
     return [
         (pointer, value, times)

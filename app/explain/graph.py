@@ -1,8 +1,8 @@
 """The compressed automaton of a program as a bounded graph that people can read.
 
-A node is a branch point: a state in which more than one way leads on, or in which the answer may
-end. An edge is a choice and the leap after it: the bytes that then are the only way on. What would
-blow the graph up is one choice: the inside of a string, a number, one of many listed texts, a
+A node is a branch point: a state with more than one way on, or one in which the answer may
+end. An edge is a choice and the leap after it: the forced bytes. One choice stands for each part
+that would make the graph too large: the inside of a string, a number, one of many listed texts, a
 reference to a rule, whose body is drawn once by itself, and a value that is folded. Items of longer
 arrays come back to one node, which says how often.
 """
@@ -24,7 +24,7 @@ class Edge:
     """None: beyond the limit of the graph."""
     kind: ChoiceKind
     choice: str
-    """What is decided, for people; "" at the start."""
+    """The label of the choice; "" at the start."""
     decided: int
     """Bytes that are decided, at their shortest."""
     leap: bytes
@@ -39,7 +39,7 @@ class Edge:
 class GraphNode:
     accepting: bool
     repeats: str = ""
-    """How often what leads back here may come, "" where nothing does."""
+    """How often the ways that lead back here may repeat; "" if none do."""
     rule: int | None = None
     """The rule whose body starts here."""
     edges: list[Edge] = field(default_factory=list)

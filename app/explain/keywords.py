@@ -1,4 +1,4 @@
-"""What became of every keyword of a schema, for people."""
+"""How every keyword of a schema is treated: enforced, ignored or refused."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ _ANNOTATIONS = {
 }
 
 _DEFINITIONS = ("$defs", "definitions")
-"""What references find also where nothing else counts."""
+"""Keywords that references reach even where a draft ignores them."""
 
 _NEEDED = {"then": "if", "else": "if", "minContains": "contains", "maxContains": "contains"}
 

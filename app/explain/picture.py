@@ -1,4 +1,4 @@
-"""The picture of a constraint's graph as JSON, and walks over it: what a page draws."""
+"""The drawing of a constraint's graph as JSON, and walks over it, for the page."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _NO_STATE = "the state does not belong to this text; leave it out"
 _MOST_KEPT = 4
 """Graphs that a process keeps."""
 _MOST_EXPRESSIONS = 200_000
-"""Of their programs together, some 400 bytes each."""
+"""Maximum expressions of their programs together, some 400 bytes each."""
 
 
 def draw_graph(asked: GraphSpec, limits: Limits | None = None) -> bytes:
@@ -82,7 +82,7 @@ def walk_graph(asked: WalkSpec, limits: Limits | None = None) -> bytes:
 
 
 class _Explored:
-    """A graph, and who walks over it."""
+    """A graph and its walker."""
 
     def __init__(self, asked: GraphSpec, limits: Limits | None) -> None:
         self.graph, program = folded_graph(asked, limits)
@@ -96,7 +96,7 @@ class _Explored:
 
 
 _explored_lately: OrderedDict[Hashable, _Explored] = OrderedDict()
-"""Of this process: a page walks over one graph many times a second."""
+"""Graphs of this process: a page walks over one graph many times a second."""
 
 
 def _explored(asked: GraphSpec, limits: Limits | None) -> _Explored:

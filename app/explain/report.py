@@ -33,15 +33,15 @@ def explain_schema(spec: JsonSchema, limits: Limits | None = None) -> bytes:
     program = compile_program(spec, limits)
     graph = explore(program, max_nodes=_NODES)
     uses = [asdict(use) for use in keyword_uses(spec.schema)]
-    told = {"keywords": uses} | program_facts(program)
-    report = length_facts(program) | graph_facts(graph) | told
+    described = {"keywords": uses} | program_facts(program)
+    report = length_facts(program) | graph_facts(graph) | described
     whole = graph.whole and all(len(report[name]) <= _ENTRIES for name in ("edges", "keywords"))
     bounded = {name: _bounded(value) for name, value in report.items()} | {"whole": whole}
     return json.dumps(bounded, ensure_ascii=False).encode("utf-8", "replace")
 
 
 def length_facts(program: Program) -> dict[str, Any]:
-    """The shortest and the longest answer, and what of the shortest one is forced."""
+    """The shortest and the longest answer, and the forced bytes of the shortest."""
     automaton = Automaton(program)
     shortest = automaton.shortest(START)
     if len(shortest) <= _SPELLED_BYTES:  # and, where items or names have to differ, they do

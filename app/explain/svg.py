@@ -29,7 +29,7 @@ _MARGIN = 24.0
 _TOP = 74.0
 """Height of the title and the legend."""
 _NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-"""What XML 1.0 (section 2.2) has no characters for."""
+"""Code points that are no characters of XML 1.0 (section 2.2)."""
 
 _STYLE = """
 svg { font: 12px 'DejaVu Sans Mono', ui-monospace, Menlo, Consolas, monospace; }
@@ -114,9 +114,9 @@ def draw(drawing: Drawing, title: str) -> str:
 
 def _xml(element: Element) -> str:
     tag, attributes, inside = element
-    told = "".join([f" {name}={quoteattr(str(value))}" for name, value in attributes.items()])
+    written = "".join([f" {name}={quoteattr(str(value))}" for name, value in attributes.items()])
     text = escape(inside) if isinstance(inside, str) else "".join(map(_xml, inside))
-    whole = f"<{tag}{told}>{text}</{tag}>" if text else f"<{tag}{told}/>"
+    whole = f"<{tag}{written}>{text}</{tag}>" if text else f"<{tag}{written}/>"
     return whole + "\n" if tag == "g" else whole
 
 
@@ -178,8 +178,8 @@ def _rect(name: str, x: float, y: float, width: float, height: float, rx: int) -
 
 
 def _text(x: float, y: float, text: str, name: str = "") -> Element:
-    told = {"class": name} if name else {}
-    return ["text", {**told, "x": _round(x), "y": _round(y)}, _NO_XML.sub("\ufffd", text)]
+    style = {"class": name} if name else {}
+    return ["text", {**style, "x": _round(x), "y": _round(y)}, _NO_XML.sub("\ufffd", text)]
 
 
 def _round(value: float) -> float:

@@ -1,4 +1,4 @@
-"""The walk of a text over a graph: which ways it takes, and where each decides and leaps.
+"""The walk of a text over a graph: its ways, and the choice and leap of each.
 
 All ways that the text may be on are followed together (Thompson 1968), as free text may spell what
 another way spells, too. Equal positions are one, that of the way which comes first.
@@ -24,14 +24,14 @@ class Step:
     way: int
     start: int
     leap: int | None
-    """Where its leap begins; None: nothing of one was said yet."""
+    """The beginning of its leap; None: none of it was written yet."""
     end: int
     before: Step | None
 
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """Where a walk can go on, whatever comes: no other way leads there."""
+    """A point from which a walk can go on, whatever follows: all ways so far pass it."""
 
     node: int
     offset: int
@@ -41,7 +41,7 @@ class Resume:
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """How far a text goes. Equal prefixes of texts have equal steps, up to ``resume``."""
+    """The walk of one text. Equal prefixes of texts have equal steps, up to ``resume``."""
 
     steps: list[Step]
     """In order, from where the walk began; the last one may not be finished."""
@@ -56,7 +56,7 @@ class Walk:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Arrival:
-    """A node that the text has come to, and how."""
+    """A node that the text has reached, and the steps to it."""
 
     node: int
     offset: int
@@ -136,7 +136,7 @@ class Walker:
         return self._walk_to(positions, arrivals, settled, len(text))
 
     def _idle_at(self, positions: list[_Position], arrivals: list[_Arrival]) -> set[str]:
-        """Characters that are known to leave everything as it is: most of those of a long text."""
+        """Characters that are known to change nothing: most characters of a long text."""
         if arrivals:
             return set()
         key = tuple([(position.way, position.rest, position.leapt) for position in positions])
@@ -189,7 +189,7 @@ class Walker:
         arrivals: list[_Arrival],
         seen: set[tuple[int, Expression, int]],
     ) -> None:
-        """``position``, and what it is at once where its choice or its leap may be over."""
+        """Add ``position``, and those after it where its choice or its leap may be over."""
         key = position.way, position.rest, position.leapt
         if key in seen:
             return
@@ -228,7 +228,7 @@ class Walker:
         settled: _Arrival,
         offset: int,
     ) -> Walk:
-        """By where an answer may end, or else by the position that comes first."""
+        """To a node where an answer may end, or else along the first position."""
         resume = Resume(settled.node, settled.offset, settled.steps)
         ends = [arrival for arrival in arrivals if self._nodes[arrival.node].accepting]
         if ends or not positions:
@@ -241,7 +241,7 @@ class Walker:
 
 
 def _common_origin(positions: list[_Position], arrivals: list[_Arrival]) -> _Arrival | None:
-    """Where all that the text may be on has come from, if that is one."""
+    """The one arrival from which all positions come, if there is one."""
     if arrivals:
         first = arrivals[0]
         return first if len(arrivals) == 1 and all(p.origin is first for p in positions) else None

@@ -52,7 +52,7 @@ class Backend:
     products: str
     """The code that multiplies the model's matrices, and the times by which it was chosen."""
     vision: VisionSpec | None = None
-    """What expands prompts with images; None: the model is served as text."""
+    """Expands prompts with images; None: the model is served as text."""
     most_whole: int | None = None
     """Tokens that an image may have that is computed in one step; None: none has to be."""
     vision_encoder: VisionEncoder | None = None
@@ -68,7 +68,7 @@ class Backend:
     host_cache_bytes: int = 0
     """Memory of the KV cache that is taken as it is used: the CPU's."""
     compile_arguments: tuple[Any, ...] = ()
-    """What ``compile_target`` gets after each specification."""
+    """Arguments of ``compile_target`` after the specification."""
     program_identity: Callable[[], str] | None = None
     """Of what ``app.constraint.stored`` writes; None: programs cannot be kept."""
     warm_up: ConstraintSpec | None = None
@@ -76,11 +76,11 @@ class Backend:
     image_target: str = "app.serving.images.preparing:prepare_image"
     """``module:function`` from an ``ImageJob`` to a ``PreparedImage``, run in the image workers."""
     image_model: str = ""
-    """What it gets after each job: what the model is loaded from."""
+    """Its further argument: the place of the model."""
     watch: Callable[[Callable[[str], None]], None] = lambda on_loss: None
     """Takes a callback, called once from any thread with the reason if steps can never end."""
     close: Callable[[], None] = lambda: None
-    """Ends what else runs for the model; called when no step runs or will."""
+    """Ends the other threads and processes of the model; called after the last step."""
     switch_seconds: float = SERIAL_SECONDS
     """See ``app.server.interpreter``."""
 
@@ -90,7 +90,7 @@ def load_backend(
 ) -> Backend:
     """Load the model and what belongs to it. Raises ``UnsupportedModel``."""
     with progress.stage("importing torch and transformers"), importing():
-        # Imported here: whoever assembles a server around another backend needs no torch.
+        # Imported here: a server around another backend needs no torch.
         from transformers.utils import logging as library_log
 
         from app.core.kernels import telling_compilations
@@ -195,7 +195,7 @@ def _loaded(settings: Settings, identities: Mapping[int, str]) -> list[Adapter]:
 
 
 def warn_of_idle_settings(settings: Settings, device: str) -> None:
-    """Log what is set for a GPU where the model runs on none."""
+    """Log settings for GPUs that are ignored on the CPU."""
     if device == "cpu" and settings.set_for_cuda:
         names = ", ".join(settings.set_for_cuda)
         logger.warning("ignored on the CPU: %s", names)

@@ -1,4 +1,4 @@
-"""The composition root: what the server is made of, put together by hand."""
+"""The composition root: the parts of the server, put together by hand."""
 
 from __future__ import annotations
 
@@ -84,9 +84,9 @@ class Assembly:
     worker: EngineWorker
 
     async def drain(self, seconds: float, progress: Progress = SILENCE) -> None:
-        """Refuse what is new, wait for what runs, and fail what has not ended in time.
+        """Refuse new requests, wait for running answers, and fail those that take too long.
 
-        What an engine runs that hangs is not waited for.
+        Answers of an engine that is stuck are not waited for.
         """
         self.admission.drain()
         if not (running := self.admission.live):
@@ -328,7 +328,7 @@ def assemble(
 
 
 def _as_asked_for(spec: ConstraintSpec, settings: Settings) -> ConstraintSpec:
-    """As the request will ask that says nothing of white space."""
+    """With the white space of requests that set none."""
     if isinstance(spec, JsonSchema | JsonObject):
         return replace(spec, whitespace=settings.whitespace)
     return spec
@@ -370,7 +370,7 @@ def _api_config(settings: Settings, backend: Backend) -> ApiConfig:
 
 
 def _image_intake(settings: Settings, backend: Backend, metrics: Metrics) -> ImageIntake | None:
-    """What a server has beside the rest where its model sees images; else None."""
+    """The intake of images of a vision model; None for other models."""
     if backend.vision is None or backend.vision_encoder is None:
         return None
     max_tokens = settings.image_tokens(backend.max_sequence_tokens, backend.most_whole)

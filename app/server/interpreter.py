@@ -1,4 +1,4 @@
-"""What threads that share one interpreter make each other wait for; measured in decision 22."""
+"""Waits between threads that share one interpreter; measured in decision 22."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ SERIAL_SECONDS = 0.001
 """Switch interval where steps follow one another: the engine's thread, back from the device, waits
 so long for one that computes."""
 OVERLAPPED_SECONDS = 0.005
-"""The same where the device has its next step by then: who is interrupted less gets more done."""
+"""The same where the device already has its next step: fewer switches cost less."""
 
 _YOUNG = 10_000
 """A step of 256 answers leaves some 2,500 objects to the event loop, which frees them."""
@@ -18,8 +18,8 @@ _YOUNG = 10_000
 
 @contextmanager
 def importing() -> Iterator[None]:
-    """Spare the collector modules while they are imported, and ever after: they stay. To look at
-    them again and again takes a quarter of the time."""
+    """Keep imported modules out of garbage collection: they stay loaded, and visiting them takes a
+    quarter of the import time."""
     gc.disable()
     try:
         yield
@@ -29,7 +29,7 @@ def importing() -> Iterator[None]:
 
 
 def settle_collector() -> None:
-    """Spare the collector what is there by now, and what is only on its way between threads.
+    """Keep existing objects, and short-lived ones between threads, out of garbage collection.
 
     A collection holds the interpreter; with modules and weights to visit, for a second.
     """

@@ -1,4 +1,4 @@
-"""Metrics that are read when they are asked for."""
+"""Metrics that are read at each scrape."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ from app.telemetry.metrics import Metrics
 from app.terminal.screen import Screen, Served, greeting, open_screen
 
 FLUSH_SECONDS = 5
-"""On the way out, how long clients may take to read what is already generated."""
+"""Time for clients to read generated answers at exit."""
 
 
 def serve(
@@ -44,7 +44,7 @@ def serve(
     )
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
     preloads = load_types(settings.preload, settings.constraint_limits())
-    api_keys(settings)  # what is wrong with them is said before the model is loaded
+    api_keys(settings)  # errors in them are reported before the model is loaded
     metrics = Metrics()
 
     class Connection(BoundedConnection):

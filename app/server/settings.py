@@ -47,7 +47,7 @@ _IMAGE_START_SECONDS = 300.0
 """A worker imports torch and transformers, which takes long where many start at once."""
 _IMAGE_MEMORY = 512 * MIB
 _PIXEL_BYTES = 20
-"""What a worker may take for an image beyond itself: 605 MB were seen for 49 million pixels with
+"""Memory of a worker for each pixel of an image: 605 MB were measured for 49 million pixels with
 transparency, 12 bytes for each."""
 
 _PREFILL_SHARE = 8

@@ -1,4 +1,4 @@
-"""One HTTP request and what became of it: what its log line and its span are made of."""
+"""One HTTP request and its outcome, for its log line and its span."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Exchange:
     scope: Mapping[str, Any]
     method: str
     endpoint: str
-    """The route's path, or ``other``: never what the client made up."""
+    """The route's path, or ``other``: never a path that the client made up."""
     trace_id: str = ""
     """In hexadecimal, as in ``traceparent``; "" without tracing."""
     span_id: str = ""
@@ -33,9 +33,9 @@ class Exchange:
     error: str = ""
     """The class of the exception that broke the answer off."""
     stats: RequestStats | None = None
-    """What the service reported, where the request got to it."""
+    """The report of the service, if the request reached it."""
     stats_time: int = 0
-    """When it did, in nanoseconds since the epoch."""
+    """The time of that report, in nanoseconds since the epoch."""
 
     @property
     def request_id(self) -> str:

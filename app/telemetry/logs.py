@@ -24,7 +24,7 @@ _encode = json.JSONEncoder(ensure_ascii=False, default=str).encode
 
 
 class _Formatter(logging.Formatter):
-    """What both formats share: whose request it is, and what is left out."""
+    """The common part of both formats: the fields of the request, and the parts left out."""
 
     layout: str | None = None
 

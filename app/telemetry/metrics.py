@@ -1,7 +1,7 @@
 """The server's metrics, in a registry of their own; docs/operations.md says what they are for.
 
-Events count through ``StepObserver`` and ``RequestObserver``; what is a state rather than an
-event (queue lengths, sizes, the cache's own counts) is read when Prometheus asks.
+Events count through ``StepObserver`` and ``RequestObserver``; states (queue lengths, sizes, the
+counts of the cache) are read at each scrape.
 """
 
 from __future__ import annotations
@@ -250,7 +250,7 @@ class Metrics:
             self._histograms["step_tokens"].observe(stats.batch_tokens)
 
     def observe_request(self, stats: RequestStats) -> None:
-        """Count a request that got to the service, and tell its ``Exchange``, where it has one."""
+        """Count a request that reached the service; its ``Exchange``, if any, gets the stats."""
         self.request_listener(stats)
         self._count_request(stats.endpoint, stats.status, stats.finish_reason)
         for keyword in stats.relaxed:
@@ -290,7 +290,7 @@ class Metrics:
         self._histograms["image_prepare_seconds"].labels(result).observe(seconds)
 
     def describe(self, model: str) -> None:
-        """Report what runs here. Call once."""
+        """Report version, Python, torch and model. Call once."""
         Info(PREFIX + "build", "Always 1; labels name the build.", registry=self.registry).info(
             {
                 "version": version_of(),

@@ -24,7 +24,7 @@ from app.core.version import version_of
 from app.telemetry.exchange import Exchange
 
 CLOSE_SECONDS = 3.0
-"""On the way out, how long spans that are not sent yet may take."""
+"""Time limit for unsent spans at exit."""
 
 _OPERATIONS = {
     "/v1/chat/completions": "chat",
@@ -77,7 +77,7 @@ class Traces:
         return span
 
     def finish(self, span: Span, exchange: Exchange) -> None:
-        """Say what became of the request, and hand the span and its phases to the processor."""
+        """Set the outcome of the request, and pass the span and its phases to the processor."""
         if span.is_recording():
             span.set_attributes(
                 {

@@ -1,7 +1,7 @@
-"""What the edge (``app.http.edge``) reports of every request: log line, count, span.
+"""Reports of the edge (``app.http.edge``) on every request: log line, count, span.
 
-What the service measures comes through ``Metrics.observe_request``; a watch adds what never gets
-there (401, 404, 413, probes) and what is known only when the answer has been sent.
+Measurements of the service come through ``Metrics.observe_request``; a watch adds requests that
+never reach it (401, 404, 413, probes) and facts that are known only after the answer was sent.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ class Telemetry:
         """``app``'s routes are complete. ``content``: bytes of each body, and characters of its
         path, that go into the log."""
         metrics.describe(model)
-        untold = [
+        hidden = [
             each for each in app.routes if isinstance(each, Route) and not each.include_in_schema
         ]
         self.metrics = metrics
-        self.names = KnownNames(app.openapi(), [route.path for route in untold])
+        self.names = KnownNames(app.openapi(), [route.path for route in hidden])
         self.traces = traces
         self.content = content
 

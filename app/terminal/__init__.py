@@ -1,1 +1,1 @@
-"""What a person at a terminal sees: bars for what takes long, colours, and where the server is."""
+"""Output at a terminal: progress bars, colours, and the greeting of the server."""

@@ -1,7 +1,7 @@
 """Progress for a person: a line with a bar for each stage, which stays as a line when it is done.
 
-While bars stand at the end of the terminal, what else is written there has to be put above them:
-Python's own standard output and error are caught by rich, a log writes to ``AboveBars``.
+While bars are shown at the end of the terminal, other output has to go above them: rich catches
+Python's standard output and error, a log writes to ``AboveBars``.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ class _KnownLength(ProgressColumn):
 
 
 class _Reached(ProgressColumn):
-    """How much is done, of how much, and what is being done."""
+    """The amount done, the total, and the current item."""
 
     def render(self, task: Task) -> Text:
         now, unit, total = task.fields["now"], task.fields["unit"], task.total

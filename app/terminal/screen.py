@@ -17,7 +17,7 @@ _log = logging.getLogger(__name__)
 
 
 class LogLines:
-    """Stages in the log; how far they are is not told."""
+    """Stages as lines of the log, without their progress."""
 
     @contextlib.contextmanager
     def stage(self, name: str, of: int | None = None, *, unit: str = "") -> Iterator[Stage]:
@@ -28,12 +28,12 @@ class LogLines:
 
 @dataclass(frozen=True, slots=True)
 class Screen:
-    """Where progress is told, and where a log may be written beside it."""
+    """The outputs for progress, the log beside it, and messages."""
 
     progress: Progress
     log: TextIO
     say: Callable[[str], None]
-    """Tells a person who watches; nobody else."""
+    """Prints a message on a terminal only."""
 
 
 def open_screen(stream: TextIO, *, still: bool = False) -> Screen:
@@ -102,23 +102,23 @@ def plain(text: str, style: str) -> str:
 
 
 _EVERYWHERE = {"http://0.0.0.0:": "http://127.0.0.1:", "http://[::]:": "http://[::1]:"}
-"""Addresses to listen on that are none to go to, and where to find them on this machine."""
+"""Addresses to listen on, and those to connect to on this machine."""
 
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """What is served, and where."""
+    """The served model and its URL."""
 
     model: str
     url: str
     page: bool
-    """Whether there is a page to look at."""
+    """The page is served."""
     keys: bool
-    """Whether requests need a key."""
+    """Requests need a key."""
 
     @property
     def address(self) -> str:
-        """Where a program on this machine finds it."""
+        """The URL for programs on this machine."""
         for anywhere, here in _EVERYWHERE.items():
             if self.url.startswith(anywhere):
                 return here + self.url.removeprefix(anywhere)
@@ -126,7 +126,7 @@ class Served:
 
     @property
     def command(self) -> str:
-        """One to try in a shell."""
+        """A request to try in a shell."""
         messages = [{"role": "user", "content": "Hello"}]
         body = json.dumps({"model": self.model, "messages": messages}, ensure_ascii=False)
         key = " -H 'authorization: Bearer YOUR-KEY'" if self.keys else ""

@@ -1,1 +1,1 @@
-"""What goes wrong in operation, done to a real server on purpose, and what was then measured."""
+"""Faults of operation, injected into a real server, and measurements of its reaction."""

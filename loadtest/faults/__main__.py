@@ -1,4 +1,4 @@
-"""Do what goes wrong in operation to a real server, and report what was measured.
+"""Inject faults into a real server, and report measurements of its reaction.
 
 ``python -m loadtest.faults`` runs every fault but the soak; ``python -m loadtest.faults soak``
 takes half an hour. Exit status: 0 if everything held. Only servers of its own are attacked, on

@@ -1,7 +1,4 @@
-"""HTTP over plain sockets: what a fault needs that an HTTP library would not let one do.
-
-Only 127.0.0.1 is spoken to.
-"""
+"""HTTP over plain sockets, for faults that an HTTP library does not allow; to 127.0.0.1 only."""
 
 from __future__ import annotations
 
@@ -96,7 +93,7 @@ class Exchange:
         await self.reader.readexactly(2)
 
     def abort(self) -> None:
-        """Leave without a word: a reset, if there is unread data."""
+        """Close at once: a reset, if there is unread data."""
         self.writer.transport.abort()
 
     async def close(self) -> None:
@@ -166,7 +163,7 @@ async def streamed(url: str, body: Mapping[str, Any], times: list[float] | None 
 async def outcome(
     url: str, body: Mapping[str, Any] | None, seconds: float, path: str = CHAT
 ) -> str:
-    """The status of a whole answer, or why none came within ``seconds``."""
+    """The status of a whole answer, or the reason for none within ``seconds``."""
     try:
         async with asyncio.timeout(seconds):
             return str((await ask(url, body, path=path))[0])

@@ -1,4 +1,4 @@
-"""More clients than the process may have files: it survives, and serves when some have left."""
+"""More clients than file descriptors: the process survives, and serves once some have left."""
 
 from __future__ import annotations
 

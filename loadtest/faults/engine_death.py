@@ -1,4 +1,4 @@
-"""The engine's thread dies: everybody is told, and the process ends for another to be started."""
+"""The engine's thread dies: every client gets an answer or an error, and the process exits."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from loadtest.server import Server
 COMMAND = (sys.executable, "-m", "loadtest.faults.mortal_server")
 COMPILING = 8
 TOLD = {"whole 503 engine_died", "stream engine_died", "whole 200", "stream to its end"}
-"""How a request may end; what was ready before the death is an answer, too."""
+"""Outcomes that are allowed; answers that were ready before the death count."""
 
 
 async def run(setting: Setting, report: Report) -> None:

@@ -1,4 +1,4 @@
-"""What a fault test measured, and what had to hold."""
+"""Measurements and checks of a fault test."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Row:
     what: str
     measured: str
     bound: str = ""
-    """What had to hold; "" for a figure that is only reported."""
+    """The condition; "" for a figure that is only reported."""
     held: bool = True
 
 
@@ -70,6 +70,6 @@ def write_json(path: Path, reports: Sequence[Report], machine: dict[str, Any]) -
 
 
 def quantile(values: Sequence[float], share: float) -> float:
-    """By nearest rank; 0.0 of nothing."""
+    """By nearest rank; 0.0 if there are no values."""
     ordered = sorted(values)
     return ordered[min(int(share * len(ordered)), len(ordered) - 1)] if ordered else 0.0

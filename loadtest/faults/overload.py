@@ -1,4 +1,4 @@
-"""Three times as many requests as can be served: what is accepted is served as well as ever."""
+"""Three times as many requests as the server can answer: accepted ones keep their speed."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class _Peak:
 
 @dataclass(slots=True)
 class Load:
-    """What became of the requests of one phase."""
+    """The outcomes of the requests of one phase."""
 
     url: str
     seconds: list[float] = field(default_factory=list)
@@ -70,7 +70,7 @@ class Load:
 
 
 class _Cores:
-    """Whose processor time a phase took."""
+    """Processor time of a phase, by process and thread."""
 
     def __init__(self, server: Server) -> None:
         self._pid = server.process.pid
@@ -108,7 +108,7 @@ async def run(setting: Setting, report: Report) -> None:
 
 
 async def _peak(server: Server, seconds: float, report: Report) -> _Peak:
-    """With all places taken and nobody refused."""
+    """The highest rate without a refusal, with all places taken."""
     load = Load(server.url)
     cores = _Cores(server)
     stop = time.perf_counter() + seconds
@@ -147,7 +147,7 @@ async def _over(server: Server, seconds: float, peak: _Peak, report: Report) -> 
     report.check(
         "served, answers/s", served, f">= {GOAL:.0%} of the peak", served >= GOAL * peak.rate
     )
-    # Who is accepted waits for a full queue first, and then runs as at the peak.
+    # An accepted request waits for a full queue first, and then runs as at the peak.
     bound = peak.latency + QUEUE / (GOAL * peak.rate)
     report.at_most("accepted: latency, p99 s", quantile(load.seconds, 0.99), bound)
     report.note("accepted", len(load.seconds))

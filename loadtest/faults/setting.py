@@ -1,4 +1,4 @@
-"""How large a fault test is, and the server that it is done to."""
+"""The size of a fault test, and its server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SIGTERM under load: what was accepted is answered, the rest is told to go elsewhere."""
+"""SIGTERM under load: accepted requests are answered, later ones are refused."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def resident(pid: int) -> float:
 
 
 def processor_seconds(pid: int, *, main_thread: bool = False) -> float:
-    """What a process, or its main thread alone, has used so far."""
+    """Processor time of a process, or of its main thread alone."""
     path = Path(f"/proc/{pid}/task/{pid}/stat" if main_thread else f"/proc/{pid}/stat")
     fields = path.read_text(encoding="ascii").rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
@@ -97,7 +97,7 @@ async def until(condition: Callable[[], object], seconds: float = SETTLE_SECONDS
 
 @dataclass(slots=True)
 class Bystanders:
-    """Clients that have nothing to do with the fault, and know what they should be told.
+    """Clients unrelated to the fault, with known answers.
 
     Each asks one of the questions again and again with the same seed, as a stream and whole in
     turn; the answer has to be, to the letter, what it was before the fault.
@@ -158,7 +158,7 @@ def question(number: int) -> dict[str, Any]:
 
 @asynccontextmanager
 async def bystanders(url: str, report: Report, count: int = 4) -> AsyncIterator[Bystanders]:
-    """Bystanders while the block runs, and what became of them in the report."""
+    """Bystanders while the block runs; their results go to the report."""
     clients = Bystanders(url, count)
     await clients.learn()
     running = asyncio.create_task(clients.run())

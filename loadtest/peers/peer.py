@@ -21,7 +21,7 @@ SCRIPTS: Final = HERE / "scripts"
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """What a peer's command line is made of."""
+    """The variable parts of a peer's command line."""
 
     environment: Path
     """The folder of its packages."""
@@ -43,7 +43,7 @@ class Conversion:
     target: str
     """File or folder below the model's folder."""
     arguments: tuple[str, ...] = ()
-    """What the script gets after the model's folder and the target."""
+    """Arguments of the script after the model's folder and the target."""
 
 
 def _none(launch: Launch) -> Mapping[str, str]:
@@ -64,7 +64,7 @@ class Peer:
     ``regex`` and ``ignore_eos`` as SGLang does."""
     command: Callable[[Launch], Sequence[str]]
     lacks: str = ""
-    """What it cannot do, for the report."""
+    """Missing features, for the list."""
     conversion: Conversion | None = None
     variables: Callable[[Launch], Mapping[str, str]] = _none
     """Environment variables beside those that all peers have."""

@@ -147,7 +147,7 @@ def _parameters(part: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _in_text(schema: Mapping[str, Any], language: str) -> dict[str, Any]:
-    """A parameter that is told as an expression of ``language``."""
+    """A parameter as text that holds an expression of ``language``."""
     told = dict(schema)
     kind = told["type"]
     if kind == "any":
