@@ -72,7 +72,7 @@ class Dialect:
             case Pattern(pattern):
                 if self.pattern is None:
                     raise UnsupportedConstraintError(
-                        f"the dialect {self.name} has no regular expressions"
+                        f"there is no regular expression in the dialect {self.name}"
                     )
                 return self.pattern(pattern)
 
