@@ -15,8 +15,6 @@ from typing import Any, Literal
 
 from app.core.events import AnswerToken, Origins
 
-EndReason = Literal["stop", "length", "tool_calls"]
-
 AlternativeKind = Literal["value", "next", "type", "other"]
 """A whole value; the next member of the container; one of many of a type; all that are left."""
 
@@ -198,7 +196,7 @@ class PromptTokens:
 class End:
     """The answer is over: the last piece, and only that."""
 
-    reason: EndReason
+    reason: Literal["stop", "length", "tool_calls"]
     stopped_by: str = ""
     """The stop string that ended it."""
 

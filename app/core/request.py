@@ -10,9 +10,6 @@ from typing import Literal, Protocol
 from app.core.constraint import Constraint, ConstraintState
 from app.core.images import PromptImages
 
-OnBudget = Literal["finish", "truncate"]
-"""Near ``max_tokens``: finish the answer within it (law 2), or cut it as OpenAI does."""
-
 
 class ServiceTier(IntEnum):
     """Tiers of requests: a higher one is scheduled before a lower one and preempted after it."""
@@ -117,7 +114,8 @@ class GenerationOptions:
     """Never draw an end of sequence, unless the constraint leaves nothing else."""
     seed: int | None = None
     """Choice j of each prompt draws from seed + j; None draws a fresh seed."""
-    on_budget: OnBudget = "finish"
+    on_budget: Literal["finish", "truncate"] = "finish"
+    """Near ``max_tokens``: finish the answer within it (law 2), or cut it as OpenAI does."""
     confidence: bool = False
     """Report how sure the model was of each value."""
     fields: bool = False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
-from app.engine.leap import known_changes
+from app.engine.leap import KnownChanges
 
 MOST_CONTEXTS = 4096
 """Branches of one constraint that are remembered, the newest of them."""
@@ -25,7 +25,7 @@ class DraftStatistics:
     def __init__(self) -> None:
         self.copies = Rate(0.75)
         """How often what was copied from the prompt was right."""
-        self.changes = known_changes()
+        self.changes = KnownChanges()
         self.multi_token_places: dict[Hashable, None] = {}
         """Places where more came of the last draw than a token: a leap, a draft, or the end."""
         self._skipped = 0

@@ -22,7 +22,6 @@ from app.core.step import Draw, Runner, SampledToken, StepInterrupted
 from app.core.text import Tokenizer
 from app.engine.batch import Batch, Portion, Stopwatch
 from app.engine.budget import Budget, Thinking
-from app.engine.choices.scoring import Scoring
 from app.engine.config import EngineConfig
 from app.engine.decoding import Decoder
 from app.engine.draft import Source
@@ -81,12 +80,13 @@ class Engine:
         what it is called with is true; None: it cannot. That is asked of steps of flex and batch
         answers alone, with ``urgent``: whether a request of a higher class is about to be added."""
         self.urgent: Callable[[], bool] = lambda: False
+        """Set by the worker."""
         self._config = config = config or EngineConfig()
         self._interrupt_when = None if config.overlap else interrupt_when
         self._interrupted = 0
         """Steps in a row that were given up."""
         self.given_up = 0
-        """All such steps."""
+        """All such steps. Any thread may read it, and the properties."""
         self._runner = runner
         self._observer = observer
         self._clock = clock
@@ -235,13 +235,22 @@ class Engine:
         if self._flight is not None:
             self._land(batch, lap)
         if launched:
-            self._draw(batch, lap)
+            draws = self._draws(batch)
+            batch.stats.mask_seconds = lap()
+            batch.pending = self._runner.sample(draws)
+            batch.stats.sample_seconds = lap()
+            self._flight = batch
         if self._flight is not None and not self._config.overlap:
             self._land(None, lap)
         ended = [] if landing is None else [landing]
         if batch is not self._flight and (batch.portions or batch.scheduled):
             ended.append(batch)
-        chunks = self._chunks(ended, batch.failed)
+        added = [
+            each for one in ended for each, portion in one.portions.items() if not portion.void
+        ]
+        if batch.failed:
+            added = [*dict.fromkeys([*added, *batch.failed])]
+        chunks = [chunk for each in added if (chunk := each.emit()) is not None]
         for each in ended:
             each.stats.commit_seconds += lap()
             tally = self._decoder.take_tally()
@@ -272,14 +281,6 @@ class Engine:
         if min(tiers) < ServiceTier.DEFAULT:
             self._interrupted = 0
         return True
-
-    def _draw(self, batch: Batch, lap: Stopwatch) -> None:
-        """Begin to draw from what was launched: from here on it is in flight."""
-        draws = self._draws(batch)
-        batch.stats.mask_seconds = lap()
-        batch.pending = self._runner.sample(draws)
-        batch.stats.sample_seconds = lap()
-        self._flight = batch
 
     def _land(self, after: Batch | None, lap: Stopwatch) -> None:
         """Wait for the step in flight and commit it; ``after`` has been launched meanwhile."""
@@ -383,7 +384,9 @@ class Engine:
                 if portion.scoring is None:
                     valid = self._take(portion, drawn[row : row + len(portion.draws)])
                 else:
-                    valid = self._score(portion, portion.scoring, drawn[row:])
+                    portion.scoring.receive(drawn[row : row + portion.scoring.num_rows])
+                    if portion.scoring.is_done:
+                        valid = min(valid, self._decoder.go_on(sequence))
             except Exception as error:
                 self._fail(sequence, error)
             if sequence.prediction is not None and portion.num_taken:
@@ -393,21 +396,17 @@ class Engine:
             if later is not None:
                 self._scheduler.follow(later, drawn[row].token_id if portion.draws else -1)
             if (portion.num_taken or portion.scoring) and sequence.finish_reason is None:
-                self._guess(sequence, later, running)
+                try:  # to draft how it goes on, unless that is launched already
+                    if later is None or later.void:
+                        self._decoder.draft(sequence, running)
+                    else:
+                        self._decoder.learn(sequence, running)
+                except Exception as error:
+                    self._fail(sequence, error)
+                    if later is not None:
+                        later.void = True
             if sequence.finish_reason is not None:
                 self._forget(sequence)
-
-    def _guess(self, sequence: Sequence, later: Portion | None, running: int) -> None:
-        """Draft how an answer goes on that is not launched already."""
-        try:
-            if later is None or later.void:
-                self._decoder.draft(sequence, running)
-            else:
-                self._decoder.learn(sequence, running)
-        except Exception as error:
-            self._fail(sequence, error)
-            if later is not None:
-                later.void = True
 
     def _take(self, portion: Portion, drawn: Seq[SampledToken]) -> int:
         """Take draws for as long as the cache holds what they were drawn from; how far it does.
@@ -437,25 +436,6 @@ class Engine:
             if sequence.scoring is not None:
                 return min(valid, changed)
         return valid
-
-    def _score(self, portion: Portion, scoring: Scoring, drawn: Seq[SampledToken]) -> int:
-        """Take the scores of a pass; up to where the cache holds what comes next."""
-        scoring.receive(drawn[: scoring.num_rows])
-        if not scoring.is_done:
-            return portion.end
-        return min(portion.end, self._decoder.go_on(portion.sequence))
-
-    def _chunks(self, ended: Seq[Batch], failed: Seq[Sequence]) -> list[TokenChunk]:
-        """What steps added to their answers, and the ends of those that ``failed`` meanwhile."""
-        sequences = [
-            sequence
-            for batch in ended
-            for sequence, portion in batch.portions.items()
-            if not portion.void
-        ]
-        if failed:
-            sequences = [*dict.fromkeys([*sequences, *failed])]
-        return [chunk for each in sequences if (chunk := each.emit()) is not None]
 
     def _fail(self, sequence: Sequence, error: Exception) -> None:
         """End one answer whose constraint misbehaved; the others never notice (law 4)."""

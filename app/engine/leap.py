@@ -77,16 +77,17 @@ class Leap:
     """The state after it."""
 
 
-KnownChanges = Lru[Hashable, Change]
-"""What answers of one constraint came to where text was forced, by place and end of the answer.
+class KnownChanges(Lru[Hashable, Change]):
+    """What answers of one constraint came to where text was forced, by place and end of the answer.
 
-The same end of an answer in the same place always changes in the same way, so nothing depends on
-what is known."""
+    The same end of an answer in the same place always changes in the same way, so nothing depends
+    on what is known."""
 
-
-def known_changes() -> KnownChanges:
-    """None are known yet."""
-    return Lru(_MOST_KNOWN, lambda change: _TOKEN_BYTES * (WINDOW_TOKENS + len(change.tokens)))
+    def __init__(self) -> None:
+        """None are known yet."""
+        super().__init__(
+            _MOST_KNOWN, lambda change: _TOKEN_BYTES * (WINDOW_TOKENS + len(change.tokens))
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from fastapi import APIRouter, Request
 from pydantic import Field, create_model
 
 from app.core.errors import InvalidRequest
-from app.http.endpoint import Api, post
+from app.http.endpoint import Api, endpoint
 from app.http.errors import NotKept, StoreOff
 from app.http.files import KEPT_SECONDS, expiry, page, paging, parameters, required
 from app.http.keys import owner_of
@@ -144,7 +144,7 @@ def batches_router(api: Api, store: Store | None, wake: Callable[[], None]) -> A
         bodies=[BatchRequest],
         errors=[400, 404, 413, 429, 503],
     )
-    post(router, api, PATH, operation, parse, create)
+    router.post(PATH, openapi_extra=operation)(endpoint(api, PATH, parse, create))
 
     async def find(batch_id: str, request: Request) -> Mapping[str, Any]:
         found = await kept().run(kept().state.find_batch, owner_of(request.scope), batch_id)

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mappi
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 from pydantic_core import to_json
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
@@ -44,9 +44,6 @@ _UNHURRIED = 32
 Call = TypeVar("Call")
 T = TypeVar("T")
 
-Resume = Callable[[dict[str, Any], Request], Awaitable[tuple[Mapping[str, Any], int]]]
-"""From a body to what it stands for, and how many bytes more that has."""
-
 
 @dataclass(frozen=True, slots=True)
 class Api:
@@ -61,40 +58,33 @@ class Api:
     """Whether the schema of an id is known, after the store was asked where it was not."""
 
 
-def post(
-    router: APIRouter,
-    api: Api,
-    path: str,
-    operation: dict[str, Any],
-    parse: Callable[[Mapping[str, Any], Ignored], Call],
-    respond: Callable[[Call, Ticket], Coroutine[Any, Any, Any]] | None = None,
-    *,
-    resume: Resume | None = None,
-) -> None:
-    """Add a route that takes JSON: see ``endpoint``, ``openapi.describe``."""
-    router.post(path, openapi_extra=operation)(endpoint(api, path, parse, respond, resume=resume))
-
-
 def endpoint(
     api: Api,
     path: str,
     parse: Callable[[Mapping[str, Any], Ignored], Call],
     respond: Callable[[Call, Ticket], Coroutine[Any, Any, Any]] | None = None,
     *,
-    resume: Resume | None = None,
+    resume: Callable[[dict[str, Any], Request], Awaitable[tuple[Mapping[str, Any], int]]]
+    | None = None,
 ) -> Callable[[Request], Coroutine[Any, Any, Response]]:
     """Reads the body by hand, for its limits; answers every error; ends when its client leaves.
 
     ``parse`` checks a body, perhaps on a thread; fields that it leaves out are named in the
     answer's headers. ``respond`` returns the answer, its JSON or a value; None: the body is parsed
-    to an ``AnswerCall``. ``resume`` puts into a body what it refers to. All raise
-    ``LeapjsonError``.
+    to an ``AnswerCall``. ``resume`` puts into a body what it refers to, and returns how many bytes
+    more that has. All raise ``LeapjsonError``.
     """
     config = api.config
 
     async def answer(request: Request) -> Response:
         ticket: Ticket = request.state.ticket
-        timeline = api.service.arrive(path, request.state.request_id, owner_of(request.scope))
+        timeline = Timeline(
+            path,
+            request.state.request_id,
+            api.service.observer,
+            api.service.clock,
+            owner_of(request.scope),
+        )
         ignored = Ignored(refuses=config.unknown_fields == "refuse")
         try:
             async with ticket.deadline().holds("the request had not been parsed"):
@@ -220,7 +210,8 @@ async def _output(api: Api, generation: Generation, call: AnswerCall) -> AsyncIt
             head = b"" if begun else renderer.begin()
             begun = True
             yield head + b"".join(map(renderer.chunk, deltas))
-        await api.service.validate(generation)
+        if generation.relaxed is not None:
+            await api.service.validation.complete(generation.relaxed, generation.tenant)
         data = await asyncio.to_thread(renderer.end) if call.logprobs else renderer.end()
         if call.keep is not None and renderer.response is not None:
             await call.keep(renderer.response)

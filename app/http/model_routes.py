@@ -14,7 +14,7 @@ from fastapi import APIRouter, Request
 from pydantic import Field
 
 from app.core.errors import InvalidRequest
-from app.http.endpoint import Api, post
+from app.http.endpoint import Api, endpoint
 from app.http.errors import ANTHROPIC_VERSION
 from app.http.models import ServedModel
 from app.http.openapi import Deleted, Shape, describe
@@ -149,7 +149,7 @@ def models_router(api: Api) -> APIRouter:
         return {"id": model.id, "object": "model", "deleted": True}
 
     operation = describe("Load an adapter", ModelObject, bodies=[LoadAdapter], errors=_ERRORS)
-    post(router, api, LOAD, operation, LoadAdapter.read, load)
+    router.post(LOAD, openapi_extra=operation)(endpoint(api, LOAD, LoadAdapter.read, load))
     operation = describe("Unload an adapter", Deleted, bodies=[UnloadAdapter], errors=_ERRORS)
-    post(router, api, UNLOAD, operation, parse_unload, unload)
+    router.post(UNLOAD, openapi_extra=operation)(endpoint(api, UNLOAD, parse_unload, unload))
     return router

@@ -22,7 +22,7 @@ from app.core.errors import ConstraintError, InvalidRequest, UnknownSchema
 from app.core.graphs import MOST_STATES, MOST_WALKED, GraphOptions
 from app.core.specs import Choice, Grammar, JsonSchema, OnUnsupported, Regex
 from app.http.config import Whitespace
-from app.http.endpoint import Api, endpoint, post
+from app.http.endpoint import Api, endpoint
 from app.http.errors import envelope
 from app.http.openapi import Shape, describe
 from app.http.requests.constraints import ResponseFormat
@@ -257,7 +257,9 @@ def schemas_router(api: Api, registry: SchemaRegistry, graphs: Graphs) -> APIRou
         bodies=[SchemaRequest],
         errors=(400, 413, 429, 503, 504),
     )
-    post(router, api, PATH, operation, functools.partial(_call, api=api), register)
+    router.post(PATH, openapi_extra=operation)(
+        endpoint(api, PATH, functools.partial(_call, api=api), register)
+    )
 
     operation = describe(
         "Follow a text through a schema's graph",

@@ -14,7 +14,7 @@ from pydantic_core import to_json
 from app.answer.prompt import Prompt, TextPrompt
 from app.http.chat.parse import ConversationFields, read_conversation
 from app.http.completions.parse import check_token_ids
-from app.http.endpoint import Api, post
+from app.http.endpoint import Api, endpoint
 from app.http.openapi import Shape, describe
 from app.http.requests.unserved import CHAT, NO_EFFECT, UNSERVED, refused
 from app.http.requests.wire import Body, Ignored, Unserved
@@ -147,7 +147,11 @@ def tokens_router(api: Api) -> APIRouter:
         bodies=[TokenizeText, TokenizeChat],
         errors=_ERRORS,
     )
-    post(router, api, TOKENIZE, operation, parse_tokenize, tokenize)
+    router.post(TOKENIZE, openapi_extra=operation)(
+        endpoint(api, TOKENIZE, parse_tokenize, tokenize)
+    )
     operation = describe("Detokenize", Detokenized, bodies=[DetokenizeRequest], errors=_ERRORS)
-    post(router, api, DETOKENIZE, operation, parse_detokenize, detokenize)
+    router.post(DETOKENIZE, openapi_extra=operation)(
+        endpoint(api, DETOKENIZE, parse_detokenize, detokenize)
+    )
     return router

@@ -23,10 +23,10 @@ from app.core.text import Tokenizer
 from app.core.verbatim import Document
 from app.core.version import version_of
 from app.demo import smollm2
+from app.engine import Engine
 from app.server.interpreter import OVERLAPPED_SECONDS, SERIAL_SECONDS, importing
 from app.server.settings import Settings
 from app.serving.adapters import Slots
-from app.serving.worker import Engine
 
 logger = logging.getLogger(__name__)
 
@@ -105,7 +105,6 @@ def load_backend(
 def _load(settings: Settings, observer: StepObserver, progress: Progress) -> Backend:
     from app.constraint import Compiler, everyday_schema, read_document
     from app.constraint.stored import identity as identity_of_programs
-    from app.engine import Engine as RealEngine
     from app.model.checkpoints.gguf.hub import file_on_disk
     from app.model.checkpoints.loading import eos_token_ids
     from app.model.composition import load_runner
@@ -134,7 +133,7 @@ def _load(settings: Settings, observer: StepObserver, progress: Progress) -> Bac
     runner = load_runner(settings.model_layer(vocabulary.size, engine_config), progress)
     slots = runner.adapters
     interrupt_when = runner.interrupt_when if runner.interruptible else None
-    engine = RealEngine(
+    engine = Engine(
         runner, vocabulary, tokenizer, engine_config, observer, interrupt_when=interrupt_when
     )
     description = runner.description

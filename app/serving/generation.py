@@ -26,7 +26,7 @@ CLIENT_LEFT = 499
 
 
 class Generation:
-    """An inbox of the worker on one side, pieces for the client on the other.
+    """Takes chunks of the worker on one side, and has pieces for the client on the other.
 
     What the client has not read yet waits here: a slow client delays no other, and what waits is
     bounded by ``max_tokens``. ``close`` has to be called in the end, whatever happens.
@@ -191,11 +191,13 @@ class Generation:
         self._abort(list(self._index))
 
     def on_scheduled(self, moment: float) -> None:
+        """A step that began at ``moment`` (of the worker's clock) scheduled a choice."""
         self._scheduled = True
         self._timeline.scheduled(moment)
         self._ticket.start()
 
     def on_chunk(self, chunk: TokenChunk, moment: float) -> None:
+        """``moment``: when the step that made it reached the event loop."""
         index = self._index[chunk.request_id]
         self._timeline.chunk(index, chunk.usage, moment)
         if chunk.finish_reason in ("error", "abort"):
@@ -213,6 +215,7 @@ class Generation:
             self._wake()
 
     def on_failure(self, error: LeapjsonError) -> None:
+        """Nothing more will come."""
         self._failure = error
         self._end(self._status_of(error), "error", error)
 

@@ -112,14 +112,16 @@ class GenerationService:
         self.admission = admission
         self._constraints = constraints
         self._bindings = bindings
-        self._validation = validation
+        self.validation = validation
+        """Finds out of relaxed answers that have ended whether they satisfy all of their schema."""
         self.tokenizer = tokenizer
         """The model's own, for text that is not generated."""
         self.adapters = adapters
         self._images = images
-        self._observer = observer
+        self.observer = observer
         self._status_of = status_of
-        self._clock = clock
+        self.clock = clock
+        """Both are what a request's ``Timeline`` is made with."""
         self._fresh_seed = fresh_seed
         self._huge_prompts = asyncio.Semaphore(1)
 
@@ -131,10 +133,6 @@ class GenerationService:
         if self._worker.stalled:
             return f"the engine is stuck: its last step ended {self._worker.step_age:.0f} s ago"
         return None
-
-    def arrive(self, endpoint: str, request_id: str, owner: str = "") -> Timeline:
-        """Start a request's clock."""
-        return Timeline(endpoint, request_id, self._observer, self._clock, owner)
 
     async def tokenize(
         self, prompt: Prompt, ticket: Ticket, *, add_special_tokens: bool = True
@@ -256,11 +254,6 @@ class GenerationService:
                 ) from None
         generation.expire(deadline)
         return generation
-
-    async def validate(self, generation: Generation) -> None:
-        """Find out of relaxed answers that have ended whether they satisfy all of their schema."""
-        if generation.relaxed is not None:
-            await self._validation.complete(generation.relaxed, generation.tenant)
 
     async def _start(self, constraint: Constraint, given: bytes) -> ConstraintState:
         """Where ``constraint`` stands behind ``given``, worked out between the engine's steps.

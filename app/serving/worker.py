@@ -3,7 +3,7 @@
     event loop                                  engine's thread
     submit, abort ──── queue of commands ─────▶ add, abort
                                                 step
-    inboxes ◀───── a call or two a turn ─────── what was refused, scheduled, generated
+    generations ◀── a call or two a turn ────── what was refused, scheduled, generated
 
 The thread sleeps while the engine has no work. If a step raises, every request is failed with
 ``EngineDied`` and nothing new is taken: a process that has lost its engine must be restarted.
@@ -17,56 +17,16 @@ import functools
 import logging
 import queue
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Protocol, TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
 
 from app.core.errors import DeviceFailed, EngineDied, LeapjsonError, RequestError, ShutDown
-from app.core.events import StepOutput, TokenChunk
+from app.core.events import StepOutput
 from app.core.request import EngineRequest, ServiceTier
+from app.engine import Engine
+from app.serving.generation import Generation
 
 T = TypeVar("T")
-
-
-class Engine(Protocol):
-    """The synchronous loop. Only the engine's thread calls ``add``, ``abort`` and ``step``."""
-
-    urgent: Callable[[], bool]
-    """Whether a request above flex waits to be added; the worker sets it."""
-    given_up: int
-    """Steps that were given up for such a request, ever. Any thread may read it."""
-
-    def add(self, request: EngineRequest, /) -> None:
-        """Queue a request, or raise a ``RequestError`` and leave the engine as it was."""
-
-    def abort(self, request_id: str, /) -> object:
-        """Forget a request; one that is not live is passed over."""
-
-    def step(self) -> Iterator[StepOutput]:
-        """Run one step, as far as what it yields is taken.
-
-        Openings that need no computation come first, then what the step added.
-        """
-
-    @property
-    def has_work(self) -> bool:
-        """Whether another step would do anything."""
-
-    @property
-    def num_running(self) -> int:
-        """Sequences that hold cache blocks. Any thread may read it."""
-
-    @property
-    def num_waiting(self) -> int:
-        """Sequences queued for their first or next blocks. Any thread may read it."""
-
-    @property
-    def kv_usage(self) -> float:
-        """Share of cache blocks that live sequences hold, 0 to 1. Any thread may read it."""
-
-    @property
-    def state_usage(self) -> float:
-        """Share of the slots for recurrent states that they hold, 0 to 1; 0 for a model without.
-        Any thread may read it."""
 
 
 logger = logging.getLogger(__name__)
@@ -80,94 +40,6 @@ RETRY_SECONDS = 5
 
 STALL_SECONDS = 120.0
 """A step takes so long at most, unless the thread hangs in it."""
-
-
-class Inbox(Protocol):
-    """Where a request's chunks arrive; called on the event loop's thread."""
-
-    def on_scheduled(self, moment: float) -> None:
-        """A step that began at ``moment`` (of the worker's clock) scheduled a choice."""
-
-    def on_chunk(self, chunk: TokenChunk, moment: float) -> None:
-        """``moment``: when the step that made it reached the event loop."""
-
-    def on_failure(self, error: LeapjsonError) -> None:
-        """Nothing more will come."""
-
-
-_Command = Callable[[], None]
-
-_Added = Sequence[tuple[asyncio.Future[None], LeapjsonError | None]]
-"""Futures of requests that were added, each with the error that refused them."""
-
-_Deliver = Callable[[_Added, StepOutput, float], None]
-"""Takes what one turn of the engine's thread has for the event loop, and when its step began."""
-
-
-class _EngineThread:
-    """The thread's side: owns the engine. Others put ``add`` and ``abort`` into ``commands``."""
-
-    def __init__(self, engine: Engine, deliver: _Deliver, clock: Callable[[], float]) -> None:
-        self.commands: queue.SimpleQueue[_Command | None] = queue.SimpleQueue()
-        """Run between steps, in order; None ends the thread."""
-        self.busy_since: float | None = None
-        """When the last turn ended, or it was woken; None: it sleeps. Any thread may read it."""
-        self._engine = engine
-        self._deliver = deliver
-        self._clock = clock
-        self._added: list[tuple[asyncio.Future[None], LeapjsonError | None]] = []
-        self.urgent_added = 0
-        """Calls of ``add`` with requests above flex. Written by this thread alone."""
-
-    def run(self) -> None:
-        """Serve until a command ends the thread; raises what the engine's step raises."""
-        while True:
-            for command in self._take_commands():
-                if command is None:
-                    return
-                command()
-            began = self._clock()
-            for output in self._engine.step() if self._engine.has_work else ():
-                self._hand_over(output, began)
-            if self._added:
-                self._hand_over(StepOutput(), began)
-            self.busy_since = self._clock()
-
-    def add(self, requests: Sequence[EngineRequest], added: asyncio.Future[None]) -> None:
-        """Add all or none; ``added`` is done with the next hand-over, on the event loop."""
-        self.urgent_added += _is_urgent(requests)
-        error: LeapjsonError | None = None
-        try:
-            for request in requests:
-                self._engine.add(request)
-        except RequestError as caught:
-            error = caught
-        except Exception as caught:
-            logger.error("a request could not be added", exc_info=caught)
-            error = LeapjsonError("internal error: the request could not be added to the engine")
-        if error is not None:
-            self.abort([request.request_id for request in requests])
-        self._added.append((added, error))
-
-    def abort(self, request_ids: Iterable[str]) -> None:
-        for request_id in request_ids:
-            self._engine.abort(request_id)
-
-    def _take_commands(self) -> Iterable[_Command | None]:
-        if not self._engine.has_work:
-            self.busy_since = None
-            first = self.commands.get()
-            self.busy_since = self._clock()
-            yield first
-        while True:
-            try:
-                yield self.commands.get_nowait()
-            except queue.Empty:
-                return
-
-    def _hand_over(self, output: StepOutput, began: float) -> None:
-        added, self._added = self._added, []
-        self._deliver(added, output, began)
 
 
 def _is_urgent(requests: Sequence[EngineRequest]) -> bool:
@@ -184,20 +56,28 @@ def _settle(waiting: asyncio.Future[None], error: Exception | None) -> None:
 
 
 class EngineWorker:
-    """The event loop's side: every method belongs to the loop's thread, the properties to any."""
+    """Owns the engine and its thread, which runs ``_serve`` and the commands; every other method
+    belongs to the event loop's thread, the properties to any."""
 
     def __init__(
         self, engine: Engine, *, clock: Callable[[], float], stall_seconds: float = STALL_SECONDS
     ) -> None:
+        self._engine = engine
         self._clock = clock
         self._stall_seconds = stall_seconds
-        deliver = functools.partial(self._on_loop, self._receive)
-        self._engine_thread = _EngineThread(engine, deliver, clock)
         engine.urgent = self.has_urgent
-        self._commands = self._engine_thread.commands
+        self._commands: queue.SimpleQueue[Callable[[], object] | None] = queue.SimpleQueue()
+        """Run between steps, in order; None ends the thread."""
+        self._busy_since: float | None = None
+        """When the thread's last turn ended, or it was woken; None: it sleeps."""
+        self._added: list[tuple[asyncio.Future[None], LeapjsonError | None]] = []
+        """Futures of requests that were added, each with the error that refused them."""
+        self._urgent_added = 0
+        """Calls of ``_add`` with requests above flex. Written by the engine's thread alone."""
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._inboxes: dict[str, Inbox] = {}
+        self._generations: dict[str, Generation] = {}
+        """By the id of each choice that has not ended."""
         self._submitting: set[asyncio.Future[None]] = set()
         self._urgent_submitted = 0
         self._dead = False
@@ -212,7 +92,7 @@ class EngineWorker:
     @property
     def step_age(self) -> float:
         """Seconds since the engine's last step ended, while there is work; else 0."""
-        since = self._engine_thread.busy_since
+        since = self._busy_since
         return 0.0 if since is None or not self.alive else max(0.0, self._clock() - since)
 
     @property
@@ -222,7 +102,7 @@ class EngineWorker:
 
     def has_urgent(self) -> bool:
         """Whether a request above flex waits to be added to the engine. Any thread."""
-        return self._urgent_submitted > self._engine_thread.urgent_added
+        return self._urgent_submitted > self._urgent_added
 
     def start(self) -> None:
         """Start the engine's thread; called on the running event loop."""
@@ -244,16 +124,16 @@ class EngineWorker:
             if self._thread.is_alive() and not self._dead:
                 logger.critical("the engine thread is stuck in a step; abandoning it")
 
-    async def submit(self, requests: Sequence[EngineRequest], inbox: Inbox) -> None:
-        """Add all of the requests or none; their chunks go to ``inbox``.
+    async def submit(self, requests: Sequence[EngineRequest], generation: Generation) -> None:
+        """Add all of the requests or none; their chunks go to ``generation``.
 
         Raises what the engine raised when it refused one of them, ``EngineDied`` or ``ShutDown``.
         Cancelling the call aborts the requests.
         """
-        self._inboxes.update((request.request_id, inbox) for request in requests)
+        self._generations.update((request.request_id, generation) for request in requests)
         self._urgent_submitted += _is_urgent(requests)
         try:
-            await self._done(functools.partial(self._engine_thread.add, requests))
+            await self._done(functools.partial(self._add, requests))
         except BaseException:
             self.abort([request.request_id for request in requests])
             raise
@@ -287,10 +167,10 @@ class EngineWorker:
             self._submitting.discard(done)
 
     def abort(self, request_ids: Iterable[str]) -> None:
-        """Forget requests; nothing more reaches their inbox. Unknown ids are passed over."""
-        known = [each for each in request_ids if self._inboxes.pop(each, None) is not None]
+        """Forget requests; nothing more reaches their generation. Unknown ids are passed over."""
+        known = [each for each in request_ids if self._generations.pop(each, None) is not None]
         if known:
-            self._commands.put(functools.partial(self._engine_thread.abort, known))
+            self._commands.put(lambda: [self._engine.abort(each) for each in known])
 
     def cut_off(self) -> None:
         """End every request with ``ShutDown``, or ``EngineDied`` if the engine hangs."""
@@ -307,21 +187,63 @@ class EngineWorker:
         self._report_death(f": {why}")
 
     def _fail_all(self, error: Callable[[], LeapjsonError]) -> None:
-        inboxes = {id(inbox): inbox for inbox in self._inboxes.values()}
-        self.abort(list(self._inboxes))
+        generations = dict.fromkeys(self._generations.values())
+        self.abort(list(self._generations))
         for added in self._submitting:
             if not added.done():
                 added.set_exception(error())
-        for inbox in inboxes.values():
-            inbox.on_failure(error())
+        for generation in generations:
+            generation.on_failure(error())
 
     def _run(self) -> None:
         try:
-            self._engine_thread.run()
+            self._serve()
         except BaseException as error:
             # By default the log leaves messages out; this one has nothing of a request in it.
             why = f": {error}" if isinstance(error, DeviceFailed) else ""
             self._report_death(why, error)
+
+    def _serve(self) -> None:
+        """Until a command ends the thread; raises what the engine's step raises."""
+        engine = self._engine
+        while True:
+            is_idle = not engine.has_work
+            if is_idle:
+                self._busy_since = None
+            while is_idle or not self._commands.empty():  # no other thread takes one
+                command = self._commands.get()
+                if is_idle:
+                    self._busy_since, is_idle = self._clock(), False
+                if command is None:
+                    return
+                command()
+            began = self._clock()
+            for output in engine.step() if engine.has_work else ():
+                self._hand_over(output, began)
+            if self._added:
+                self._hand_over(StepOutput(), began)
+            self._busy_since = self._clock()
+
+    def _add(self, requests: Sequence[EngineRequest], added: asyncio.Future[None]) -> None:
+        """Add all or none; ``added`` is done with the next hand-over, on the event loop."""
+        self._urgent_added += _is_urgent(requests)
+        error: LeapjsonError | None = None
+        try:
+            for request in requests:
+                self._engine.add(request)
+        except RequestError as caught:
+            error = caught
+        except Exception as caught:
+            logger.error("a request could not be added", exc_info=caught)
+            error = LeapjsonError("internal error: the request could not be added to the engine")
+        if error is not None:
+            for request in requests:
+                self._engine.abort(request.request_id)
+        self._added.append((added, error))
+
+    def _hand_over(self, output: StepOutput, began: float) -> None:
+        added, self._added = self._added, []
+        self._on_loop(self._receive, added, output, began)
 
     def _report_death(self, why: str, error: BaseException | None = None) -> None:
         with self._death_lock:
@@ -332,23 +254,29 @@ class EngineWorker:
 
     def _on_loop(self, call: Callable[..., None], *arguments: Any) -> None:
         assert self._loop is not None
-        # Once the loop is closed no inbox is left, and no future is waited for.
+        # Once the loop is closed no generation is left, and no future is waited for.
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(call, *arguments)
 
-    def _receive(self, added: _Added, output: StepOutput, began: float) -> None:
+    def _receive(
+        self,
+        added: Sequence[tuple[asyncio.Future[None], LeapjsonError | None]],
+        output: StepOutput,
+        began: float,
+    ) -> None:
+        """Take what one turn of the engine's thread has; its step ``began`` at that moment."""
         for waiting, error in added:
             _settle(waiting, error)
         for request_id in output.scheduled:
-            if (inbox := self._inboxes.get(request_id)) is not None:
-                inbox.on_scheduled(began)
+            if (generation := self._generations.get(request_id)) is not None:
+                generation.on_scheduled(began)
         now = self._clock()
         for chunk in output.chunks:
-            if (inbox := self._inboxes.get(chunk.request_id)) is None:
+            if (generation := self._generations.get(chunk.request_id)) is None:
                 continue
             if chunk.finish_reason is not None:
-                del self._inboxes[chunk.request_id]
-            inbox.on_chunk(chunk, now)
+                del self._generations[chunk.request_id]
+            generation.on_chunk(chunk, now)
 
     def _die(self) -> None:
         self._dead = True

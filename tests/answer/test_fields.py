@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -15,7 +15,6 @@ from app.answer.pieces import (
     CallStart,
     Content,
     End,
-    EndReason,
     Fields,
     FieldValue,
     Piece,
@@ -163,7 +162,7 @@ def test_values_follow_the_piece_that_made_them_whole() -> None:
     [("stop", "", True), ("length", "", False), ("stop", "x", False)],
 )
 def test_a_number_that_is_all_is_whole_where_the_answer_ends_by_itself(
-    reason: EndReason, stopped_by: str, whole: bool
+    reason: Literal["stop", "length", "tool_calls"], stopped_by: str, whole: bool
 ) -> None:
     reader, end = FieldReader(content=True), End(reason, stopped_by)
     assert read(reader, Content("12")) == [Content("12")]

@@ -6,7 +6,7 @@ import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from itertools import product
-from typing import Any
+from typing import Any, Literal
 
 from app.core.cache import LEAST_SLOTS, StateSlots, window_blocks
 from app.core.constraint import Constraint
@@ -14,7 +14,6 @@ from app.core.events import AnswerToken, AnswerUsage, StepStats, TokenChunk
 from app.core.request import (
     EngineRequest,
     GenerationOptions,
-    OnBudget,
     SamplingParams,
     ServiceTier,
     ThinkingBudget,
@@ -127,7 +126,7 @@ def request(
     sampling: SamplingParams = GREEDY,
     seed: int = 0,
     stop: Sequence[bytes] = (),
-    on_budget: OnBudget = "finish",
+    on_budget: Literal["finish", "truncate"] = "finish",
     leap: bool = True,
 ) -> EngineRequest:
     tokens = TOKENIZER.encode(prompt) if isinstance(prompt, str) else prompt

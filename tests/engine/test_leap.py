@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from app.core.constraint import ConstraintState
-from app.engine.leap import Leap, Leaper, known_changes
+from app.engine.leap import KnownChanges, Leap, Leaper
 from tests.engine.harness import LANGUAGES, TOKENIZER, VOCABULARY, constraint, templates
 from tests.fakes import ByteTokenizer, ByteVocabulary, FiniteConstraint
 
@@ -222,7 +222,7 @@ def test_the_window_ends_at_a_mark_behind_a_word_that_no_token_spans(
 def test_a_leap_that_is_known_is_the_one_that_would_be_found(seed: int) -> None:
     rng = random.Random(seed)
     language = constraint(*templates(['é", "', 'ab", "', 'b", "'], "name", ["m", "me"]))
-    known = known_changes()
+    known = KnownChanges()
     found = 0
     for _ in range(60):
         whole = rng.choice(language.answers)
@@ -241,7 +241,7 @@ def test_a_leap_that_is_known_is_the_one_that_would_be_found(seed: int) -> None:
 def test_what_is_known_of_leaps_is_bounded() -> None:
     leap = propose(constraint("name12" * 20).start())
     assert leap is not None
-    known = known_changes()
+    known = KnownChanges()
     for place in range(10_000):
         known.keep(place, leap.change)
     assert len(known) * len(leap.change.tokens) <= 1 << 12

@@ -105,7 +105,7 @@ async def paused(bench: Bench, path: str) -> AsyncIterator[tuple[Generation, asy
     async with client_of(bench) as client:
         task = asyncio.create_task(client.post(path, json=SAY[path] | {"stream": True}))
         await until(lambda: not bench.engine.gate.is_set())
-        (generation,) = {id(inbox): inbox for inbox in bench.worker._inboxes.values()}.values()
+        (generation,) = set(bench.worker._generations.values())
         assert isinstance(generation, Generation)
         await until(lambda: generation.usage)
         yield generation, task

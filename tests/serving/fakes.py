@@ -33,6 +33,7 @@ from app.core.specs import JsonSchema
 from app.core.step import TokenLogprob
 from app.core.text import RenderedPrompt
 from app.core.verbatim import Hole, Source
+from app.engine import Engine
 from app.http.errors import status_of
 from app.serving.adapters import Adapters
 from app.serving.admission import Admission, Ticket
@@ -43,6 +44,7 @@ from app.serving.compiling.schema_registry import RegisteredSchema, SchemaRegist
 from app.serving.compiling.validation import Validation
 from app.serving.generation import Generation
 from app.serving.service import GenerationRequest, GenerationService, ServiceConfig
+from app.serving.timeline import Timeline
 from app.serving.worker import EngineWorker
 from tests.fakes import ByteVocabulary
 
@@ -61,7 +63,7 @@ def hello(request: EngineRequest) -> Sequence[bytes]:
     return [b"Hel", b"lo"]
 
 
-class FakeEngine:
+class FakeEngine(Engine):
     """Answers each request with the pieces of its script, one of each live request per step."""
 
     def __init__(self, script: Script = hello, *, slots: int = 64) -> None:
@@ -419,7 +421,7 @@ class Bench:
     async def open(self, request: Asked) -> Generation:
         """A generation, which is the caller's to close."""
         ticket = self.admission.enter()
-        timeline = self.service.arrive("/test", request.request_id)
+        timeline = Timeline("/test", request.request_id, self.service.observer, self.service.clock)
         try:
             return await self.service.open(request, timeline, ticket)
         except BaseException:

@@ -18,7 +18,7 @@ from app.core.specs import Grammar, Regex
 from app.core.verbatim import Passage
 from app.http.chat.write import ChatCompletion, ChatCompletionChunk, chat_renderer
 from app.http.config import ApiConfig
-from app.http.endpoint import AnswerCall, Api, post
+from app.http.endpoint import AnswerCall, Api, endpoint
 from app.http.openapi import GENERATES, describe
 from app.http.requests.constraints import ConstraintFields
 from app.http.requests.generation import GenerationFields, answer_call, stream_options, token_limit
@@ -274,7 +274,7 @@ def chat_router(api: Api) -> APIRouter:
         errors=GENERATES,
     )
     router, parse = APIRouter(), partial(chat_call, api=api)
-    post(router, api, PATH, operation, parse)
+    router.post(PATH, openapi_extra=operation)(endpoint(api, PATH, parse))
     return router
 
 
@@ -290,7 +290,7 @@ def chat_call(body: Mapping[str, Any], ignored: Ignored, api: Api) -> AnswerCall
     limit = token_limit(wire, "max_tokens", "max_completion_tokens")
     show_tools = wire.tool_choice != "none"
     conversation, tools = read_conversation(wire, ignored, config, show_tools=show_tools)
-    note = schema_prompt(wire.schema_in_prompt, content.spec, config, wire.response_format)
+    note = schema_prompt(wire.schema_in_prompt, content[0], config, wire.response_format)
     return answer_call(
         wire,
         model,

@@ -12,7 +12,7 @@ from pydantic import Field, WithJsonSchema
 from app.answer.prompt import Prompt, TextPrompt, TokenPrompt
 from app.core.errors import InvalidRequest
 from app.http.completions.write import Completion, CompletionChunk, completion_renderer, token_name
-from app.http.endpoint import AnswerCall, Api, post
+from app.http.endpoint import AnswerCall, Api, endpoint
 from app.http.openapi import GENERATES, describe
 from app.http.requests.constraints import ConstraintFields
 from app.http.requests.generation import GenerationFields, answer_call, stream_options, token_limit
@@ -68,7 +68,7 @@ def completions_router(api: Api) -> APIRouter:
         errors=GENERATES,
     )
     router, parse = APIRouter(), partial(completion_call, api=api)
-    post(router, api, PATH, operation, parse)
+    router.post(PATH, openapi_extra=operation)(endpoint(api, PATH, parse))
     return router
 
 
@@ -89,9 +89,9 @@ def completion_call(body: Mapping[str, Any], ignored: Ignored, api: Api) -> Answ
         wire.prompt, n=n, max_choices=api.config.max_n, vocabulary_size=vocabulary.size
     )
     scores_prompt = wire.echo and wire.logprobs is not None
-    if scores_prompt and content.spec is not None:
+    if scores_prompt and content[0] is not None:
         raise InvalidRequest(
-            f"echo with logprobs cannot be combined with {content.param}; leave one out",
+            f"echo with logprobs cannot be combined with {content[1]}; leave one out",
             param="echo",
         )
     return answer_call(

@@ -21,11 +21,10 @@ from app.core.errors import InvalidRequest
 from app.core.specs import JsonSchema
 from app.core.verbatim import Passage
 from app.http.config import ApiConfig
-from app.http.endpoint import AnswerCall, Api, post
+from app.http.endpoint import AnswerCall, Api, endpoint
 from app.http.errors import ANTHROPIC
 from app.http.messages.write import AnsweredMessage, CountedTokens, MessageEvent, messages_renderer
 from app.http.openapi import GENERATES, MessagesError, describe
-from app.http.requests.constraints import NamedConstraint
 from app.http.requests.generation import GenerationFields, answer_call, token_limit
 from app.http.requests.messages import (
     ImagePart,
@@ -301,7 +300,7 @@ def messages_router(api: Api) -> APIRouter:
         envelope=MessagesError,
     )
     router, parse = APIRouter(), partial(messages_call, api=api)
-    post(router, api, PATH, operation, parse)
+    router.post(PATH, openapi_extra=operation)(endpoint(api, PATH, parse))
 
     def parse_count(body: Mapping[str, Any], ignored: Ignored) -> Conversation:
         wire = CountTokensRequest.read(body, ignored)
@@ -318,7 +317,7 @@ def messages_router(api: Api) -> APIRouter:
         errors=(400, 404, 413, 429, 504),
         envelope=MessagesError,
     )
-    post(router, api, COUNT, operation, parse_count, count)
+    router.post(COUNT, openapi_extra=operation)(endpoint(api, COUNT, parse_count, count))
     return router
 
 
@@ -364,7 +363,7 @@ def read_conversation(
         begun = begun_answer(messages, f"messages[{len(wire.messages) - 1}]")
         passages = passages[:-1]
     use, variables = _reasoning(wire, config)
-    note = schema_prompt(wire.schema_in_prompt, _content(wire, config).spec, config, by_format=True)
+    note = schema_prompt(wire.schema_in_prompt, _content(wire, config)[0], config, by_format=True)
     conversation = Conversation(
         messages, shown, variables, passages, use, note, images.sources, begun
     )
@@ -415,8 +414,8 @@ def _reasoning(wire: ConversationFields, config: ApiConfig) -> tuple[ReasoningUs
     return AS_IT_IS, template_words(adaptive, effort, None, config)
 
 
-def _content(wire: ConversationFields, config: ApiConfig) -> NamedConstraint:
-    """What the content has to be. Raises ``InvalidRequest``."""
+def _content(wire: ConversationFields, config: ApiConfig) -> tuple[JsonSchema | None, str]:
+    """What the content has to be, and the field that says so. Raises ``InvalidRequest``."""
     new = wire.output_config.format if wire.output_config else None
     if new is not None and wire.output_format is not None:
         raise InvalidRequest(
@@ -426,9 +425,9 @@ def _content(wire: ConversationFields, config: ApiConfig) -> NamedConstraint:
     asked: JsonSchemaOutput | None = new or wire.output_format
     param = "output_config.format" if wire.output_format is None else "output_format"
     if asked is None:
-        return NamedConstraint(None, param)
+        return None, param
     schema = JsonSchema(asked.schema_, close_objects=True, whitespace=config.whitespace)
-    return NamedConstraint(schema, param)
+    return schema, param
 
 
 _BETWEEN = "\n"

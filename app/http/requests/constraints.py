@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from pydantic import AliasChoices, Field
@@ -21,9 +20,6 @@ from app.http.config import Whitespace
 from app.http.requests.body import parsed
 from app.http.requests.structural_tag import structure
 from app.http.requests.wire import Ignored, Name, Wire, refusal
-
-SchemaById = Callable[[str], JsonSchema]
-"""The schema that was compiled ahead under an id. Raises ``UnknownSchema`` if there is none."""
 
 _LONGEST_WHITESPACE_PATTERN = 64
 
@@ -157,15 +153,6 @@ class ConstraintFields(ExtensionFields):
     response_format: ResponseFormat | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class NamedConstraint:
-    """A constraint, and the field that named it."""
-
-    spec: ConstraintSpec | None
-    """None where text is free."""
-    param: str
-
-
 _EXTENSIONS = {
     "guided_json": "json",
     "guided_regex": "regex",
@@ -184,7 +171,8 @@ _STRUCTURED_OUTPUTS = ("json", "regex", "choice", "grammar", "json_object", "str
 class ConstraintReader:
     """Finds the constraint of a request."""
 
-    def __init__(self, default_whitespace: str, schema_by_id: SchemaById) -> None:
+    def __init__(self, default_whitespace: str, schema_by_id: Callable[[str], JsonSchema]) -> None:
+        """``schema_by_id``: one that was compiled ahead; raises ``UnknownSchema``."""
         self._whitespace = default_whitespace
         self._schema_by_id = schema_by_id
 
@@ -194,27 +182,27 @@ class ConstraintReader:
         format: ResponseFormat | None,
         ignored: Ignored,
         param: str = "response_format",
-    ) -> NamedConstraint:
-        """The one that ``fields`` name, or ``format``, which is the field ``param``.
+    ) -> tuple[ConstraintSpec | None, str]:
+        """The one that ``fields`` name, or ``format``, which is the field ``param``; and its field.
 
-        Raises ``InvalidRequest``, also where two are given.
+        None where text is free. Raises ``InvalidRequest``, also where two are given.
         """
-        found = []
+        found: list[tuple[ConstraintSpec, str]] = []
         if (spec := self.response_format(format, ignored, param)) is not None:
-            found.append(NamedConstraint(spec, param))
+            found.append((spec, param))
         if fields.structured_outputs is not None:
             found += self._structured_outputs(fields.structured_outputs, ignored)
         for name, holds in _EXTENSIONS.items():
             if (value := getattr(fields, name)) is not None:
                 spec = _spec(holds, value, name, self._whitespace, ignored)
-                found.append(NamedConstraint(spec, name))
+                found.append((spec, name))
         if len(found) > 1:
-            names = " and ".join(each.param for each in found)
+            names = " and ".join(param for _, param in found)
             raise InvalidRequest(
                 f"{names} are given, but a request has one constraint; leave out all but one",
-                param=found[1].param,
+                param=found[1][1],
             )
-        return found[0] if found else NamedConstraint(None, param)
+        return found[0] if found else (None, param)
 
     def response_format(
         self, asked: ResponseFormat | None, ignored: Ignored, param: str = "response_format"
@@ -279,20 +267,20 @@ class ConstraintReader:
 
     def _structured_outputs(
         self, asked: StructuredOutputs, ignored: Ignored
-    ) -> list[NamedConstraint]:
+    ) -> list[tuple[ConstraintSpec, str]]:
         close_objects = asked.disable_additional_properties is not False
         # White space that both the pattern and ``disable_any_whitespace`` admit.
         pattern, spaced = asked.whitespace_pattern, asked.disable_any_whitespace
         whitespace = self._whitespace if pattern is None else _admitted_by(pattern)
         if spaced and (pattern is None or whitespace == "flexible"):
             whitespace = "spaced"
-        found = []
+        found: list[tuple[ConstraintSpec, str]] = []
         for name in _STRUCTURED_OUTPUTS:
             value = asked.json_ if name == "json" else getattr(asked, name)
             if value is not None and not (name == "json_object" and value is False):
                 param = f"structured_outputs.{name}"
                 spec = _spec(name, value, param, whitespace, ignored, close_objects=close_objects)
-                found.append(NamedConstraint(spec, param))
+                found.append((spec, param))
         if not found:
             raise InvalidRequest(
                 "structured_outputs has no constraint: give one of json, regex, choice, grammar, "

@@ -21,7 +21,7 @@ from app.core.errors import InvalidRequest
 from app.core.specs import Grammar, Regex
 from app.core.verbatim import Passage
 from app.http.config import ApiConfig
-from app.http.endpoint import AnswerCall, Api, post
+from app.http.endpoint import AnswerCall, Api, endpoint
 from app.http.errors import NotKept
 from app.http.files import page, paging
 from app.http.keys import owner_of
@@ -364,7 +364,7 @@ def responses_call(body: Mapping[str, Any], ignored: Ignored, api: Api) -> Answe
     elif wire.store:
         ignored.leave_out("store", "store: this server stores no responses; leave it out")
     content = api.constraints.read(wire, read_format(wire), ignored, "text.format")
-    conversation, tools, namespaces = read_conversation(wire, body, ignored, config, content.spec)
+    conversation, tools, namespaces = read_conversation(wire, body, ignored, config, content[0])
     # Clients set either of the two (langchain-openai sends top_logprobs alone).
     logprobs = LOGPROBS in (wire.include or ()) or bool(wire.top_logprobs)
     return answer_call(
@@ -669,7 +669,7 @@ def responses_router(api: Api, store: ResponseStore | None) -> APIRouter:
         errors=GENERATES,
     )
     router, parse = APIRouter(), partial(responses_call, api=api)
-    post(router, api, PATH, operation, parse, resume=resume)
+    router.post(PATH, openapi_extra=operation)(endpoint(api, PATH, parse, resume=resume))
 
     def parse_count(body: Mapping[str, Any], ignored: Ignored) -> Conversation:
         wire = ConversationFields.read(body, ignored)
@@ -687,7 +687,9 @@ def responses_router(api: Api, store: ResponseStore | None) -> APIRouter:
         bodies=[ConversationFields],
         errors=(400, 404, 413, 429, 504),
     )
-    post(router, api, COUNT, operation, parse_count, count, resume=resume)
+    router.post(COUNT, openapi_extra=operation)(
+        endpoint(api, COUNT, parse_count, count, resume=resume)
+    )
 
     async def kept(response_id: str, request: Request) -> KeptResponse:
         found = None if store is None else await store.find(owner_of(request.scope), response_id)
