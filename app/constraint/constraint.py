@@ -15,7 +15,7 @@ from app.constraint.distinct.places import Place as PlaceInText
 from app.constraint.distinct.places import Places, Repeated
 from app.constraint.distinct.plans import Plans
 from app.constraint.language.expressions import INFINITE
-from app.constraint.language.rows import TooMuchWork
+from app.constraint.language.rows import InTurns, TooMuchWork, at_once, in_turns
 from app.constraint.program import Program
 from app.constraint.quotes.automaton import PieceAutomaton
 from app.constraint.quotes.binding import BoundDerivatives, bind, holes_of
@@ -121,6 +121,7 @@ class AutomatonState:
         "_index",
         "_learned",
         "_masks",
+        "_narrowing",
         "_state",
         "_work",
         "gave_up",
@@ -142,6 +143,8 @@ class AutomatonState:
         """Steps of work so far for the mask that is being worked on, or for what is prepared."""
         self._learned = 0
         """What was worked out when that was last left."""
+        self._narrowing: tuple[int | None, InTurns[Mask]] | None = None
+        """The budget of the mask that was given up, and what is worked on in its place."""
         self.gave_up = False
         """See ``ConstraintState.gave_up``."""
 
@@ -149,17 +152,20 @@ class AutomatonState:
         self, budget: int | None = None, *, work: int | None = None, last: bool = False
     ) -> Mask:
         self._allow(_WORK_PER_MASK if work is None else work)
-        self.gave_up = False
-        try:
-            mask = self._mask(budget)
-        except TooMuchWork as error:
-            if work is not None and not last and self._work + work <= self._most_work:
-                raise self._pending(work) from error
-            mask = self._narrow_mask()
-        except ConstraintTooComplex:
-            mask = self._narrow_mask()
-        self._work = 0
-        return mask
+        if self._narrowing is None or self._narrowing[0] != budget:
+            self.gave_up = False
+            try:
+                mask = self._mask(budget)
+                self._work = 0
+                return mask
+            except TooMuchWork as error:
+                if work is not None and not last and self._work + work <= self._most_work:
+                    raise self._pending(work) from error
+            except ConstraintTooComplex:
+                pass
+            self._work = 0
+            self._narrowing = budget, self._narrow_mask()
+        return self._narrowed(work)
 
     def is_closing(self, mask: Mask, plain: Mask) -> bool:
         inside = self._masks.is_quoted(self._state)
@@ -188,15 +194,38 @@ class AutomatonState:
         """Steps of work that a mask may cost in all: few where not many states are left."""
         return _WORK_PER_MASK if self._automaton.has_room else _WORK_PER_CALL
 
-    def _narrow_mask(self) -> Mask:
-        """The one token that a shortest completion begins with, or the end where that is empty."""
+    def _narrowed(self, work: int | None) -> Mask:
+        """What is worked on in place of the mask. A turn may cost an eighth of all before it, so
+        that what cannot be left and taken up is done at last."""
+        narrowing, self._narrowing = self._narrowing, None
+        assert narrowing is not None
         self.gave_up = True
-        self._allow(2 * _WORK_PER_CALL)
-        text = self.shortest_completion()
-        self._automaton.derivatives.lead_along(self._automaton.expression(self._state), text)
-        mask = self._index.new_mask()
-        set_bits(mask, self._distances.first(self._distances.plan(text)))
+        most = 2 * _WORK_PER_CALL
+        allowed = most if work is None else min(work and max(work, self._work // 8), most)
+        self._allow(allowed)
+        try:
+            mask = at_once(narrowing[1])
+        except TooMuchWork as error:
+            if allowed == most:
+                raise
+            self._narrowing = narrowing
+            raise self._pending(allowed) from error
+        self._work = 0
         return mask
+
+    def _narrow_mask(self) -> InTurns[Mask]:
+        """The one token that a shortest completion begins with, or the end where that is empty."""
+        plan = yield from self._completion()
+        text = plan.text[plan.position :]
+        derivatives = self._automaton.derivatives
+        yield from derivatives.lead_along(self._automaton.expression(self._state), text)
+        mask = self._index.new_mask()
+        set_bits(mask, self._distances.first(plan))
+        return mask
+
+    def _completion(self) -> InTurns[Plan]:
+        """A shortest completion."""
+        return in_turns(lambda: self._distances.plan(self.shortest_completion()))
 
     def _mask(self, budget: int | None) -> Mask:
         if budget is None:
@@ -228,7 +257,7 @@ class AutomatonState:
             after = self._automaton.step(self._state, data)
         if after == DEAD:
             raise RejectedToken(f"{data!r} cannot follow here")
-        self._state = after
+        self._state, self._narrowing = after, None
 
     def forced(self) -> bytes:
         path = self._automaton.paths.get(self._state)
@@ -332,6 +361,7 @@ class PlaceState(AutomatonState):
 
     def _stand(self, place: PlaceInText, plan: Plan | None) -> None:
         self._place, self._state, self._plan = place, place.state, plan
+        self._narrowing = None
         self._barred: Mask | None = None
         """Tokens that cannot follow, though the mask of the state allows them."""
         self._looked = False
@@ -473,10 +503,21 @@ class PlaceState(AutomatonState):
         raise _NotWithin
 
     def _planned(self, place: PlaceInText) -> Plan:
-        text = self._plans.completion(place)
+        return at_once(self._plan_of(place))
+
+    def _completion(self) -> InTurns[Plan]:
+        if self._plan is None:
+            plan = yield from self._plan_of(self._place)
+            if self._plans.is_plain(self._place):
+                return plan
+            self._plan = plan  # the masks after this one need not look for it again
+        return self._plan
+
+    def _plan_of(self, place: PlaceInText) -> InTurns[Plan]:
+        text = yield from self._plans.completion(place)
         if text is None:
             raise ConstraintTooComplex("search limit reached before a completion was found")
-        return self._distances.plan(text)
+        return (yield from in_turns(lambda: self._distances.plan(text)))
 
     def copy(self, *, work: int | None = None) -> PlaceState:
         if work is not None:

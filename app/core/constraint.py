@@ -62,7 +62,8 @@ class ConstraintState(Protocol):
 
         ``work`` bounds what the call may cost, in steps of about a microsecond; where that is not
         enough it raises ``WorkPending``, and the same call later goes on from there. A mask that
-        was asked for before costs none. With ``last`` there will be no later call: it gives up.
+        was asked for before costs none. With ``last`` it gives up, and later calls only work on
+        what the shortest completion begins with.
         """
 
     def prepare(self, *, work: int, last: bool = False) -> None:

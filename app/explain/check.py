@@ -11,6 +11,7 @@ from app.constraint.automaton.automaton import Automaton
 from app.constraint.distinct.places import Place, Places, Repeated
 from app.constraint.distinct.plans import Plans
 from app.constraint.json.whitespace import Whitespace
+from app.constraint.language.rows import at_once
 from app.constraint.program import Program
 from app.constraint.quotes.automaton import PieceAutomaton
 from app.constraint.quotes.binding import BoundDerivatives
@@ -76,7 +77,7 @@ class Checker:
         rest: bytes | None = b""
         if offset == len(text) and not valid:
             short = automaton.length(state) <= _SHORTEST_SHOWN
-            rest = Plans(self._places).completion(place) if short else None
+            rest = at_once(Plans(self._places).completion(place)) if short else None
         return Verdict(
             valid=valid,
             offset=offset,

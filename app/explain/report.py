@@ -9,6 +9,7 @@ from typing import Any
 from app.constraint.automaton.automaton import START, Automaton
 from app.constraint.distinct.places import Places
 from app.constraint.distinct.plans import Plans
+from app.constraint.language.rows import at_once
 from app.constraint.limits import Limits
 from app.constraint.program import Program, compile_program
 from app.core.specs import JsonSchema
@@ -46,7 +47,7 @@ def length_facts(program: Program) -> dict[str, Any]:
     shortest = automaton.shortest(START)
     if len(shortest) <= _SPELLED_BYTES:  # and, where items or names have to differ, they do
         places = Places(automaton, program.notation)
-        shortest = Plans(places).completion(places.start()) or shortest
+        shortest = at_once(Plans(places).completion(places.start())) or shortest
     longest, exact = Measures(program.derivatives).longest(program.root)
     state, position, forced, states = START, 0, 0, 1
     while position < len(shortest):

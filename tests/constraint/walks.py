@@ -18,6 +18,7 @@ from app.constraint.language.expressions import (
     Kind,
     Notation,
 )
+from app.constraint.language.rows import at_once
 from app.constraint.limits import Limits
 from app.constraint.program import Program, build
 from app.core.constraint import ConstraintSpec
@@ -135,7 +136,7 @@ class Memories:
 
     def shortest(self, here: Here) -> bytes:
         assert isinstance(here, Place)
-        found = Plans(self._places).completion(here)
+        found = at_once(Plans(self._places).completion(here))
         assert found is not None, "a place that no answer stands at"
         return found
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from app.constraint.distinct.places import Place, Places, Repeated
 from app.constraint.language.counting import Counting
 from app.constraint.language.expressions import INFINITE, Expression
+from app.constraint.language.rows import InTurns, TooMuchWork
 
 _ROUND = 16
 """Counts up to a power of this are looked up as that power."""
@@ -75,32 +76,34 @@ class Plans:
             known = self._extra[strings, size] = counting.longer(strings, wanted)
         return known
 
-    def completion(self, place: Place) -> bytes | None:
+    def completion(self, place: Place) -> InTurns[bytes | None]:
         """A short completion of ``place``, None where none is found.
 
         The state's own one up to an item or a name that may be one that was seen; the shortest that
         is not; and so on.
         """
         sources: _Sources = {}
-        done, text, position = bytearray(), self._automaton.shortest(place.state), 0
+        done, text, position = bytearray(), b"", -1
         while True:
-            ahead = text[position : position + 1]
-            if place.is_near or self._places.next_item(place, ahead) is not None:
-                found = self._fresh(place, sources) or self._places.away(place)
-                if found is None:
-                    return None
-                done += found[0]
-                place = found[1]
-                if text.startswith(found[0], position):
-                    position += len(found[0])
-                else:
+            try:
+                if position < 0:
                     text, position = self._automaton.shortest(place.state), 0
-                continue
-            if position == len(text):
-                return bytes(done)
-            end, place = self._places.along(place, text, position)
-            done += text[position:end]
-            position = end
+                ahead = text[position : position + 1]
+                if place.is_near or self._places.next_item(place, ahead) is not None:
+                    found = self._fresh(place, sources) or self._places.away(place)
+                    if found is None:
+                        return None
+                    way, place = found
+                    position = position + len(way) if text.startswith(way, position) else -1
+                elif position == len(text):
+                    return bytes(done)
+                else:
+                    end, place = self._places.along(place, text, position)
+                    way, position = text[position:end], end
+                done += way
+            except TooMuchWork as error:
+                sources.clear()  # what it broke off is of no more use
+                yield error
 
     def _fresh(self, place: Place, sources: _Sources) -> tuple[bytes, Place] | None:
         """A short item or name that begins here and was not seen, and the place behind it.

@@ -15,11 +15,11 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterable
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 from app.constraint.language.expressions import INFINITE, ByteSet, Expression, ExpressionPool, Kind
-from app.constraint.language.rows import UNBOUNDED, Row, Rows
+from app.constraint.language.rows import UNBOUNDED, InTurns, Row, Rows, in_turns
 from app.constraint.language.widths import NOTHING_FITS, Fit, Weights, fit
 from app.core.errors import ConstraintTooComplex
 
@@ -67,6 +67,8 @@ class Derivatives(Rows):
         """First byte of a shortest string of an intersection or complement, and what follows."""
         self._ways: dict[Expression, tuple[int, Expression]] = {}
         """The same of some string."""
+        self._led: set[Expression] = set()
+        """Those of which ``lead_along`` has noted all of a string."""
         self._given_up: set[Expression] = set()
         """Those that may have strings, though none was found."""
 
@@ -86,7 +88,7 @@ class Derivatives(Rows):
 
     @property
     def nbytes(self) -> int:
-        known = len(self._pruned) + len(self._dead) + len(self._given_up)
+        known = len(self._pruned) + len(self._dead) + len(self._given_up) + len(self._led)
         ways = len(self._next) + len(self._ways)
         sizes = 9 * len(self._lengths) + 40 * known + 110 * ways + 140 * len(self.weights)
         return super().nbytes + sizes
@@ -301,7 +303,7 @@ class Derivatives(Rows):
                 break
         return b"".join(parts)
 
-    def lead_along(self, expression: Expression, text: bytes) -> None:
+    def lead_along(self, expression: Expression, text: bytes) -> InTurns[None]:
         """Note that ``text``, a string of ``expression``, is one: all on its way is alive.
 
         Nothing is noted where that is plain, be it of the part that comes first.
@@ -310,26 +312,29 @@ class Derivatives(Rows):
         first = expression
         if pool.kinds[expression] == Kind.CONCATENATION:
             first = pool.operands[expression][0]
-        if self._needs_no_search(expression) or (
-            not pool.nullable[first] and self._needs_no_search(first)
+        needs_none = self._needs_no_search
+        if (yield from in_turns(partial(needs_none, expression))) or (
+            not pool.nullable[first] and (yield from in_turns(partial(needs_none, first)))
         ):
             return
         passed: list[tuple[Expression, int]] = []
-        while position < len(text):
-            passed.append((expression, text[position]))
-            head, tail = expression, pool.epsilon
+        while position < len(text) and expression not in self._led:
+            head, after = expression, pool.epsilon
+            size = 1
             if pool.kinds[expression] == Kind.CONCATENATION:
-                head, tail = pool.operands[expression]
+                head, after = pool.operands[expression]
             if pool.kinds[head] == Kind.LITERAL:
-                position, expression = position + len(pool.operands[head]), tail
+                size = len(pool.operands[head])
             else:
-                expression = self.derivative_of(expression, text[position])
-                position += 1
+                after = yield from in_turns(partial(self.derivative_of, expression, text[position]))
+            passed.append((expression, text[position]))
+            position, expression = position + size, after
         self._alive.extend(bytes(len(pool) - min(len(self._alive), len(pool))))
         for before, byte in reversed(passed):
             if not self._is_plainly_alive(before):
                 self._ways[before] = byte, expression
             self._alive[before] = 1  # in any case: what it is the tail of then need not look at it
+            self._led.add(before)
             expression = before
 
     def _needs_no_search(self, expression: Expression) -> bool:

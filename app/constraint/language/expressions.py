@@ -221,10 +221,11 @@ class ExpressionPool(Nodes):
         for group in groups.values():
             texts = [text for text, _ in group]
             shared = _common_length(min(texts), max(texts))
-            rest = [self.concatenate(self.literal(text[shared:]), tail) for text, tail in group]
+            rest = [self.after_text(text[shared:], tail) for text, tail in group if text[shared:]]
+            after = self._union(rest, nesting + 1)
             # What follows a literal that is used up is not looked into: that could go on for ever.
-            used_up = any(len(text) == shared for text in texts)
-            after = self._union(rest, _MOST_NESTED if used_up else nesting + 1)
+            if used_up := [tail for text, tail in group if len(text) == shared]:
+                after = self._union([after, *used_up], _MOST_NESTED)
             result.add(self.concatenate(self.literal(texts[0][:shared]), after))
         return result
 

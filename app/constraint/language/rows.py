@@ -6,9 +6,9 @@ of them as a partition of the bytes into classes (Owens, Reppy and Turon 2009, s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 from app.constraint.language.cases import Cases
 from app.constraint.language.expressions import (
@@ -46,6 +46,29 @@ _BUILDING_WORK = 4
 
 class TooMuchWork(ConstraintTooComplex):
     """A call did as much work as it was allowed; what it computed is kept."""
+
+
+T = TypeVar("T")
+InTurns = Generator[TooMuchWork, None, T]
+"""Work that yields the error where a call was allowed no more, and goes on in a later one."""
+
+
+def at_once(work: InTurns[T]) -> T:
+    """What ``work`` comes to in one call. Raises ``TooMuchWork``."""
+    try:
+        raise next(work)
+    except StopIteration as done:
+        result: T = done.value
+        return result
+
+
+def in_turns(call: Callable[[], T]) -> InTurns[T]:
+    """What ``call`` returns, called again until it is allowed enough."""
+    while True:
+        try:
+            return call()
+        except TooMuchWork as error:
+            yield error
 
 
 class Rows:
