@@ -4,7 +4,7 @@ import contextlib
 import json
 import random
 from collections.abc import Callable, Sequence
-from itertools import product
+from itertools import product, repeat
 from typing import Any
 
 import jsonschema
@@ -367,6 +367,61 @@ def test_an_opening_is_worked_out_in_turns_and_is_known_then(compiler: Compiler)
     derivatives.allow(1 << 40)
     assert state.forced() == expected
     assert derivatives.work == 0, "it is not known"
+
+
+LONG: list[Any] = [
+    {"type": "string", "minLength": 900, "pattern": r"^(?:\S+\s+){10,90}\S+$"},
+    {"type": "string", "minLength": 900, "pattern": r"^[a-z]+(-[a-z0-9]{1,9})*$"},
+    {
+        "type": "array",
+        "uniqueItems": True,
+        "minItems": 200,
+        "items": {"type": "string", "pattern": "^(ab?)*$"},
+    },
+]
+
+
+@pytest.mark.parametrize("schema", LONG)
+def test_a_shortest_completion_is_worked_out_in_turns_and_once(
+    schema: Any, compiler: Compiler
+) -> None:
+    def given_up(state: AutomatonState, work: int) -> tuple[list[int], list[int]]:
+        """The tokens of the mask, and the work of each turn."""
+        turns = []
+        for allowed in (1, *repeat(work)):
+            try:
+                mask = state.mask(budget=900, work=allowed, last=True)
+            except WorkPending:
+                turns.append(derivatives.work)
+                continue
+            assert state.gave_up
+            return tokens_of(mask), [*turns, derivatives.work]
+
+    constraint = compiler.compile(JsonSchema(schema))
+    derivatives, state = constraint.automaton.derivatives, constraint.start()
+    state.accept_bytes(state.shortest_completion()[:5])
+    tokens, turns = given_up(state, 1_000)
+    assert len(turns) > 4
+    assert max(turns) < 1_100 + sum(turns) // 8
+    state.accept(tokens[0])
+    assert sum(given_up(state, 1_000)[1]) < sum(turns) // 2, "it is worked out again"
+
+    constraint = compiler.compile(JsonSchema(schema))
+    derivatives, state = constraint.automaton.derivatives, constraint.start()
+    state.accept_bytes(state.shortest_completion()[:5])
+    assert given_up(state, 320_000)[0] == tokens
+
+
+def test_what_is_forced_costs_little_where_an_open_object_has_many_names(
+    compiler: Compiler,
+) -> None:
+    names = [f"name{number}" for number in range(1_000)]
+    schema = JsonSchema({"properties": {name: {"type": "integer"} for name in names}})
+    constraint = compiler.compile(schema)
+    state = constraint.start()
+    state.accept_bytes(b'{"')
+    assert state.forced() == b""
+    assert constraint.automaton.derivatives.work < 1_000
 
 
 def test_a_call_that_was_given_up_leaves_masks_right(compiler: Compiler) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import islice
 
 from app.constraint.distinct.places import Place, Places, Repeated
 from app.constraint.language.counting import Counting
@@ -18,6 +19,8 @@ _MOST_TRIED = 8
 _Sources = dict[int, Iterator[bytes]]
 """Strings that have not been taken since the completion began, shortest first: items, by what they
 are, and names, by the containers around them."""
+_Taken = dict[int, int]
+"""How many were taken of each source; the next turn, which reads it anew, skips them."""
 
 
 class Plans:
@@ -83,6 +86,7 @@ class Plans:
         is not; and so on.
         """
         sources: _Sources = {}
+        taken: _Taken = {}
         done, text, position = bytearray(), b"", -1
         while True:
             try:
@@ -90,7 +94,7 @@ class Plans:
                     text, position = self._automaton.shortest(place.state), 0
                 ahead = text[position : position + 1]
                 if place.is_near or self._places.next_item(place, ahead) is not None:
-                    found = self._fresh(place, sources) or self._places.away(place)
+                    found = self._fresh(place, sources, taken) or self._places.away(place)
                     if found is None:
                         return None
                     way, place = found
@@ -102,10 +106,10 @@ class Plans:
                     way, position = text[position:end], end
                 done += way
             except TooMuchWork as error:
-                sources.clear()  # what it broke off is of no more use
+                sources.clear()  # an iterator that raised is of no more use
                 yield error
 
-    def _fresh(self, place: Place, sources: _Sources) -> tuple[bytes, Place] | None:
+    def _fresh(self, place: Place, sources: _Sources, taken: _Taken) -> tuple[bytes, Place] | None:
         """A short item or name that begins here and was not seen, and the place behind it.
 
         None where that takes a search.
@@ -130,10 +134,11 @@ class Plans:
             key, seen, rest = ~len(place.names.open), name.seen, ending.rest
             counting, opening, quote = ending.counting, ending.opening, ending.quote
         if key not in sources:
-            sources[key] = counting.strings(rest)
+            sources[key] = islice(counting.strings(rest), taken.setdefault(key, 0), None)
         tried = 0
         for text in sources[key]:
             if quote + text in seen:
+                taken[key] += 1
                 continue
             if item is None:
                 after = self._advanced(place, opening + text)
@@ -141,12 +146,13 @@ class Plans:
                 after = places.behind_item(place, item.level, text)
             else:
                 after = self._advanced(place, text)
+            taken[key] += 1
             if after is not None:
                 return opening + text, after
             tried += 1
             if tried > _MOST_TRIED:
                 break
-        del sources[key]
+        del sources[key], taken[key]
         return None
 
     def _advanced(self, place: Place, text: bytes) -> Place | None:
