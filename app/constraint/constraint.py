@@ -165,7 +165,21 @@ class AutomatonState:
                 pass
             self._work = 0
             self._narrowing = budget, self._narrow_mask()
-        return self._narrowed(work)
+        narrowing, self._narrowing = self._narrowing, None
+        self.gave_up = True
+        # A turn costs an eighth of all before it, so that what cannot be left is done at last.
+        most = 2 * _WORK_PER_CALL
+        allowed = most if work is None else min(work and max(work, self._work // 8), most)
+        self._allow(allowed)
+        try:
+            mask = at_once(narrowing[1])
+        except TooMuchWork as error:
+            if allowed == most:
+                raise
+            self._narrowing = narrowing
+            raise self._pending(allowed) from error
+        self._work = 0
+        return mask
 
     def is_closing(self, mask: Mask, plain: Mask) -> bool:
         inside = self._masks.is_quoted(self._state)
@@ -193,25 +207,6 @@ class AutomatonState:
     def _most_work(self) -> int:
         """Steps of work that a mask may cost in all: few where not many states are left."""
         return _WORK_PER_MASK if self._automaton.has_room else _WORK_PER_CALL
-
-    def _narrowed(self, work: int | None) -> Mask:
-        """What is worked on in place of the mask. A turn may cost an eighth of all before it, so
-        that what cannot be left and taken up is done at last."""
-        narrowing, self._narrowing = self._narrowing, None
-        assert narrowing is not None
-        self.gave_up = True
-        most = 2 * _WORK_PER_CALL
-        allowed = most if work is None else min(work and max(work, self._work // 8), most)
-        self._allow(allowed)
-        try:
-            mask = at_once(narrowing[1])
-        except TooMuchWork as error:
-            if allowed == most:
-                raise
-            self._narrowing = narrowing
-            raise self._pending(allowed) from error
-        self._work = 0
-        return mask
 
     def _narrow_mask(self) -> InTurns[Mask]:
         """The one token that a shortest completion begins with, or the end where that is empty."""
@@ -507,10 +502,7 @@ class PlaceState(AutomatonState):
 
     def _completion(self) -> InTurns[Plan]:
         if self._plan is None:
-            plan = yield from self._plan_of(self._place)
-            if self._plans.is_plain(self._place):
-                return plan
-            self._plan = plan  # the masks after this one need not look for it again
+            self._plan = yield from self._plan_of(self._place)  # later masks follow it, too
         return self._plan
 
     def _plan_of(self, place: PlaceInText) -> InTurns[Plan]:

@@ -312,9 +312,8 @@ class Derivatives(Rows):
         first = expression
         if pool.kinds[expression] == Kind.CONCATENATION:
             first = pool.operands[expression][0]
-        needs_none = self._needs_no_search
-        if (yield from in_turns(partial(needs_none, expression))) or (
-            not pool.nullable[first] and (yield from in_turns(partial(needs_none, first)))
+        if self._needs_no_search(expression) or (
+            not pool.nullable[first] and self._needs_no_search(first)
         ):
             return
         passed: list[tuple[Expression, int]] = []
@@ -343,7 +342,7 @@ class Derivatives(Rows):
         waiting = [expression]
         while waiting and len(seen) <= _MOST_LOOKED_AT:
             here = waiting.pop()
-            self.spend(1)
+            self._left -= 1  # who spends next sees whether that was too much
             if pool.kinds[here] not in _PLAINLY_ALIVE and here != pool.everything:
                 return False
             new = set(pool.parts(here)) - seen
