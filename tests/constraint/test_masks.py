@@ -4,7 +4,7 @@ import contextlib
 import json
 import random
 from collections.abc import Callable, Sequence
-from itertools import product, repeat
+from itertools import chain, product, repeat
 from typing import Any
 
 import jsonschema
@@ -388,7 +388,7 @@ def test_a_shortest_completion_is_worked_out_in_turns_and_once(
     def given_up(state: AutomatonState, work: int) -> tuple[list[int], list[int]]:
         """The tokens of the mask, and the work of each turn."""
         turns = []
-        for allowed in (1, *repeat(work)):
+        for allowed in chain([1], repeat(work)):
             try:
                 mask = state.mask(budget=900, work=allowed, last=True)
             except WorkPending:
