@@ -144,7 +144,7 @@ def assemble(
 
     store = own_store = None
     if settings.data is not None:
-        database = settings.store and settings.store.get_secret_value()
+        database = None if settings.store is None else settings.store.get_secret_value()
         store = open_store(settings.data, database)
     if settings.schema_store is not None and settings.schema_store_bytes:
         own_store = open_schema_store(settings.schema_store.get_secret_value())

@@ -396,6 +396,7 @@ def test_a_shortest_completion_is_worked_out_in_turns_and_once(
                 continue
             assert state.gave_up
             return tokens_of(mask), [*turns, derivatives.work]
+        raise AssertionError("the turns do not end")
 
     constraint = compiler.compile(JsonSchema(schema))
     derivatives, state = constraint.automaton.derivatives, constraint.start()

@@ -112,7 +112,7 @@ async def test_a_step_that_does_not_end_is_a_stall_until_it_ends() -> None:
         runner.gate.set()
         await asked
         await until(lambda: inbox.reason is not None)
-        await until(lambda: worker._engine_thread.busy_since is None)  # it sleeps
+        await until(lambda: worker._busy_since is None)  # it sleeps
         clock.now += 1000.0
         assert not worker.stalled
 

@@ -236,10 +236,14 @@ def _answer(
             if number == 0:
                 calls.in_turns("opening", lambda work: state.prepare(work=work))
             if number % _GIVEN_UP == 0:
-                given_up = partial(state.copy().mask, budget, last=True)
+                other = state.copy()
+
+                def give_up(work: int, other: Any = other) -> None:
+                    other.mask(budget, work=work, last=True)
+
                 with suppress(WorkPending):
-                    calls.timed("mask that is given up", partial(given_up, work=1))
-                calls.in_turns("mask that is given up", lambda work, call=given_up: call(work=work))
+                    calls.timed("mask that is given up", partial(give_up, 1))
+                calls.in_turns("mask that is given up", give_up)
             forced = calls.timed("forced", state.forced)
             if calls.timed("is_final", lambda: state.is_final):
                 return
