@@ -238,7 +238,7 @@ def _answer(
             if number % _GIVEN_UP == 0:
                 other = state.copy()
 
-                def give_up(work: int, other: Any = other) -> None:
+                def give_up(work: int, other: Any = other, budget: int = budget) -> None:
                     other.mask(budget, work=work, last=True)
 
                 with suppress(WorkPending):
