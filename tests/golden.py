@@ -288,8 +288,7 @@ async def _client(settings: dict[str, Any]) -> AsyncIterator[httpx.AsyncClient]:
     )
     metrics = Metrics()
     backend = load_backend(given, metrics, SILENCE)
-    steady: Any = _Steady(backend.engine, asyncio.get_running_loop())
-    backend = replace(backend, engine=steady)
+    backend = replace(backend, engine=_Steady(backend.engine, asyncio.get_running_loop()))
     app = composition.assemble(given, backend, metrics).app
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     async with (

@@ -23,10 +23,11 @@ from app.core.text import Tokenizer
 from app.core.verbatim import Document
 from app.core.version import version_of
 from app.demo import smollm2
-from app.engine import Engine
+from app.engine import Engine as TokenEngine
 from app.server.interpreter import OVERLAPPED_SECONDS, SERIAL_SECONDS, importing
 from app.server.settings import Settings
 from app.serving.adapters import Slots
+from app.serving.worker import Engine
 
 logger = logging.getLogger(__name__)
 
@@ -133,7 +134,7 @@ def _load(settings: Settings, observer: StepObserver, progress: Progress) -> Bac
     runner = load_runner(settings.model_layer(vocabulary.size, engine_config), progress)
     slots = runner.adapters
     interrupt_when = runner.interrupt_when if runner.interruptible else None
-    engine = Engine(
+    engine = TokenEngine(
         runner, vocabulary, tokenizer, engine_config, observer, interrupt_when=interrupt_when
     )
     description = runner.description

@@ -3,7 +3,7 @@
     event loop                                  engine's thread
     submit, abort ──── queue of commands ─────▶ add, abort
                                                 step
-    generations ◀── a call or two a turn ────── what was refused, scheduled, generated
+    inboxes ◀───── a call or two a turn ─────── what was refused, scheduled, generated
 
 The thread sleeps while the engine has no work. If a step raises, every request is failed with
 ``EngineDied`` and nothing new is taken: a process that has lost its engine must be restarted.
@@ -17,16 +17,69 @@ import functools
 import logging
 import queue
 import threading
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Protocol, TypeVar
 
 from app.core.errors import DeviceFailed, EngineDied, LeapjsonError, RequestError, ShutDown
-from app.core.events import StepOutput
+from app.core.events import StepOutput, TokenChunk
 from app.core.request import EngineRequest, ServiceTier
-from app.engine import Engine
-from app.serving.generation import Generation
 
 T = TypeVar("T")
+
+
+class Engine(Protocol):
+    """The synchronous loop. Only the engine's thread calls ``add``, ``abort`` and ``step``."""
+
+    urgent: Callable[[], bool]
+    """Whether a request above flex waits to be added; the worker sets it."""
+    given_up: int
+    """Steps that were given up for such a request, ever. Any thread may read it."""
+
+    def add(self, request: EngineRequest, /) -> None:
+        """Queue a request, or raise a ``RequestError`` and leave the engine as it was."""
+
+    def abort(self, request_id: str, /) -> object:
+        """Forget a request; one that is not live is passed over."""
+
+    def step(self) -> Iterator[StepOutput]:
+        """Run one step, as far as what it yields is taken.
+
+        Openings that need no computation come first, then what the step added.
+        """
+
+    @property
+    def has_work(self) -> bool:
+        """Whether another step would do anything."""
+
+    @property
+    def num_running(self) -> int:
+        """Sequences that hold cache blocks. Any thread may read it."""
+
+    @property
+    def num_waiting(self) -> int:
+        """Sequences queued for their first or next blocks. Any thread may read it."""
+
+    @property
+    def kv_usage(self) -> float:
+        """Share of cache blocks that live sequences hold, 0 to 1. Any thread may read it."""
+
+    @property
+    def state_usage(self) -> float:
+        """Share of the slots for recurrent states that they hold, 0 to 1; 0 for a model without.
+        Any thread may read it."""
+
+
+class Inbox(Protocol):
+    """Where a request's chunks arrive; called on the event loop's thread."""
+
+    def on_scheduled(self, moment: float) -> None:
+        """A step that began at ``moment`` (of the worker's clock) scheduled a choice."""
+
+    def on_chunk(self, chunk: TokenChunk, moment: float) -> None:
+        """``moment``: when the step that made it reached the event loop."""
+
+    def on_failure(self, error: LeapjsonError) -> None:
+        """Nothing more will come."""
 
 
 logger = logging.getLogger(__name__)
@@ -76,7 +129,7 @@ class EngineWorker:
         """Calls of ``_add`` with requests above flex. Written by the engine's thread alone."""
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._generations: dict[str, Generation] = {}
+        self._inboxes: dict[str, Inbox] = {}
         """By the id of each choice that has not ended."""
         self._submitting: set[asyncio.Future[None]] = set()
         self._urgent_submitted = 0
@@ -124,13 +177,13 @@ class EngineWorker:
             if self._thread.is_alive() and not self._dead:
                 logger.critical("the engine thread is stuck in a step; abandoning it")
 
-    async def submit(self, requests: Sequence[EngineRequest], generation: Generation) -> None:
-        """Add all of the requests or none; their chunks go to ``generation``.
+    async def submit(self, requests: Sequence[EngineRequest], inbox: Inbox) -> None:
+        """Add all of the requests or none; their chunks go to ``inbox``.
 
         Raises what the engine raised when it refused one of them, ``EngineDied`` or ``ShutDown``.
         Cancelling the call aborts the requests.
         """
-        self._generations.update((request.request_id, generation) for request in requests)
+        self._inboxes.update((request.request_id, inbox) for request in requests)
         self._urgent_submitted += _is_urgent(requests)
         try:
             await self._done(functools.partial(self._add, requests))
@@ -167,8 +220,8 @@ class EngineWorker:
             self._submitting.discard(done)
 
     def abort(self, request_ids: Iterable[str]) -> None:
-        """Forget requests; nothing more reaches their generation. Unknown ids are passed over."""
-        known = [each for each in request_ids if self._generations.pop(each, None) is not None]
+        """Forget requests; nothing more reaches their inbox. Unknown ids are passed over."""
+        known = [each for each in request_ids if self._inboxes.pop(each, None) is not None]
         if known:
             self._commands.put(lambda: [self._engine.abort(each) for each in known])
 
@@ -187,13 +240,13 @@ class EngineWorker:
         self._report_death(f": {why}")
 
     def _fail_all(self, error: Callable[[], LeapjsonError]) -> None:
-        generations = dict.fromkeys(self._generations.values())
-        self.abort(list(self._generations))
+        inboxes = dict.fromkeys(self._inboxes.values())
+        self.abort(list(self._inboxes))
         for added in self._submitting:
             if not added.done():
                 added.set_exception(error())
-        for generation in generations:
-            generation.on_failure(error())
+        for inbox in inboxes:
+            inbox.on_failure(error())
 
     def _run(self) -> None:
         try:
@@ -254,7 +307,7 @@ class EngineWorker:
 
     def _on_loop(self, call: Callable[..., None], *arguments: Any) -> None:
         assert self._loop is not None
-        # Once the loop is closed no generation is left, and no future is waited for.
+        # Once the loop is closed no inbox is left, and no future is waited for.
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(call, *arguments)
 
@@ -268,15 +321,15 @@ class EngineWorker:
         for waiting, error in added:
             _settle(waiting, error)
         for request_id in output.scheduled:
-            if (generation := self._generations.get(request_id)) is not None:
-                generation.on_scheduled(began)
+            if (inbox := self._inboxes.get(request_id)) is not None:
+                inbox.on_scheduled(began)
         now = self._clock()
         for chunk in output.chunks:
-            if (generation := self._generations.get(chunk.request_id)) is None:
+            if (inbox := self._inboxes.get(chunk.request_id)) is None:
                 continue
             if chunk.finish_reason is not None:
-                del self._generations[chunk.request_id]
-            generation.on_chunk(chunk, now)
+                del self._inboxes[chunk.request_id]
+            inbox.on_chunk(chunk, now)
 
     def _die(self) -> None:
         self._dead = True

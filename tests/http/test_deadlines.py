@@ -105,7 +105,7 @@ async def paused(bench: Bench, path: str) -> AsyncIterator[tuple[Generation, asy
     async with client_of(bench) as client:
         task = asyncio.create_task(client.post(path, json=SAY[path] | {"stream": True}))
         await until(lambda: not bench.engine.gate.is_set())
-        (generation,) = set(bench.worker._generations.values())
+        (generation,) = set(bench.worker._inboxes.values())
         assert isinstance(generation, Generation)
         await until(lambda: generation.usage)
         yield generation, task

@@ -33,7 +33,6 @@ from app.core.specs import JsonSchema
 from app.core.step import TokenLogprob
 from app.core.text import RenderedPrompt
 from app.core.verbatim import Hole, Source
-from app.engine import Engine
 from app.http.errors import status_of
 from app.serving.adapters import Adapters
 from app.serving.admission import Admission, Ticket
@@ -63,7 +62,7 @@ def hello(request: EngineRequest) -> Sequence[bytes]:
     return [b"Hel", b"lo"]
 
 
-class FakeEngine(Engine):
+class FakeEngine:
     """Answers each request with the pieces of its script, one of each live request per step."""
 
     def __init__(self, script: Script = hello, *, slots: int = 64) -> None:

@@ -19,7 +19,6 @@ from app.core.step import Span
 from app.engine import Engine
 from app.server.composition import assemble
 from app.server.settings import Settings
-from app.serving.generation import Generation
 from app.serving.worker import EngineWorker
 from app.telemetry.metrics import Metrics
 from tests.fakes import ByteTokenizer, ByteVocabulary, ScriptedModel, ScriptedRunner
@@ -59,8 +58,8 @@ class Clock:
         return self.now
 
 
-class Ended(Generation):
-    """A generation that says whether the answer has ended."""
+class Ended:
+    """An inbox that says whether the answer has ended."""
 
     def __init__(self) -> None:
         self.reason: str | None = None
