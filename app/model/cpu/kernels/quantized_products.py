@@ -122,20 +122,20 @@ def _write(function: Any, kind: PanelKind, count: int) -> None:
         ) -> list[Any]:
             block = builder.add(weights, builder.mul(number, I64(kind.block_bytes)))
             inputs = builder.mul(number, I64(ROUNDED_BYTES))
-            blocks = _Turn(builder, block, [builder.add(row, inputs) for row in rows], own)
+            here = _Turn(builder, block, [builder.add(row, inputs) for row in rows], own)
             added = dict(zip(cells, running, strict=True)) if running else {}
             for group in _groups(kind):
-                whole = _whole_sums(blocks, kind, group)
-                halves = blocks.weights(group.scales, HALVES)
+                whole = _whole_sums(here, kind, group)
+                halves = here.weights(group.scales, HALVES)
                 scales = [builder.fpext(half, FLOATS) for half in halves]
                 for row in range(count):
-                    factor = blocks.inputs(row, SCALE, FLOATS)
+                    factor = here.inputs(row, SCALE, FLOATS)
                     for i, scale in zip(own, scales, strict=True):
                         value = builder.sitofp(whole[row, i], FLOATS)
                         old = added.get((row, i)) or _load(builder, places[row, i], FLOATS)
                         added[row, i] = fma(builder, value, builder.fmul(factor, scale), old)
             if kind.minima:
-                _take_minima(blocks, kind, added)
+                _take_minima(here, kind, added)
             if running:
                 return [added[cell] for cell in cells]
             _store(builder, added, places)
