@@ -310,12 +310,14 @@ def _which(way: Way, container: _Container | None = None) -> Any:
     return None
 
 
+ContentKind = Literal["json", "text", "free"]
+"""A JSON value; a text that is a value as a whole; any text, of which nothing is reported."""
+
+
 class ConfidenceReader:
     """Collects what the confidence of one choice of a request is made of, while it comes."""
 
-    def __init__(
-        self, content: Literal["json", "text", "free"], *, listed: bool = True, exact: bool = False
-    ) -> None:
+    def __init__(self, content: ContentKind, *, listed: bool = True, exact: bool = False) -> None:
         """``listed``: whether the confidence was asked for, or only where choices are not exact.
 
         ``exact``: whether choices are to be.

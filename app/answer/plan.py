@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
+from app.answer.confidence import ContentKind
 from app.answer.fields import ClosedValue, ValueScanner
 from app.answer.formats.chat import ChatFormat
 from app.answer.formats.reasoning import (
@@ -244,8 +244,7 @@ class AnswerPlan:
         return ClosedValue(choice, name, "" if is_input else scanner.pointer)
 
     @property
-    def content_is(self) -> Literal["json", "text", "free"]:
-        """A JSON value; a text that is one value; or any text, of which nothing is reported."""
+    def content_is(self) -> ContentKind:
         match self.content:
             case JsonSchema() | JsonObject():
                 return "json"

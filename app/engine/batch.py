@@ -157,6 +157,16 @@ class Portion(Span):
 
 
 @dataclass(slots=True)
+class Tally:
+    """What leaps added to the answers of one step, and how many met their budget."""
+
+    leapt: int = 0
+    skipped: int = 0
+    budget_closed: int = 0
+    drawn_again: int = 0
+
+
+@dataclass(slots=True)
 class Batch:
     """A step as the engine sees it: the tokens that each sequence computes, and the outcome.
 
@@ -185,9 +195,8 @@ class Batch:
     """Whether lower classes have no part in it, as higher ones have prompts to compute."""
     stats: StepStats = field(default_factory=StepStats)
 
-    def finish_stats(self, tally: StepStats, running: int, waiting: int) -> StepStats:
-        """Once it is committed; so many sequences run and wait behind it. ``tally``: see
-        ``Decoder.take_tally``."""
+    def finish_stats(self, tally: Tally, running: int, waiting: int) -> StepStats:
+        """Once it is committed; so many sequences run and wait behind it."""
         stats, portions = self.stats, self.portions.values()
         stats.prompt_tokens = sum([each.num_prompt for each in portions])
         stats.sampled_tokens = sum([each.num_taken for each in portions])
@@ -198,6 +207,6 @@ class Batch:
         stats.void_tokens = sum([len(each.tokens) for each in portions if each.void])
         stats.scored_tokens = sum([len(p.tokens) for p in portions if p.scoring])
         stats.running, stats.waiting = running, waiting
-        stats.leapt_tokens, stats.skipped_tokens = tally.leapt_tokens, tally.skipped_tokens
+        stats.leapt_tokens, stats.skipped_tokens = tally.leapt, tally.skipped
         stats.budget_closed, stats.drawn_again = tally.budget_closed, tally.drawn_again
         return stats

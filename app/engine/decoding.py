@@ -7,10 +7,10 @@ from itertools import pairwise
 
 from app.core.constraint import ConstraintState, Mask, Vocabulary
 from app.core.errors import ConstraintTooComplex, DrawAgain, RejectedToken, WorkPending
-from app.core.events import AnswerToken, StepStats
+from app.core.events import AnswerToken
 from app.core.step import SampledToken
 from app.core.text import Tokenizer
-from app.engine.batch import Portion
+from app.engine.batch import Portion, Tally
 from app.engine.config import EngineConfig
 from app.engine.draft import NO_DRAFT, Source
 from app.engine.drafting import Drafter
@@ -46,14 +46,14 @@ class Decoder:
         self._drafter = Drafter(self._leaper, config)
         self._scorer = Scorer(self._leaper, vocabulary, config, room=room, branching=branching)
         self._config = config
-        self._tally = StepStats()
+        self._tally = Tally()
         self.spelling = self._leaper.spelling
         self._plain: dict[int, AnswerToken] = {}
         """Drawn tokens without log-probabilities: the same ones come again and again."""
 
-    def take_tally(self) -> StepStats:
-        """The counts of leaps, budgets and repeated draws since the last call; all others are 0."""
-        tally, self._tally = self._tally, StepStats()
+    def take_tally(self) -> Tally:
+        """The counts since the last call."""
+        tally, self._tally = self._tally, Tally()
         return tally
 
     def begin(self, sequence: Sequence) -> None:
@@ -287,8 +287,8 @@ class Decoder:
         )
         if leap is None:
             return changed
-        self._tally.leapt_tokens += sequence.leap(leap)
-        self._tally.skipped_tokens += max(0, len(sequence.tokens) - changed)
+        self._tally.leapt += sequence.leap(leap)
+        self._tally.skipped += max(0, len(sequence.tokens) - changed)
         self._finish_if_decided(sequence)
         return changed - leap.change.dropped
 

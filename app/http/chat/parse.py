@@ -290,7 +290,7 @@ def chat_call(body: Mapping[str, Any], ignored: Ignored, api: Api) -> AnswerCall
     limit = token_limit(wire, "max_tokens", "max_completion_tokens")
     show_tools = wire.tool_choice != "none"
     conversation, tools = read_conversation(wire, ignored, config, show_tools=show_tools)
-    note = schema_prompt(wire.schema_in_prompt, content[0], config, wire.response_format)
+    note = schema_prompt(wire.schema_in_prompt, content.spec, config, wire.response_format)
     return answer_call(
         wire,
         model,

@@ -35,7 +35,7 @@ from app.http.reports import (
     measured,
     origins_entry,
 )
-from app.http.requests.generation import StreamOptions, served_tier
+from app.http.requests.generation import ServedTier, StreamOptions, served_tier
 from app.serving.generation import Generation
 
 
@@ -95,7 +95,7 @@ class _Head(Shape):
     created: int
     model: str
     system_fingerprint: str
-    service_tier: Literal["default", "flex", "priority"]
+    service_tier: ServedTier
 
 
 class ChatCompletion(_Head):

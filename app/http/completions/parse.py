@@ -89,9 +89,9 @@ def completion_call(body: Mapping[str, Any], ignored: Ignored, api: Api) -> Answ
         wire.prompt, n=n, max_choices=api.config.max_n, vocabulary_size=vocabulary.size
     )
     scores_prompt = wire.echo and wire.logprobs is not None
-    if scores_prompt and content[0] is not None:
+    if scores_prompt and content.spec is not None:
         raise InvalidRequest(
-            f"echo with logprobs cannot be combined with {content[1]}; leave one out",
+            f"echo with logprobs cannot be combined with {content.param}; leave one out",
             param="echo",
         )
     return answer_call(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from pydantic import AliasChoices, Field
@@ -168,6 +169,15 @@ _EXTENSIONS = {
 _STRUCTURED_OUTPUTS = ("json", "regex", "choice", "grammar", "json_object", "structural_tag")
 
 
+@dataclass(frozen=True, slots=True)
+class NamedConstraint:
+    """A constraint, and the field that named it."""
+
+    spec: ConstraintSpec | None
+    """None where text is free."""
+    param: str
+
+
 class ConstraintReader:
     """Finds the constraint of a request."""
 
@@ -182,27 +192,27 @@ class ConstraintReader:
         format: ResponseFormat | None,
         ignored: Ignored,
         param: str = "response_format",
-    ) -> tuple[ConstraintSpec | None, str]:
-        """The one that ``fields`` name, or ``format``, which is the field ``param``; and its field.
+    ) -> NamedConstraint:
+        """The one that ``fields`` name, or ``format``, which is the field ``param``.
 
-        None where text is free. Raises ``InvalidRequest``, also where two are given.
+        Raises ``InvalidRequest``, also where two are given.
         """
-        found: list[tuple[ConstraintSpec, str]] = []
+        found = []
         if (spec := self.response_format(format, ignored, param)) is not None:
-            found.append((spec, param))
+            found.append(NamedConstraint(spec, param))
         if fields.structured_outputs is not None:
             found += self._structured_outputs(fields.structured_outputs, ignored)
         for name, holds in _EXTENSIONS.items():
             if (value := getattr(fields, name)) is not None:
                 spec = _spec(holds, value, name, self._whitespace, ignored)
-                found.append((spec, name))
+                found.append(NamedConstraint(spec, name))
         if len(found) > 1:
-            names = " and ".join(param for _, param in found)
+            names = " and ".join(each.param for each in found)
             raise InvalidRequest(
                 f"{names} are given, but a request has one constraint; leave out all but one",
-                param=found[1][1],
+                param=found[1].param,
             )
-        return found[0] if found else (None, param)
+        return found[0] if found else NamedConstraint(None, param)
 
     def response_format(
         self, asked: ResponseFormat | None, ignored: Ignored, param: str = "response_format"
@@ -267,20 +277,20 @@ class ConstraintReader:
 
     def _structured_outputs(
         self, asked: StructuredOutputs, ignored: Ignored
-    ) -> list[tuple[ConstraintSpec, str]]:
+    ) -> list[NamedConstraint]:
         close_objects = asked.disable_additional_properties is not False
         # White space that both the pattern and ``disable_any_whitespace`` admit.
         pattern, spaced = asked.whitespace_pattern, asked.disable_any_whitespace
         whitespace = self._whitespace if pattern is None else _admitted_by(pattern)
         if spaced and (pattern is None or whitespace == "flexible"):
             whitespace = "spaced"
-        found: list[tuple[ConstraintSpec, str]] = []
+        found = []
         for name in _STRUCTURED_OUTPUTS:
             value = asked.json_ if name == "json" else getattr(asked, name)
             if value is not None and not (name == "json_object" and value is False):
                 param = f"structured_outputs.{name}"
                 spec = _spec(name, value, param, whitespace, ignored, close_objects=close_objects)
-                found.append((spec, param))
+                found.append(NamedConstraint(spec, param))
         if not found:
             raise InvalidRequest(
                 "structured_outputs has no constraint: give one of json, regex, choice, grammar, "

@@ -364,7 +364,7 @@ def responses_call(body: Mapping[str, Any], ignored: Ignored, api: Api) -> Answe
     elif wire.store:
         ignored.leave_out("store", "store: this server stores no responses; leave it out")
     content = api.constraints.read(wire, read_format(wire), ignored, "text.format")
-    conversation, tools, namespaces = read_conversation(wire, body, ignored, config, content[0])
+    conversation, tools, namespaces = read_conversation(wire, body, ignored, config, content.spec)
     # Clients set either of the two (langchain-openai sends top_logprobs alone).
     logprobs = LOGPROBS in (wire.include or ()) or bool(wire.top_logprobs)
     return answer_call(

@@ -195,13 +195,7 @@ class Ticket:
         assert not self.left, "it has left"
         if self.tier != ServiceTier.BATCH:
             self.tier = min(asked, self.highest)
-        self._admission.check(self, answers)
-        queue = self._admission.queue_of(self)
-        self.answers = answers
-        queue.places.take(self.tenant, answers)
-        queue.waiting[self.tenant] = queue.waiting.get(self.tenant, 0) + answers
-        self._admission.idle.clear()
-        self._admission.note_load(queue)
+        self._admission.take(self, answers)
 
     def claim(self, tokens: int, within: float) -> None:
         """Claim room for the tokens of the answers and their prompts. Called once.
@@ -255,12 +249,7 @@ class Ticket:
             left_tokens = self.waiting_tokens
             self._no_longer_wait(self.answers - self.started, left_tokens)
             # Only answers that ran count for the rate.
-            queue = self._admission.queue_of(self)
-            queue.rate.count(self.started, self.tokens - left_tokens)
-            queue.places.give(self.tenant, self.answers)
-            self._admission.note_load(queue)
-            if self._admission.live == 0:
-                self._admission.idle.set()
+            self._admission.left(self, self.tokens - left_tokens)
         for release in self._releases:
             release()
 
@@ -334,9 +323,8 @@ class Admission:
         self.images = TenantQuota(max_image_bytes, tenant_share)
         self.draining = False
         """Whether nothing is admitted any more: see ``drain``."""
-        self.idle = asyncio.Event()
-        """No answer holds a place."""
-        self.idle.set()
+        self._idle = asyncio.Event()
+        self._idle.set()
 
     @property
     def live(self) -> int:
@@ -387,7 +375,7 @@ class Admission:
 
     async def wait_idle(self) -> None:
         """Return once no answer holds a place."""
-        await self.idle.wait()
+        await self._idle.wait()
 
     def queue_of(self, ticket: Ticket) -> _Queue:
         return self._queue if ticket.tier >= ServiceTier.DEFAULT else self._background
@@ -409,9 +397,24 @@ class Admission:
                 self._spread_retry(queue, size, missing),
             )
 
-    def note_load(self, queue: _Queue) -> None:
-        """Places of ``queue`` were taken or given back."""
+    def take(self, ticket: Ticket, answers: int) -> None:
+        """See ``Ticket.take``."""
+        self.check(ticket, answers)
+        queue = self.queue_of(ticket)
+        ticket.answers = answers
+        queue.places.take(ticket.tenant, answers)
+        queue.waiting[ticket.tenant] = queue.waiting.get(ticket.tenant, 0) + answers
+        self._idle.clear()
         queue.rate.note(overloaded=queue.places.used > self._running)
+
+    def left(self, ticket: Ticket, tokens: int) -> None:
+        """A ticket gives its places back; those of its answers that ran had ``tokens``."""
+        queue = self.queue_of(ticket)
+        queue.rate.count(ticket.started, tokens)
+        queue.places.give(ticket.tenant, ticket.answers)
+        queue.rate.note(overloaded=queue.places.used > self._running)
+        if self.live == 0:
+            self._idle.set()
 
     def expected_wait(self, queue: _Queue, ticket: Ticket) -> float | None:
         """Seconds until the ticket's first answer should start; None where nothing is known.
