@@ -111,6 +111,9 @@ class Engine:
         """Sequences that wait for a mask."""
         self._unopened = MaskWork[Sequence]()
         """Sequences that wait to know how their answers begin."""
+        self._opens = False
+        """Whether it is for one of these that a step works: not in two steps running, where there
+        are masks to be worked on."""
         self._opened: list[Sequence] = []
         """Those whose answers ended with their openings, until the next step emits them."""
         self._flight: Batch | None = None
@@ -215,7 +218,9 @@ class Engine:
             self._land(None, lap)
             batch = self._scheduler.survey(None)
         assert batch is not None, "nothing is in flight, and still it is waited for"
-        self._unopened.begin_step(lambda sequence: True)
+        alone = len(self._sequences) == 1
+        self._opens = bool(self._unopened) and not (self._opens and self._unmasked)
+        self._unopened.begin_step(lambda sequence: self._opens, alone=alone)
         for sequence in [*islice(self._unopened, _MOST_UNOPENED)]:
             self._open(sequence)
         batch.scheduled, self._opened = self._opened, []
@@ -323,7 +328,10 @@ class Engine:
     def _draws(self, batch: Batch) -> list[Draw | None]:
         """One for each row of the step; None stands for a row that is not used."""
         draws: list[Draw | None] = []
-        self._unmasked.begin_step(lambda sequence: _draws_in(batch, sequence))
+        self._unmasked.begin_step(
+            lambda sequence: not self._opens and _draws_in(batch, sequence),
+            alone=len(self._sequences) == 1,
+        )
         for portion in batch.portions.values():
             if portion.scoring is not None:
                 draws += portion.scoring.draws()

@@ -9,20 +9,19 @@ from app.core.errors import WorkPending
 
 T = TypeVar("T")
 
-WORK_AT_ONCE = 2_000
+WORK_AT_ONCE = 1_000
 """Steps of work (see ``ConstraintState.mask``) that one answer may cost a step of the engine."""
 
-_WORK_IN_TURN = 8_000
+_WORK_IN_TURN = 2_000
 """The same for the one whose turn it is, of those that this was not enough for."""
 
 _IN_VAIN = 3
 _MOST_WORK = 80_000
-"""Some work cannot be left and taken up: after so many turns in which nothing was learned the next
-ones may cost twice as much, up to what any other call on a constraint may."""
-
+"""What a turn may cost where nobody else waits. Elsewhere, as some work cannot be left and taken up,
+so many turns in which nothing was learned let the next ones cost twice as much, up to this."""
 
 _MOST_IN_VAIN = 16
-_MOST_TURNS = 400
+_MOST_TURNS = 800
 """Turns after which the next is the last: those in which nothing was learned, and all of them."""
 
 
@@ -39,6 +38,7 @@ class MaskWork(Generic[T]):
         self._waiting: dict[T, tuple[int, int]] = {}
         """In the order of their turns: how many they had, and how many were in vain."""
         self._next: T | None = None
+        self._alone = False
 
     def __iter__(self) -> Iterator[T]:
         return iter(self._waiting)
@@ -46,12 +46,18 @@ class MaskWork(Generic[T]):
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def begin_step(self, takes_part: Callable[[T], bool]) -> None:
-        """Of those that take part in a step the first one has its turn."""
+    def begin_step(self, takes_part: Callable[[T], bool], *, alone: bool) -> None:
+        """Of those that take part in a step the first one has its turn.
+
+        ``alone``: there is one answer in all, which makes nobody wait.
+        """
         self._next = next(filter(takes_part, self._waiting), None)
+        self._alone = alone
 
     def work_for(self, one: T) -> int:
         """What ``one`` may cost in this step."""
+        if self._alone:
+            return _MOST_WORK
         turns = self._waiting.get(one)
         if turns is None:
             return WORK_AT_ONCE

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Callable
 from itertools import product
 from typing import Any
 
@@ -167,6 +168,43 @@ def test_within_an_answer_such_a_search_finds_nothing() -> None:
     pool = ExpressionPool()
     derivatives = measured(pool, max_search=20)
     assert not derivatives.is_alive(pool.intersect(far_apart(pool)))
+
+
+@pytest.mark.parametrize("call", [Derivatives.is_alive, Derivatives.length])
+def test_a_search_goes_on_where_it_was_left(call: Callable[[Derivatives, int], int]) -> None:
+    derivatives, interrupted = measured(ExpressionPool()), measured(ExpressionPool())
+    whole, left = (
+        each.pool.intersect([each.pool.repeat(each.pool.literal(b"ab" * n), 1) for n in (7, 9, 11)])
+        for each in (derivatives, interrupted)
+    )
+    derivatives.allow(1 << 40)
+    found, turns = call(derivatives, whole), 0
+    work = derivatives.work
+    while True:
+        turns += 1
+        interrupted.allow(300)
+        known = interrupted.learned
+        try:
+            assert call(interrupted, left) == found
+            break
+        except TooMuchWork:
+            assert interrupted.learned > known
+    assert turns > 20
+    assert 300 * turns < 1.3 * work + 600
+    interrupted.allow(1 << 40)
+    assert interrupted.shortest(left) == derivatives.shortest(whole) == b"ab" * 693
+
+
+def test_a_repeated_text_is_not_written_where_it_is_far_too_long() -> None:
+    pool = ExpressionPool()
+    derivatives = measured(pool)
+    expression = pool.repeat(pool.literal(b"0, "), 10**9, None)
+    assert derivatives.length(expression) == 3 * 10**9
+    derivatives.allow(320_000)
+    with pytest.raises(TooMuchWork):
+        derivatives.shortest(expression)
+    derivatives.allow(320_000)
+    assert derivatives.shortest(pool.repeat(pool.literal(b"0, "), 10**4, None)) == b"0, " * 10**4
 
 
 def test_a_string_that_is_known_shows_the_way() -> None:

@@ -38,7 +38,7 @@ def turn(found: FairQueue[Item]) -> Item:
     return item
 
 
-def mask_work(found: FairQueue[Item]) -> str:
+def order_of_turns(found: FairQueue[Item]) -> str:
     return "".join(turn(found).tenant for _ in range(len(found)))
 
 
@@ -53,7 +53,7 @@ def mask_work(found: FairQueue[Item]) -> str:
     ],
 )
 def test_tenants_take_turns(arrivals: str, order: str) -> None:
-    assert mask_work(queue(*arrivals)) == order
+    assert order_of_turns(queue(*arrivals)) == order
 
 
 def test_one_request_comes_before_what_is_left_of_a_thousand() -> None:
@@ -70,7 +70,7 @@ def test_turns_are_counted_in_tokens() -> None:
         found.push(Item("dear", number, cost=300))
     for number in range(12):
         found.push(Item("cheap", number, cost=100))
-    assert mask_work(found).replace("dear", "D").replace("cheap", "c") == "Dccc" * 4
+    assert order_of_turns(found).replace("dear", "D").replace("cheap", "c") == "Dccc" * 4
 
 
 def test_what_is_charged_while_it_runs_counts_too() -> None:
@@ -86,7 +86,7 @@ def test_a_tenant_that_was_away_gets_nothing_back() -> None:
         turn(found)
     for number in range(8, 12):
         found.push(Item("b", number))
-    assert mask_work(found) == "bababab"
+    assert order_of_turns(found) == "bababab"
 
 
 def test_when_nobody_waits_everybody_starts_anew() -> None:
@@ -99,7 +99,7 @@ def test_when_nobody_waits_everybody_starts_anew() -> None:
 def turns_of(found: FairQueue[Item], arrivals: str) -> str:
     for number, tenant in enumerate(arrivals):
         found.push(Item(tenant, 100 + number))
-    return mask_work(found)
+    return order_of_turns(found)
 
 
 def test_what_comes_back_goes_before_everything_else() -> None:
@@ -108,7 +108,7 @@ def test_what_comes_back_goes_before_everything_else() -> None:
     found.put_back(second)
     found.put_back(first)
     assert [turn(found), turn(found)] == [first, second]
-    assert mask_work(found) == "a"
+    assert order_of_turns(found) == "a"
 
 
 def test_before_two_of_a_tenant_are_passed_over_the_others_have_their_turn() -> None:

@@ -9,6 +9,7 @@ from collections.abc import Collection
 
 from app.constraint.language.derivatives import Derivatives
 from app.constraint.language.expressions import Expression, Kind
+from app.constraint.language.nodes import bytes_of
 
 _STRUCTURE = frozenset(b'"[]{},<')
 """Bytes of the structure of JSON around scalars: where a head ends."""
@@ -135,7 +136,7 @@ class BoundsRelaxation:
             elif kind == Kind.LITERAL:
                 waiting.append((rest, begun + operand))
             elif kind == Kind.BYTES:
-                waiting += [(rest, begun + bytes([b])) for b in range(256) if operand >> b & 1]
+                waiting += [(rest, begun + bytes([byte])) for byte in bytes_of(operand)]
             elif kind == Kind.UNION and rest == pool.epsilon:
                 waiting += [(member, begun) for member in operand]
             elif kind != Kind.EMPTY:

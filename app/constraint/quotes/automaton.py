@@ -111,5 +111,7 @@ class PieceAutomaton(Automaton):
         return self.state(here)
 
     def _branches(self, expression: Expression) -> bool:
+        if self.bound.has_live_row(expression):
+            return False  # it shows as much
         inside = self.begins_with_piece(expression)
         return inside is not None and self.bound.branches(inside.piece)

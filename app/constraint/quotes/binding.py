@@ -82,6 +82,7 @@ class BoundDerivatives(Derivatives):
 
     def branches(self, expression: Expression) -> bool:
         """Whether surely several bytes may follow a piece."""
+        self.spend(24)
         pieces, leaf = self.leaf(expression)
         return pieces.branches(leaf)
 
@@ -101,7 +102,7 @@ class BoundDerivatives(Derivatives):
         if not pieces.any:
             return []
         hole = self.hole_of(expression)
-        self.spend(8)
+        self.spend(24)
         return [(1 << byte, self.piece(hole, after)) for byte, after in pieces.row(leaf)]
 
     def _length(self, expression: Expression) -> int:
