@@ -106,7 +106,7 @@ class Derivatives(Rows):
         """States that searches have visited."""
 
     def __getstate__(self) -> dict[str, Any]:
-        fresh: dict[str, Any] = {"_pruned": set(), "_searches": {}}
+        fresh: dict[str, Any] = {"_pruned": set(), "_searches": {}, "_visited": 0}
         lengths = self._lengths[len(_shared_lengths(self.pool)) :]
         return {**super().__getstate__(), **fresh, "_lengths": lengths}
 
