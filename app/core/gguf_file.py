@@ -7,9 +7,11 @@ has a reader, too, which takes seconds of processor time for a vocabulary of 128
 from __future__ import annotations
 
 import mmap
+import os
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -119,23 +121,34 @@ def open_gguf(path: str) -> GgufFile:
         if not Path(part).exists():
             raise UnsupportedModel(f"{path} is one of {len(paths)} parts, and {part} is missing")
     try:
-        metadata, tensors = _read(paths[0])
-        count = metadata.get("split.count", 1) or 1
-        if count != len(paths):
-            raise UnsupportedModel(
-                f"{paths[0]} is one of {count} parts by its metadata; their names must end in "
-                f"-00001-of-{count:05}.gguf and so on"
-            )
-        for part in paths[1:]:
-            tensors |= _read(part)[1]
-        if "general.architecture" not in metadata:
-            raise ValueError("the metadata lacks general.architecture")
+        return _opened(path, *[(part, os.stat(part).st_mtime_ns) for part in paths])
     except _BROKEN as error:
         raise UnsupportedModel(f"cannot read {path}: {error}") from error
+
+
+def forget_gguf() -> None:
+    """Let go of the file that ``open_gguf`` has read last: a start asks for it several times."""
+    _opened.cache_clear()
+
+
+@lru_cache(maxsize=1)
+def _opened(path: str, *parts: tuple[str, int]) -> GgufFile:
+    """``parts``: their paths, and when each was changed."""
+    metadata, tensors = _read(parts[0][0])
+    count = metadata.get("split.count", 1) or 1
+    if count != len(parts):
+        raise UnsupportedModel(
+            f"{parts[0][0]} is one of {count} parts by its metadata; their names must end in "
+            f"-00001-of-{count:05}.gguf and so on"
+        )
+    for part, _ in parts[1:]:
+        tensors |= _read(part)[1]
+    if "general.architecture" not in metadata:
+        raise ValueError("the metadata lacks general.architecture")
     expected = metadata.get("split.tensors.count", len(tensors))
     if expected != len(tensors):
         raise UnsupportedModel(f"{path} has {len(tensors)} tensors; its header declares {expected}")
-    return GgufFile(paths[0], metadata, tensors)
+    return GgufFile(parts[0][0], metadata, tensors)
 
 
 def _read(path: str) -> tuple[dict[str, Any], dict[str, GgufTensor]]:

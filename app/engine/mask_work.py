@@ -17,8 +17,8 @@ _WORK_IN_TURN = 2_000
 
 _IN_VAIN = 3
 _MOST_WORK = 80_000
-"""What a turn may cost where nobody else waits. Elsewhere, as some work cannot be left and taken up,
-so many turns in which nothing was learned let the next ones cost twice as much, up to this."""
+"""What a turn may cost where nobody else waits. Elsewhere, as some work cannot be left and taken
+up, so many turns in which nothing was learned let the next ones cost twice as much, up to this."""
 
 _MOST_IN_VAIN = 16
 _MOST_TURNS = 800

@@ -17,12 +17,14 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 from transformers import PreTrainedModel
 from transformers.utils import logging as transformers_logging
 
 from app.core.cache import StateSlots
 from app.core.errors import UnsupportedModel
 from app.core.step import Span
+from app.model.device import cpu_multiplies_bfloat16
 from app.model.forward import RaggedForward
 from app.model.inputs import lay_out
 from app.model.layers.attention import set_attention
@@ -161,12 +163,27 @@ def whole_logits(model: PreTrainedModel, case: CheckCase, attention: str) -> Ten
     ids = [[*each, *each[-1:] * (longest - len(each))] for each in case.sequences]
     places = sorted({place for _, place in case.compared})
     device = model.device
-    with _without_advice():
+    slow = model.dtype == torch.bfloat16 and device.type == "cpu" and not cpu_multiplies_bfloat16()
+    with _without_advice(), _ProductsInFloat32() if slow else contextlib.nullcontext():
         logits = logits_of_texts(
             model, torch.tensor(ids, device=device), None, torch.tensor(places, device=device)
         )
     rows = [logits[owner, places.index(place)] for owner, place in case.compared]
     return torch.stack(rows).float()
+
+
+class _ProductsInFloat32(TorchFunctionMode):
+    """Has linear layers multiply as they do in bfloat16, whose sums are float32's, too: where the
+    processor has no such instructions torch takes three times as long for it."""
+
+    def __torch_function__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        if function is torch.nn.functional.linear:
+            kind = args[0].dtype
+            wide = [each if each is None else each.float() for each in args]
+            return function(*wide, **kwargs or {}).to(kind)
+        return function(*args, **kwargs or {})
 
 
 @contextlib.contextmanager

@@ -15,7 +15,7 @@ from typing import Any
 from app.answer.formats import ChatFormat, detect
 from app.core.constraint import Constraint, ConstraintSpec, Vocabulary
 from app.core.events import StepObserver
-from app.core.gguf_file import parts_of
+from app.core.gguf_file import forget_gguf, parts_of
 from app.core.images import VisionEncoder, VisionSpec
 from app.core.progress import SILENCE, Progress
 from app.core.request import Adapter
@@ -140,6 +140,7 @@ def _load(settings: Settings, observer: StepObserver, progress: Progress) -> Bac
     description = runner.description
     logger.info("model loaded", extra={"model": settings.model, "runner": str(description)})
     weights = weights_identity(settings.model)
+    forget_gguf()
     with progress.stage("compiling mask kernels"):
         compiler = Compiler(vocabulary, settings.constraint_limits())
     missing = compiler.limits.missing
