@@ -181,7 +181,7 @@ class _ProductsInFloat32(TorchFunctionMode):
     ) -> Any:
         if function is torch.nn.functional.linear:
             kind = args[0].dtype
-            wide = [each if each is None else each.float() for each in args]
+            wide: list[Any] = [each if each is None else each.float() for each in args]
             return function(*wide, **kwargs or {}).to(kind)
         return function(*args, **kwargs or {})
 
