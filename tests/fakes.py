@@ -213,9 +213,7 @@ class FiniteState:
 
     gave_up = False
 
-    def mask(
-        self, budget: int | None = None, *, work: int | None = None, last: bool = False
-    ) -> Mask:
+    def mask(self, budget: int | None = None, *, work: int | None = None) -> Mask:
         mask = self._constraint.mask(self._text, budget)
         assert budget is None or mask.any(), "the budget was not kept"
         return mask
@@ -236,7 +234,7 @@ class FiniteState:
         )
         return any(before) and not any(left)
 
-    def prepare(self, *, work: int, last: bool = False) -> None:
+    def prepare(self, *, work: int) -> None:
         pass
 
     def accept(self, token_id: int, *, budget: int | None = None) -> None:

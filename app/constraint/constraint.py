@@ -30,9 +30,16 @@ from app.core.verbatim import Source
 _WORK_PER_CALL = 160_000
 """Steps of work that one call may cost: tens of milliseconds. Real schemas stay far below."""
 
-_WORK_PER_MASK = 5_000_000
+_WORK_PER_MASK = 3_000_000
 """Steps of work that one mask may cost in all, over several calls. What takes more is not worked
 out: the answer then goes on along its shortest completion."""
+
+_IN_VAIN, _MOST_IN_VAIN = 3, 16
+"""Calls that learn nothing, after each of which the next may cost twice as much, and in all."""
+_MOST_IN_VAIN_WORK = 80_000
+
+_MOST_GROWN = 8_000
+"""Up to which a turn's work grows fast on a mask that was given up."""
 
 MOST_TRIED = 16
 """Rejected tokens in one place, after which the shortest completion is followed, too."""
@@ -118,6 +125,7 @@ class AutomatonState:
         "_bounded",
         "_constraint",
         "_distances",
+        "_in_vain",
         "_index",
         "_learned",
         "_masks",
@@ -143,33 +151,34 @@ class AutomatonState:
         """Steps of work so far for the mask that is being worked on, or for what is prepared."""
         self._learned = 0
         """What was worked out when that was last left."""
+        self._in_vain = 0
+        """Calls on it that were allowed some work, and learned nothing."""
         self._narrowing: tuple[int | None, InTurns[Mask]] | None = None
         """The budget of the mask that was given up, and what is worked on in its place."""
         self.gave_up = False
         """See ``ConstraintState.gave_up``."""
 
-    def mask(
-        self, budget: int | None = None, *, work: int | None = None, last: bool = False
-    ) -> Mask:
-        self._allow(_WORK_PER_MASK if work is None else work)
+    def mask(self, budget: int | None = None, *, work: int | None = None) -> Mask:
         if self._narrowing is None or self._narrowing[0] != budget:
             self.gave_up = False
+            self._allow(_WORK_PER_MASK if work is None else self._in_turn(work))
             try:
                 mask = self._mask(budget)
-                self._work = 0
+                self._work = self._in_vain = 0
                 return mask
             except TooMuchWork as error:
-                if work is not None and not last and self._work + work <= self._most_work:
-                    raise self._pending(work) from error
+                if work is not None and self._may_go_on(work):
+                    raise WorkPending from error
             except ConstraintTooComplex:
                 pass
-            self._work = 0
-            self._narrowing = budget, self._narrow_mask()
+            self.give_up(budget)
+        assert self._narrowing is not None
         narrowing, self._narrowing = self._narrowing, None
         self.gave_up = True
-        # A turn costs an eighth of all before it, so that what cannot be left is done at last.
+        # Turns grow with all work before them, so that what cannot be left is done at last.
         most = 2 * _WORK_PER_CALL
-        allowed = most if work is None else min(work and max(work, self._work // 8), most)
+        grown = max(min(self._work // 8, _MOST_GROWN), self._work // 256)
+        allowed = most if work is None else min(work and max(work, grown), most)
         self._allow(allowed)
         try:
             mask = at_once(narrowing[1])
@@ -177,7 +186,8 @@ class AutomatonState:
             if allowed == most:
                 raise
             self._narrowing = narrowing
-            raise self._pending(allowed) from error
+            self._work += allowed
+            raise WorkPending from error
         self._work = 0
         return mask
 
@@ -186,22 +196,32 @@ class AutomatonState:
         going_on = self._index.unquoted if inside else self._index.not_closing
         return bool((plain & going_on).any()) and not (mask & going_on).any()
 
-    def prepare(self, *, work: int, last: bool = False) -> None:
-        self._allow(work)
+    def give_up(self, budget: int | None) -> None:
+        """Have the mask under ``budget`` be what a shortest completion begins with."""
+        self._work = self._in_vain = 0
+        self._narrowing = budget, self._narrow_mask()
+
+    def prepare(self, *, work: int) -> None:
+        self._allow(self._in_turn(work))
         try:
             if not self.is_complete or not self._automaton.is_final(self._state):
                 self._automaton.forced(self._state)
         except TooMuchWork as error:
-            if not last and self._work + work <= self._most_work:
-                raise self._pending(work) from error
+            if self._may_go_on(work):
+                raise WorkPending from error
             raise
-        self._work = 0
+        self._work = self._in_vain = 0
 
-    def _pending(self, work: int) -> WorkPending:
-        """Leave what is worked on for now."""
+    def _in_turn(self, work: int) -> int:
+        """What a call may cost that is allowed ``work``, after some that were in vain."""
+        return max(work, min(work << self._in_vain // _IN_VAIN, _MOST_IN_VAIN_WORK))
+
+    def _may_go_on(self, work: int) -> bool:
+        """Whether what took more than ``work`` is left for a later call, and not given up."""
         self._work += work
         before, self._learned = self._learned, self._constraint.learned
-        return WorkPending(learned=self._learned > before)
+        self._in_vain += work > 0 and self._learned == before
+        return self._work <= self._most_work and self._in_vain < _MOST_IN_VAIN
 
     @property
     def _most_work(self) -> int:
@@ -288,6 +308,8 @@ class AutomatonState:
 
     def fits(self, budget: int) -> bool:
         self._renew()
+        if self._automaton.length(self._state) <= budget:
+            return True  # a token a byte surely suffices
         return self._distances.of(self._state, budget) <= budget
 
     def quoted(self, most: int) -> bytes:
@@ -363,12 +385,10 @@ class PlaceState(AutomatonState):
         """Whether tokens along what was said are among them."""
         self._tried = 0
 
-    def mask(
-        self, budget: int | None = None, *, work: int | None = None, last: bool = False
-    ) -> Mask:
+    def mask(self, budget: int | None = None, *, work: int | None = None) -> Mask:
         if self._watchful and not self._looked:
             self._look()
-        return super().mask(budget, work=work, last=last)
+        return super().mask(budget, work=work)
 
     def _mask(self, budget: int | None) -> Mask:
         plan, first = self._plan, None
@@ -466,6 +486,9 @@ class PlaceState(AutomatonState):
         return self._plan.left
 
     def fits(self, budget: int) -> bool:
+        if self._plans.is_plain(self._place):
+            self._plan = None
+            return super().fits(budget)
         self._renew()
         try:
             self._plan = self._within(self._place, self._plan, budget)

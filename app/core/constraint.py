@@ -48,9 +48,7 @@ class ConstraintState(Protocol):
     """Whether the last mask is only the first token of a shortest completion, as more would have
     been too much work, or was drawn in vain too often."""
 
-    def mask(
-        self, budget: int | None = None, *, work: int | None = None, last: bool = False
-    ) -> Mask:
+    def mask(self, budget: int | None = None, *, work: int | None = None) -> Mask:
         """Tokens allowed next, end of sequence included where ``is_complete``. Read only.
 
         A token that ``accept`` raised ``DrawAgain`` for is left out.
@@ -61,16 +59,17 @@ class ConstraintState(Protocol):
         ``budget - 1`` keeps that true.
 
         ``work`` bounds what the call may cost, in steps of about a microsecond; where that is not
-        enough it raises ``WorkPending``, and the same call later goes on from there. A mask that
-        was asked for before costs none. With ``last`` it gives up, and later calls only work on
-        what the shortest completion begins with.
+        enough it raises ``WorkPending``, and the same call later goes on from there. Some work
+        cannot be left and taken up: after calls that were in vain the next may cost more. A mask
+        that was asked for before costs none. One that takes too many calls is given up: later ones
+        only work on what the shortest completion begins with.
         """
 
-    def prepare(self, *, work: int, last: bool = False) -> None:
+    def prepare(self, *, work: int) -> None:
         """Work out what ``forced`` and ``is_final`` are here, for as much work.
 
-        Raises ``WorkPending`` as ``mask`` does, or ``ConstraintTooComplex`` where it takes more
-        than one mask may in all, or with ``last`` more than this.
+        Raises ``WorkPending`` as ``mask`` does, or ``ConstraintTooComplex`` where a mask would be
+        given up.
         """
 
     def is_closing(self, mask: Mask, plain: Mask) -> bool:

@@ -391,14 +391,10 @@ class UnsupportedModel(LeapjsonError):
 
 
 class WorkPending(LeapjsonError):
-    """Work takes more than one call may do. What was done is kept: the same call goes on.
+    """Work takes more than one call may do. What was done is kept: the same call goes on."""
 
-    ``learned``: whether anything was, so that the next call will get farther.
-    """
-
-    def __init__(self, *, learned: bool = False) -> None:
+    def __init__(self) -> None:
         super().__init__("the work of one call exceeds its limit")
-        self.learned = learned
 
 
 class RejectedToken(LeapjsonError):

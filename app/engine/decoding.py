@@ -114,11 +114,11 @@ class Decoder:
             sequence.prediction.record(came)
         return came
 
-    def masks(self, portion: Portion, work: int, *, last: bool = False) -> list[Mask | None]:
+    def masks(self, portion: Portion, work: int) -> list[Mask | None]:
         """Masks for the draws of ``portion``: after the answer, and after some drafted tokens.
 
-        ``work`` and ``last`` bound what the first may cost (see ``ConstraintState.mask``), and
-        ``work`` all the others together: they may be of no use. Ends early where a mask excludes
+        ``work`` bounds what the first may cost (see ``ConstraintState.mask``), and again all the
+        others together: they may be of no use. Ends early where a mask excludes
         the token drafted next, as what follows it cannot be drawn, and where a mask takes more
         work. Raises ``WorkPending`` if the first one does.
         """
@@ -128,7 +128,7 @@ class Decoder:
             if sequence.stop_tokens is None:
                 return [None] * len(portion.draws)
             return [self._edit(sequence, None, None, ahead) for ahead in portion.draws]
-        masks = [self._mask(sequence, state, (), work, last=last)]
+        masks = [self._mask(sequence, state, (), work)]
         if not draft:
             return masks
         state = state.copy()
@@ -145,22 +145,16 @@ class Decoder:
         return masks
 
     def _mask(
-        self,
-        sequence: Sequence,
-        state: ConstraintState,
-        draft: Seq[int],
-        work: int,
-        *,
-        last: bool = False,
+        self, sequence: Sequence, state: ConstraintState, draft: Seq[int], work: int
     ) -> Mask | None:
         """The mask of the draw after ``draft``, where ``state`` stands."""
         budget = self._budget(sequence, draft)
         # First what is kept for all answers: so no turn's work on it is lost to the other's.
         wanted = budget is None or sequence.budget.closed is None
-        plain = state.mask(work=work, last=last) if wanted else None
+        plain = state.mask(work=work) if wanted else None
         mask = plain
         if mask is None or (budget is not None and not state.gave_up):
-            mask = state.mask(budget, work=work, last=last)
+            mask = state.mask(budget, work=work)
         if budget is not None and plain is not None:
             first = sequence.budget.note(state, mask, plain, sequence.length, len(draft))
             self._tally.budget_closed += first

@@ -25,7 +25,7 @@ from app.engine.budget import Budget, Thinking
 from app.engine.config import EngineConfig
 from app.engine.decoding import Decoder
 from app.engine.draft import Source
-from app.engine.mask_work import MaskWork
+from app.engine.mask_work import WORK_ALONE, MaskWork
 from app.engine.prompt_scores import PromptScores
 from app.engine.scheduler import Scheduler
 from app.engine.sequence import Sequence
@@ -168,12 +168,13 @@ class Engine:
             state = request.constraint.start()
         budget = Budget(request.max_tokens)
         if state is not None and request.options.on_budget == "finish":
-            needed = state.shortest_tokens(request.max_tokens)
-            if needed > request.max_tokens:
-                raise BudgetTooSmall(max_tokens=request.max_tokens, needed=needed)
             budget.finishes = True
-            if request.thinking is not None:
-                budget.thinking = Thinking(request.thinking, request.max_tokens - needed)
+            if request.thinking is not None or not state.fits(request.max_tokens):
+                needed = state.shortest_tokens(request.max_tokens)
+                if needed > request.max_tokens:
+                    raise BudgetTooSmall(max_tokens=request.max_tokens, needed=needed)
+                if request.thinking is not None:
+                    budget.thinking = Thinking(request.thinking, request.max_tokens - needed)
         sequence = Sequence(request, state, budget, stop_tokens)
         if request.options.origins:
             sequence.sources = TokenSources(self._decoder.spelling)
@@ -188,7 +189,7 @@ class Engine:
         if len(self._unopened) < _MOST_UNOPENED:
             self._open(sequence)
         else:
-            self._unopened.postpone(sequence, WorkPending())
+            self._unopened.postpone(sequence)
 
     def abort(self, request_id: str) -> TokenChunk | None:
         """End a request now and free what it holds. Its last chunk; None if it is not live."""
@@ -218,9 +219,8 @@ class Engine:
             self._land(None, lap)
             batch = self._scheduler.survey(None)
         assert batch is not None, "nothing is in flight, and still it is waited for"
-        alone = len(self._sequences) == 1
         self._opens = bool(self._unopened) and not (self._opens and self._unmasked)
-        self._unopened.begin_step(lambda sequence: self._opens, alone=alone)
+        self._unopened.begin_step(lambda sequence: self._opens)
         for sequence in [*islice(self._unopened, _MOST_UNOPENED)]:
             self._open(sequence)
         batch.scheduled, self._opened = self._opened, []
@@ -308,14 +308,11 @@ class Engine:
         """
         try:
             if sequence.state is not None:
-                mask_work = self._unopened
-                sequence.state.prepare(
-                    work=mask_work.work_for(sequence), last=mask_work.is_last(sequence)
-                )
+                sequence.state.prepare(work=self._work_for(sequence, self._unopened))
             self._unopened.done(sequence)
             self._decoder.begin(sequence)
-        except WorkPending as pending:
-            self._unopened.postpone(sequence, pending)
+        except WorkPending:
+            self._unopened.postpone(sequence)
             return
         except Exception as error:
             self._unopened.done(sequence)
@@ -325,13 +322,14 @@ class Engine:
         else:
             self._opened.append(sequence)
 
+    def _work_for(self, sequence: Sequence, mask_work: MaskWork[Sequence]) -> int:
+        """What its constraint may cost a step, which nobody else waits for where it is alone."""
+        return WORK_ALONE if len(self._sequences) == 1 else mask_work.work_for(sequence)
+
     def _draws(self, batch: Batch) -> list[Draw | None]:
         """One for each row of the step; None stands for a row that is not used."""
         draws: list[Draw | None] = []
-        self._unmasked.begin_step(
-            lambda sequence: not self._opens and _draws_in(batch, sequence),
-            alone=len(self._sequences) == 1,
-        )
+        self._unmasked.begin_step(lambda sequence: not self._opens and _draws_in(batch, sequence))
         for portion in batch.portions.values():
             if portion.scoring is not None:
                 draws += portion.scoring.draws()
@@ -343,19 +341,17 @@ class Engine:
                 continue
             sequence = portion.sequence
             try:
-                mask_work = self._unmasked
-                work, last = mask_work.work_for(sequence), mask_work.is_last(sequence)
-                masks = self._decoder.masks(portion, work, last=last)
+                masks = self._decoder.masks(portion, self._work_for(sequence, self._unmasked))
                 if sequence.state is not None and sequence.state.gave_up:
                     batch.stats.masks_given_up += 1
-                    if last:
+                    if sequence in self._unmasked:
                         _log.warning(_TOOK_LONG, sequence.request.request_id)
                 draws += portion.draws_from(masks, self._decoder.spelling)
                 portion.num_usable = len(masks)
                 self._unmasked.done(sequence)
-            except WorkPending as pending:
+            except WorkPending:
                 # Nothing is drawn; the next step computes the last token again.
-                self._unmasked.postpone(sequence, pending)
+                self._unmasked.postpone(sequence)
                 batch.stats.masks_put_off += 1
             except Exception as error:
                 self._fail(sequence, error)

@@ -4,7 +4,7 @@ import contextlib
 import json
 import random
 from collections.abc import Callable, Sequence
-from itertools import chain, product, repeat
+from itertools import product
 from typing import Any
 
 import jsonschema
@@ -13,6 +13,7 @@ import pytest
 
 from app.constraint import Choice, Compiler, JsonObject, JsonSchema, Regex
 from app.constraint.constraint import AutomatonState
+from app.constraint.language.rows import TooMuchWork
 from app.core.constraint import ConstraintSpec, Mask
 from app.core.errors import ConstraintTooComplex, DrawAgain, RejectedToken, WorkPending
 from app.core.json_scan import JsonScan, Place
@@ -352,14 +353,13 @@ def test_an_opening_is_worked_out_in_turns_and_is_known_then(compiler: Compiler)
     constraint, whole = compiler.compile(schema), compiler.compile(schema)
     derivatives, state = constraint.automaton.derivatives, constraint.start()
     state.accept_bytes(b'"')
-    turns, work = 0, 50
+    turns = 0
     while True:
         try:
-            state.prepare(work=work)
+            state.prepare(work=50)
             break
-        except WorkPending as pending:
+        except WorkPending:
             turns += 1
-            work *= 1 if pending.learned else 2
     assert turns > 1
     other = whole.start()
     other.accept_bytes(b'"')
@@ -367,6 +367,39 @@ def test_an_opening_is_worked_out_in_turns_and_is_known_then(compiler: Compiler)
     derivatives.allow(1 << 40)
     assert state.forced() == expected
     assert derivatives.work == 0, "it is not known"
+
+
+def test_a_mask_that_takes_too_much_work_is_given_up_and_an_opening_fails(
+    compiler: Compiler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    patterns = [{"pattern": f"{letter}.{{{6 + at}}}$"} for at, letter in enumerate("abc")]
+    schema = JsonSchema({"type": "string", "allOf": patterns})
+    state, opening = (compiler.compile(schema).start() for _ in range(2))
+    state.accept_bytes(b'"')
+    opening.accept_bytes(b'"')
+    assert len(tokens_of(state.copy().mask())) > 1
+    monkeypatch.setattr("app.constraint.constraint._WORK_PER_MASK", 1_000)
+    state, turns = compiler.compile(schema).start(), 0
+    state.accept_bytes(b'"')
+    while turns < 1_000:
+        turns += 1
+        try:
+            tokens = tokens_of(state.mask(work=50))
+            break
+        except WorkPending:
+            assert not state.gave_up
+    assert state.gave_up
+    assert turns > 10
+    assert len({small_vocabulary().token_bytes[token] for token in tokens}) == 1
+    state.accept(tokens[0])
+    with pytest.raises(TooMuchWork):
+        _prepare(opening)
+
+
+def _prepare(state: AutomatonState) -> None:
+    for _ in range(1_000):
+        with contextlib.suppress(WorkPending):
+            state.prepare(work=50)
 
 
 LONG: list[Any] = [
@@ -387,10 +420,11 @@ def test_a_shortest_completion_is_worked_out_in_turns_and_once(
 ) -> None:
     def given_up(state: AutomatonState, work: int) -> tuple[list[int], list[int]]:
         """The tokens of the mask, and the work of each turn."""
-        turns = []
-        for allowed in chain([1], repeat(work)):
+        turns = list[int]()
+        state.give_up(900)
+        while len(turns) < 10_000:
             try:
-                mask = state.mask(budget=900, work=allowed, last=True)
+                mask = state.mask(budget=900, work=work)
             except WorkPending:
                 turns.append(derivatives.work)
                 continue

@@ -304,9 +304,7 @@ class _Broken(FiniteConstraint):
 
 
 class _BrokenState(FiniteState):
-    def mask(
-        self, budget: int | None = None, *, work: int | None = None, last: bool = False
-    ) -> Mask:
+    def mask(self, budget: int | None = None, *, work: int | None = None) -> Mask:
         assert isinstance(self._constraint, _Broken)
         self._constraint.calls -= 1
         if self._constraint.calls < 0:
@@ -354,9 +352,7 @@ class _Slow(FiniteConstraint):
 
 
 class _SlowState(FiniteState):
-    def mask(
-        self, budget: int | None = None, *, work: int | None = None, last: bool = False
-    ) -> Mask:
+    def mask(self, budget: int | None = None, *, work: int | None = None) -> Mask:
         assert isinstance(self._constraint, _Slow)
         self._constraint.calls[self._text] += 1
         if self._constraint.calls[self._text] < 3 and work is not None:
@@ -394,11 +390,11 @@ class _SlowToOpen(FiniteConstraint):
 
 
 class _SlowToOpenState(FiniteState):
-    def prepare(self, *, work: int, last: bool = False) -> None:
+    def prepare(self, *, work: int) -> None:
         assert isinstance(self._constraint, _SlowToOpen)
         self._constraint.given.append(work)
         if sum(given > 1_000 for given in self._constraint.given) < 5:
-            raise WorkPending(learned=True)
+            raise WorkPending
 
     def forced(self) -> bytes:
         assert isinstance(self._constraint, _SlowToOpen)
@@ -412,10 +408,10 @@ class _SlowToOpenState(FiniteState):
 def test_openings_that_take_much_work_are_worked_out_in_turns_and_change_no_answer() -> None:
     slow = [_SlowToOpen(language.answers, VOCABULARY) for language in LANGUAGES[:3]]
     engine = make_engine()
-    for number, one in enumerate(slow):
-        engine.add(request(f"slow {number}", allowed=one, sampling=HOT, seed=number))
     for number in range(3):
         engine.add(request(f"{number}", allowed=LANGUAGES[number], sampling=HOT, seed=number))
+    for number, one in enumerate(slow):
+        engine.add(request(f"slow {number}", allowed=one, sampling=HOT, seed=number))
     before = [0, 0, 0]
     for _ in range(10):  # the others do not wait for them
         step(engine)
@@ -437,15 +433,16 @@ def test_openings_that_take_much_work_are_worked_out_in_turns_and_change_no_answ
 def test_however_many_hard_openings_arrive_at_once_a_step_waits_for_64_of_them() -> None:
     hard = [_SlowToOpen(LANGUAGES[0].answers, VOCABULARY) for _ in range(100)]
     engine = make_engine()
+    engine.add(request("plain", allowed=LANGUAGES[0]))
     for number, one in enumerate(hard):
         engine.add(request(f"{number}", allowed=one, seed=number))
     engine.check_integrity()
-    assert engine.num_waiting == 100
+    assert engine.num_waiting == 101
     assert sum(len(one.given) for one in hard) == 64
     step(engine)
     assert sum(work > 1_000 for one in hard for work in one.given) == 1
     answers = drain(engine)
-    assert len(answers) == 100
+    assert len(answers) == 101
     assert all(answer.finish_reason == "stop" for answer in answers.values())
 
 
@@ -476,9 +473,7 @@ class _Stubborn(FiniteConstraint):
 
 
 class _StubbornState(FiniteState):
-    def mask(
-        self, budget: int | None = None, *, work: int | None = None, last: bool = False
-    ) -> Mask:
+    def mask(self, budget: int | None = None, *, work: int | None = None) -> Mask:
         assert isinstance(self._constraint, _Stubborn)
         assert work is not None
         self._constraint.given.append(work)
@@ -501,9 +496,10 @@ def test_masks_that_take_much_work_get_their_turns_one_after_the_other() -> None
         turns = [step for step, work in enumerate(one.given) if work > 1_000][1:]
         assert len(turns) >= 3
         assert turns == list(range(turns[0], turns[-1] + 1, len(stubborn)))
-    for _ in range(100):
-        step(engine)
-    assert all(max(one.given) == 80_000 for one in stubborn)
+    assert engine.abort("0") is not None
+    assert engine.abort("1") is not None
+    assert drain(engine)["2"].finish_reason == "stop", "alone it has its masks at once"
+    assert max(stubborn[2].given) == 80_000
 
 
 def test_openings_and_masks_share_the_turns() -> None:
@@ -537,10 +533,10 @@ class _NeverOpens(_SlowToOpen):
 
 
 class _NeverOpensState(_SlowToOpenState):
-    def prepare(self, *, work: int, last: bool = False) -> None:
+    def prepare(self, *, work: int) -> None:
         assert isinstance(self._constraint, _SlowToOpen)
         self._constraint.given.append(work)
-        raise WorkPending(learned=True)
+        raise WorkPending
 
 
 class _Hopeless(FiniteConstraint):
@@ -556,25 +552,28 @@ class _Hopeless(FiniteConstraint):
 
 
 class _HopelessState(FiniteState):
-    def mask(
-        self, budget: int | None = None, *, work: int | None = None, last: bool = False
-    ) -> Mask:
+    turns = 0
+
+    def mask(self, budget: int | None = None, *, work: int | None = None) -> Mask:
         constraint = self._constraint
         assert isinstance(constraint, _Hopeless)
         constraint.calls += 1
-        self.gave_up = last
-        if not last:
+        self.turns += bool(work)
+        self.gave_up = self.turns > 16
+        if not self.gave_up:
             raise WorkPending
+        self.turns = 0
         rest = self.shortest_completion()
         mask = np.zeros(-(-VOCABULARY.size // 32), np.uint32)
         token = VOCABULARY.ids[rest[:1]] if rest else VOCABULARY.eos
         mask[token >> 5] = 1 << (token & 31)
         return mask
 
-    def prepare(self, *, work: int, last: bool = False) -> None:
+    def prepare(self, *, work: int) -> None:
         assert isinstance(self._constraint, _Hopeless)
+        self.turns += bool(work)
         if self._constraint.opening:
-            raise ConstraintTooComplex("no end of it") if last else WorkPending()
+            raise ConstraintTooComplex("no end of it") if self.turns > 16 else WorkPending()
 
     def copy(self, *, work: int | None = None) -> FiniteState:
         return _HopelessState(self._constraint, self._text)
@@ -620,17 +619,14 @@ class _JealousState(FiniteState):
     asked: tuple[bool, int] = (False, 0)
     known: frozenset[tuple[bytes, bool]] = frozenset()
 
-    def mask(
-        self, budget: int | None = None, *, work: int | None = None, last: bool = False
-    ) -> Mask:
+    def mask(self, budget: int | None = None, *, work: int | None = None) -> Mask:
         kind = budget is not None
         key = (self._text, kind)
         if key not in self.known:
             before, calls = self.asked
             self.asked = kind, calls + 1 if before == kind else 1
-            if self.asked[1] < 3 and not last:
+            if self.asked[1] < 3:
                 raise WorkPending
-            assert not last, "no progress"
             self.known |= {key}
         return super().mask(budget)
 

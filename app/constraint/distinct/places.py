@@ -19,6 +19,8 @@ from app.core.errors import RejectedToken
 
 BYTES = [bytes([byte]) for byte in range(256)]
 
+_AWAY_WORK = 16
+"""Steps of work that a place takes which a search for a way looks on from."""
 _STEP_WORK = 4
 """Steps of work that a byte costs here."""
 
@@ -496,6 +498,7 @@ class Places:
             if way and not place.is_near:
                 return way, place
             narrow = self.narrow(place)
+            self._spend(_AWAY_WORK)
             for members, _ in row(automaton.expression(place.state)):
                 rest = members & ~narrow
                 for byte in [

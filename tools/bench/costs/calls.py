@@ -21,11 +21,11 @@ import numpy as np
 
 from app.constraint import Compiler
 from app.constraint.compiler import read_document
-from app.constraint.constraint import CompiledConstraint
+from app.constraint.constraint import AutomatonState, CompiledConstraint
 from app.core.constraint import ConstraintState, Mask
 from app.core.errors import DrawAgain, LeapjsonError, WorkPending
 from app.core.specs import JsonSchema
-from app.engine.mask_work import WORK_AT_ONCE, work_in_turn
+from app.engine.mask_work import WORK_AT_ONCE, WORK_IN_TURN
 from app.text import Vocabulary
 from loadtest.tables import table
 from tools import datasets
@@ -85,14 +85,13 @@ class Calls:
 
     def in_turns(self, name: str, call: Callable[[int], T]) -> T:
         """What ``call`` comes to, worked on as the engine does."""
-        turns, in_vain, work = 0, 0, WORK_AT_ONCE
+        turns, work = 0, WORK_AT_ONCE
         while True:
             turns += 1
             try:
                 return self.timed(name, partial(call, work))
-            except WorkPending as pending:
-                in_vain += not pending.learned
-                work = work_in_turn(in_vain)
+            except WorkPending:
+                work = WORK_IN_TURN
             finally:
                 self.turns += 1
                 self.most_turns = max(self.most_turns, turns)
@@ -237,13 +236,12 @@ def _answer(
                 calls.in_turns("opening", lambda work: state.prepare(work=work))
             if number % _GIVEN_UP == 0:
                 other = state.copy()
+                other.give_up(budget)
 
-                def give_up(work: int, other: Any = other, budget: int = budget) -> None:
-                    other.mask(budget, work=work, last=True)
+                def narrowed(work: int, other: AutomatonState = other, budget: int = budget) -> Any:
+                    return other.mask(budget, work=work)
 
-                with suppress(WorkPending):
-                    calls.timed("mask that is given up", partial(give_up, 1))
-                calls.in_turns("mask that is given up", give_up)
+                calls.in_turns("mask that is given up", narrowed)
             forced = calls.timed("forced", state.forced)
             if calls.timed("is_final", lambda: state.is_final):
                 return
