@@ -35,7 +35,7 @@ _WORK_PER_MASK = 3_000_000
 out: the answer then goes on along its shortest completion."""
 
 _IN_VAIN, _MOST_IN_VAIN = 3, 16
-"""Calls that learn nothing, after each of which the next may cost twice as much, and in all."""
+"""Calls in which nothing is learned: after so many the next may cost twice as much; at most."""
 _MOST_IN_VAIN_WORK = 80_000
 
 _MOST_GROWN = 8_000

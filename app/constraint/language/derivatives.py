@@ -19,7 +19,7 @@ from functools import cache, partial
 from typing import Any
 
 from app.constraint.language.expressions import INFINITE, ByteSet, Expression, ExpressionPool, Kind
-from app.constraint.language.rows import UNBOUNDED, InTurns, Row, Rows, TooMuchWork, in_turns
+from app.constraint.language.rows import UNBOUNDED, InTurns, Row, Rows, T, TooMuchWork, in_turns
 from app.constraint.language.widths import NOTHING_FITS, Fit, Weights, fit
 from app.core.errors import ConstraintTooComplex
 
@@ -46,9 +46,6 @@ _PLAINLY_ALIVE = {
 _PREFERRED = b"a0A _"
 """Bytes a shortest completion is spelled with where several are as short."""
 
-
-_ANY = 0
-"""What a search seeks: any string. Otherwise the shortest, among so many states."""
 
 _BYTES_OF_VISIT = 400
 
@@ -101,7 +98,8 @@ class Derivatives(Rows):
         self._given_up: set[Expression] = set()
         """Those that may have strings, though none was found."""
         self._searches: dict[tuple[Expression, int], _Search] = {}
-        """Searches that took more work than a call was allowed, to be taken up again."""
+        """Searches that took more work than a call was allowed, by where they start and how many
+        states they may visit (0: any string is sought)."""
         self._visited = 0
         """States that searches have visited."""
 
@@ -200,7 +198,9 @@ class Derivatives(Rows):
                 fitting = self._fit(expression)
                 if fitting is not None:
                     return fitting.text is not None
-                return expression not in self._given_up and self._search_alive(expression)
+                return expression not in self._given_up and self._searched(
+                    expression, 0, self._find_any
+                )
             else:
                 return self.length(expression) < INFINITE
 
@@ -440,12 +440,13 @@ class Derivatives(Rows):
             return min(INFINITE, sum(nearest) + self.length(between) * (int(least) - 1))
         fitting = self._fit(expression)
         if fitting is None:
-            return self._search(expression)
+            return self._searched(expression, self.max_search, self._find_nearest)
         if fitting.text is None:
             return INFINITE
         if fitting.is_shortest:
             return len(fitting.text)
-        return self._search(expression, len(fitting.text))
+        shorter = partial(self._find_nearest, known_one=len(fitting.text))
+        return self._searched(expression, _MOST_TO_IMPROVE, shorter)
 
     def _nearest_drawn(self, expression: Expression) -> tuple[int, bytes, Expression]:
         """The length of a drawn expression, the text that is on the way, and what follows it."""
@@ -468,19 +469,22 @@ class Derivatives(Rows):
             self._set_length(expression, INFINITE)
         return fitting
 
-    def _search_alive(self, start: Expression) -> bool:
+    def _searched(
+        self, start: Expression, most: int, find: Callable[[Expression, _Search], T]
+    ) -> T:
+        """What a search among ``most`` states comes to, which goes on where it was left."""
+        search = self._searches.pop((start, most), None) or _Search(start, self._bound(start))
+        try:
+            return find(start, search)
+        except TooMuchWork:
+            self._searches[start, most] = search
+            raise
+
+    def _find_any(self, start: Expression, search: _Search) -> bool:
         """Whether a string can be finished: best first, to the first state known to be alive.
 
         Notes what it learns: all on the way are alive, or all that was visited is dead.
         """
-        search = self._searches.pop((start, _ANY), None) or _Search(start, self._bound(start))
-        try:
-            return self._find_any(start, search)
-        except TooMuchWork:
-            self._searches[start, _ANY] = search
-            raise
-
-    def _find_any(self, start: Expression, search: _Search) -> bool:
         came = search.came
         while (entry := search.next()) is not None:
             _, order, _, here = entry
@@ -551,7 +555,9 @@ class Derivatives(Rows):
             return False
         return self.length(expression) < INFINITE
 
-    def _search(self, start: Expression, known_one: int | None = None) -> int:
+    def _find_nearest(
+        self, start: Expression, search: _Search, known_one: int | None = None
+    ) -> int:
         """A* over derivatives to the nearest nullable one; records what it learns on the way.
 
         ``known_one``: the length of a string that is known.
@@ -560,17 +566,6 @@ class Derivatives(Rows):
         length is plain is found at once. A state of known length ends the search: its bound is
         exact.
         """
-        most = self.max_search if known_one is None else _MOST_TO_IMPROVE
-        search = self._searches.pop((start, most), None) or _Search(start, self._bound(start))
-        try:
-            return self._find_nearest(start, search, most, known_one)
-        except TooMuchWork:
-            self._searches[start, most] = search
-            raise
-
-    def _find_nearest(
-        self, start: Expression, search: _Search, most: int, known_one: int | None
-    ) -> int:
         cost, came = search.cost, search.came
         while (entry := search.next()) is not None:
             _, negative_depth, _, here = entry
@@ -582,7 +577,7 @@ class Derivatives(Rows):
             if known is not None:
                 self._record_path(start, here, known, came)
                 return depth + known
-            if len(cost) > most:
+            if len(cost) > (self.max_search if known_one is None else _MOST_TO_IMPROVE):
                 return self._some_length(start) if known_one is None else known_one
             row = self.row(here)
             self._visited += 1
