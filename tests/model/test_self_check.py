@@ -12,6 +12,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from app.core.errors import UnsupportedModel
+from app.model import self_check
 from app.model.composition import load_runner
 from app.model.cpu.attention import CpuAttention
 from app.model.forward import RaggedForward
@@ -19,6 +20,7 @@ from app.model.inputs import StepArrays
 from app.model.kv_storage import allocate
 from app.model.layers.attention import AttentionOptions, AttentionRoute, probe_layers
 from app.model.self_check import (
+    _ProductsInFloat32,
     check_invariance,
     check_ragged_step,
     make_case,
@@ -169,3 +171,30 @@ def test_sparse_attention_is_served_as_far_as_it_reads_everything(tmp_path: Path
     assert load_runner(runner_config(str(tmp_path))).max_model_len == 40
     with pytest.raises(UnsupportedModel, match="limit is 40"):
         load_runner(runner_config(str(tmp_path), max_model_len=41))
+
+
+@torch.inference_mode()
+def test_products_in_float32_are_those_of_bfloat16() -> None:
+    generator = torch.Generator().manual_seed(0)
+    x, weight, bias = (
+        torch.randn(shape, generator=generator).bfloat16()
+        for shape in ((3, 5, 64), (32, 64), (32,))
+    )
+    for added in (None, bias):
+        exact = torch.nn.functional.linear(
+            x.float(), weight.float(), None if added is None else added.float()
+        )
+        with _ProductsInFloat32():
+            found = torch.nn.functional.linear(x, weight, added)
+        assert torch.equal(found, exact.bfloat16())
+
+
+@pytest.mark.parametrize("has_instructions", [True, False])
+def test_what_the_plain_model_says_does_not_depend_on_instructions_for_bfloat16(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_instructions: bool
+) -> None:
+    monkeypatch.setattr(self_check, "cpu_multiplies_bfloat16", lambda: has_instructions)
+    model: Any = eager_model(save_config(tmp_path, "llama"))
+    case = make_case(VOCAB, BLOCK_SIZE)
+    exact = whole_logits(model, case, "eager")
+    assert worst_error(whole_logits(model.bfloat16(), case, "eager"), exact) < 0.05

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
 import struct
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from app.core import gguf_file
 from app.core.errors import UnsupportedModel
 from app.model.checkpoints.gguf.configuration import ARCHITECTURES
 from app.model.checkpoints.loading import eos_token_ids, read_config
@@ -279,3 +281,26 @@ def test_a_file_in_parts_is_read_from_any_of_them(tmp_path: Path) -> None:
     Path(third).unlink()
     with pytest.raises(UnsupportedModel, match=r"one of 3 parts, and .*m-00003-of-00003\.gguf"):
         loaded(second)
+
+
+def test_a_file_is_read_once_until_it_is_changed_or_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads: list[str] = []
+    read = gguf_file._read
+
+    def counted(path: str) -> Any:
+        reads.append(path)
+        return read(path)
+
+    monkeypatch.setattr(gguf_file, "_read", counted)
+    path = write_gguf(tmp_path / "model.gguf", tiny_model("llama"), all_as(Kind.F32))
+    read_config(path)
+    assert eos_token_ids(path) == {2}
+    assert len(reads) == 1
+    os.utime(path, (1, 1))
+    read_config(path)
+    assert len(reads) == 2
+    gguf_file.forget_gguf()
+    read_config(path)
+    assert len(reads) == 3
