@@ -12,6 +12,7 @@ from app.constraint.distinct.plans import Plans
 from app.constraint.language.rows import at_once
 from app.constraint.limits import Limits
 from app.constraint.program import Program, compile_program
+from app.core.errors import ConstraintTooComplex
 from app.core.specs import JsonSchema
 from app.explain.exploring import explore
 from app.explain.graph import Graph
@@ -21,6 +22,7 @@ from app.explain.spelling import cut
 
 _NODES = 60
 _SPELLED_BYTES = 1 << 14
+_MOST_BYTES = 1 << 24
 _ENTRIES = 400
 """Of a list in a bounded report."""
 
@@ -44,6 +46,8 @@ def explain_schema(spec: JsonSchema, limits: Limits | None = None) -> bytes:
 def length_facts(program: Program) -> dict[str, Any]:
     """The shortest and the longest answer, and the forced bytes of the shortest."""
     automaton = Automaton(program)
+    if (length := automaton.length(START)) > _MOST_BYTES:
+        raise ConstraintTooComplex(f"its shortest answer has {length:,} bytes")
     shortest = automaton.shortest(START)
     if len(shortest) <= _SPELLED_BYTES:  # and, where items or names have to differ, they do
         places = Places(automaton, program.notation)

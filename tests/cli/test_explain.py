@@ -312,3 +312,12 @@ def test_the_command_writes_text_for_graphviz_and_opens_what_is_folded(
     arrows = re.findall(r"^  (s[0-9]+) -> (s[0-9]+) .label", opened, re.MULTILINE)
     assert {end for arrow in arrows for end in arrow} <= states
     assert len(states) > 9
+
+
+def test_an_answer_that_is_far_too_long_is_told_and_not_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    schema = tmp_path / "schema.json"
+    schema.write_text(json.dumps({"type": "array", "items": {"type": "null"}, "minItems": 10**9}))
+    assert main(["explain", "--schema", str(schema)]) == 2
+    assert "its shortest answer has 6,000,000,000 bytes" in capsys.readouterr().err
