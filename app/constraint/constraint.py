@@ -35,7 +35,8 @@ _WORK_PER_MASK = 3_000_000
 out: the answer then goes on along its shortest completion."""
 
 _IN_VAIN, _MOST_IN_VAIN = 3, 16
-"""Calls in which nothing is learned: after so many the next may cost twice as much; at most."""
+"""Calls in which nothing is learned: so many double the work of the next, and so many are the last
+ones before a mask is given up."""
 _MOST_IN_VAIN_WORK = 80_000
 
 _MOST_GROWN = 8_000
@@ -308,9 +309,7 @@ class AutomatonState:
 
     def fits(self, budget: int) -> bool:
         self._renew()
-        if self._automaton.length(self._state) <= budget:
-            return True  # a token a byte surely suffices
-        return self._distances.of(self._state, budget) <= budget
+        return self._distances.fits(self._state, budget)
 
     def quoted(self, most: int) -> bytes:
         return self._automaton.quoted(self._state, most)
@@ -486,9 +485,6 @@ class PlaceState(AutomatonState):
         return self._plan.left
 
     def fits(self, budget: int) -> bool:
-        if self._plans.is_plain(self._place):
-            self._plan = None
-            return super().fits(budget)
         self._renew()
         try:
             self._plan = self._within(self._place, self._plan, budget)
@@ -504,7 +500,7 @@ class PlaceState(AutomatonState):
         ``data`` leads there from where the answer stands. Raises ``_NotWithin``.
         """
         if self._plans.is_plain(place):
-            if self._distances.of(place.state, budget) <= budget:
+            if self._distances.fits(place.state, budget):
                 return None
         elif self._plans.bound(place) <= budget:
             return None

@@ -121,7 +121,7 @@ def open_gguf(path: str) -> GgufFile:
         if not Path(part).exists():
             raise UnsupportedModel(f"{path} is one of {len(paths)} parts, and {part} is missing")
     try:
-        return _opened(path, *[(part, os.stat(part).st_mtime_ns) for part in paths])
+        return _opened(*[(part, os.stat(part).st_mtime_ns) for part in paths])
     except _BROKEN as error:
         raise UnsupportedModel(f"cannot read {path}: {error}") from error
 
@@ -132,7 +132,7 @@ def forget_gguf() -> None:
 
 
 @lru_cache(maxsize=1)
-def _opened(path: str, *parts: tuple[str, int]) -> GgufFile:
+def _opened(*parts: tuple[str, int]) -> GgufFile:
     """``parts``: their paths, and when each was changed."""
     metadata, tensors = _read(parts[0][0])
     count = metadata.get("split.count", 1) or 1
@@ -147,7 +147,9 @@ def _opened(path: str, *parts: tuple[str, int]) -> GgufFile:
         raise ValueError("the metadata lacks general.architecture")
     expected = metadata.get("split.tensors.count", len(tensors))
     if expected != len(tensors):
-        raise UnsupportedModel(f"{path} has {len(tensors)} tensors; its header declares {expected}")
+        raise UnsupportedModel(
+            f"{parts[0][0]} has {len(tensors)} tensors; its header declares {expected}"
+        )
     return GgufFile(parts[0][0], metadata, tensors)
 
 

@@ -118,9 +118,9 @@ class Decoder:
         """Masks for the draws of ``portion``: after the answer, and after some drafted tokens.
 
         ``work`` bounds what the first may cost (see ``ConstraintState.mask``), and again all the
-        others together: they may be of no use. Ends early where a mask excludes
-        the token drafted next, as what follows it cannot be drawn, and where a mask takes more
-        work. Raises ``WorkPending`` if the first one does.
+        others together: they may be of no use. Ends early where a mask excludes the token drafted
+        next, as what follows it cannot be drawn, and where a mask takes more work. Raises
+        ``WorkPending`` if the first one does.
         """
         sequence, draft = portion.sequence, portion.draft.tokens
         state = sequence.state

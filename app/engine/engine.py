@@ -112,8 +112,7 @@ class Engine:
         self._unopened = MaskWork[Sequence]()
         """Sequences that wait to know how their answers begin."""
         self._opens = False
-        """Whether it is for one of these that a step works: not in two steps running, where there
-        are masks to be worked on."""
+        """Whether the turn of this step is for an opening; it alternates where masks wait, too."""
         self._opened: list[Sequence] = []
         """Those whose answers ended with their openings, until the next step emits them."""
         self._flight: Batch | None = None

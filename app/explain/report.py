@@ -23,6 +23,7 @@ from app.explain.spelling import cut
 _NODES = 60
 _SPELLED_BYTES = 1 << 14
 _MOST_BYTES = 1 << 24
+"""Of a shortest answer that is followed."""
 _ENTRIES = 400
 """Of a list in a bounded report."""
 
@@ -47,7 +48,9 @@ def length_facts(program: Program) -> dict[str, Any]:
     """The shortest and the longest answer, and the forced bytes of the shortest."""
     automaton = Automaton(program)
     if (length := automaton.length(START)) > _MOST_BYTES:
-        raise ConstraintTooComplex(f"its shortest answer has {length:,} bytes")
+        raise ConstraintTooComplex(
+            f"its shortest answer has {length:,} bytes; the limit is {_MOST_BYTES:,}"
+        )
     shortest = automaton.shortest(START)
     if len(shortest) <= _SPELLED_BYTES:  # and, where items or names have to differ, they do
         places = Places(automaton, program.notation)

@@ -173,17 +173,20 @@ def whole_logits(model: PreTrainedModel, case: CheckCase, attention: str) -> Ten
 
 
 class _ProductsInFloat32(TorchFunctionMode):
-    """Has linear layers multiply as they do in bfloat16, whose sums are float32's, too: where the
-    processor has no such instructions torch takes three times as long for it."""
+    """Linear layers in bfloat16 multiply in float32 and round the result: without instructions for
+    bfloat16 torch takes three times as long for its own products."""
 
     def __torch_function__(
         self, function: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
-        if function is torch.nn.functional.linear:
-            kind = args[0].dtype
-            wide: list[Any] = [each if each is None else each.float() for each in args]
-            return function(*wide, **kwargs or {}).to(kind)
+        given = [each for each in args if each is not None]
+        if function is torch.nn.functional.linear and all(map(_is_plain_bfloat16, given)):
+            return function(*[each.float() for each in given], **kwargs or {}).bfloat16()
         return function(*args, **kwargs or {})
+
+
+def _is_plain_bfloat16(value: Any) -> bool:
+    return type(value) in (Tensor, torch.nn.Parameter) and value.dtype == torch.bfloat16
 
 
 @contextlib.contextmanager

@@ -195,6 +195,18 @@ def test_a_search_goes_on_where_it_was_left(call: Callable[[Derivatives, int], i
     assert interrupted.shortest(left) == derivatives.shortest(whole) == b"ab" * 693
 
 
+def test_few_searches_are_kept_to_be_taken_up_again() -> None:
+    derivatives = measured(ExpressionPool())
+    pool = derivatives.pool
+    for number in range(100):
+        sizes = (7, 9, 11 + number)
+        parts = [pool.repeat(pool.literal(b"ab" * size), 1) for size in sizes]
+        derivatives.allow(100)
+        with pytest.raises(TooMuchWork):
+            derivatives.is_alive(pool.intersect(parts))
+    assert 0 < len(derivatives._searches) <= 32
+
+
 def test_a_repeated_text_is_not_written_where_it_is_far_too_long() -> None:
     pool = ExpressionPool()
     derivatives = measured(pool)

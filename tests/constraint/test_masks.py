@@ -398,6 +398,27 @@ def _prepare(state: AutomatonState) -> None:
             state.prepare(work=50)
 
 
+def test_work_that_cannot_be_left_is_done_in_turns_that_grow(
+    compiler: Compiler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    constraint = compiler.compile(JsonSchema({"type": "boolean"}))
+    state, turns, derivatives = constraint.start(), 0, constraint.automaton.derivatives
+    expected, worked_out = tokens_of(state.mask()), AutomatonState._mask
+
+    def at_once(state: AutomatonState, budget: int | None) -> Mask:
+        derivatives.spend(500)
+        return worked_out(state, budget)
+
+    monkeypatch.setattr(AutomatonState, "_mask", at_once)
+    while turns < 100:
+        turns += 1
+        with contextlib.suppress(WorkPending):
+            assert tokens_of(state.mask(work=50)) == expected
+            break
+    assert not state.gave_up
+    assert 10 < turns < 16
+
+
 LONG: list[Any] = [
     {"type": "string", "minLength": 900, "pattern": r"^(?:\S+\s+){10,90}\S+$"},
     {"type": "string", "minLength": 900, "pattern": r"^[a-z]+(-[a-z0-9]{1,9})*$"},

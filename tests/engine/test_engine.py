@@ -379,7 +379,9 @@ def test_an_answer_whose_masks_take_more_work_waits_and_is_the_same() -> None:
 
 
 class _SlowToOpen(FiniteConstraint):
-    """Needs five turns to know how its answers begin, and notes what they were given."""
+    """Needs turns to know how its answers begin, and notes what they were given."""
+
+    turns = 5
 
     @cached_property
     def given(self) -> list[int]:
@@ -393,7 +395,7 @@ class _SlowToOpenState(FiniteState):
     def prepare(self, *, work: int) -> None:
         assert isinstance(self._constraint, _SlowToOpen)
         self._constraint.given.append(work)
-        if sum(given > 1_000 for given in self._constraint.given) < 5:
+        if sum(given > 1_000 for given in self._constraint.given) < self._constraint.turns:
             raise WorkPending
 
     def forced(self) -> bytes:
@@ -503,7 +505,8 @@ def test_masks_that_take_much_work_get_their_turns_one_after_the_other() -> None
 
 
 def test_openings_and_masks_share_the_turns() -> None:
-    stubborn, slow = _Stubborn(LANGUAGES[1].answers, VOCABULARY), _NeverOpens([b"yes"])
+    stubborn, slow = _Stubborn(LANGUAGES[1].answers, VOCABULARY), _SlowToOpen([b"yes"], VOCABULARY)
+    slow.turns = 100
     engine = make_engine()
     engine.add(request("mask", allowed=stubborn))
     engine.add(request("opening", allowed=slow))
@@ -520,23 +523,6 @@ def test_an_answer_that_is_alone_has_its_masks_at_once() -> None:
     engine.add(request("alone", allowed=stubborn))
     assert drain(engine)["alone"].finish_reason == "stop"
     assert stubborn.given[0] == 80_000, "without a turn in vain"
-
-
-class _NeverOpens(_SlowToOpen):
-    """Needs turns without end."""
-
-    def __init__(self, answers: Seq[bytes]) -> None:
-        super().__init__(answers, VOCABULARY)
-
-    def start(self) -> FiniteState:
-        return _NeverOpensState(self, b"")
-
-
-class _NeverOpensState(_SlowToOpenState):
-    def prepare(self, *, work: int) -> None:
-        assert isinstance(self._constraint, _SlowToOpen)
-        self._constraint.given.append(work)
-        raise WorkPending
 
 
 class _Hopeless(FiniteConstraint):

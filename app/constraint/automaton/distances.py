@@ -94,6 +94,10 @@ class Distances:
         self._follow(state, plan)
         return self._known[state]
 
+    def fits(self, state: State, budget: int) -> bool:
+        """Whether ``budget`` tokens surely suffice: a token a byte does."""
+        return self._automaton.length(state) <= budget or self.of(state, budget) <= budget
+
     def spelled(self, state: State) -> int:
         """Fewest tokens that spell a shortest completion, without following where they lead."""
         return self._spell(state).left

@@ -116,7 +116,7 @@ class Masks:
         ends = sorted(self._walks.ends(found))
         self.automaton.derivatives.spend(len(ends) // _LOOK_UPS_PER_STEP)
         for end in ends:
-            near[end] = self._distances.of(end, budget - 1) < budget
+            near[end] = self._distances.fits(end, budget - 1)
         mask = self.packed(state, found[near[found[:, 1]]])
         if not mask.any():
             raise _no_way()

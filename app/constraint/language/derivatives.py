@@ -26,6 +26,9 @@ from app.core.errors import ConstraintTooComplex
 _MOST_IN_ANSWERS = 5_000
 """States that a search visits within an answer."""
 
+_MOST_LEFT, _VISIT_BYTES = 32, 400
+"""Searches that are kept to be taken up again, and the memory of a state that one has visited."""
+
 _BYTES_A_STEP = 128
 """Bytes of repeated text that are written for one step of work: some texts have billions."""
 
@@ -45,9 +48,6 @@ _PLAINLY_ALIVE = {
 
 _PREFERRED = b"a0A _"
 """Bytes a shortest completion is spelled with where several are as short."""
-
-
-_BYTES_OF_VISIT = 400
 
 
 class _Search:
@@ -124,7 +124,7 @@ class Derivatives(Rows):
         ways = len(self._next) + len(self._ways)
         sizes = 9 * len(self._lengths) + 40 * known + 110 * ways + 140 * len(self.weights)
         left = sum([len(search.came) for search in [*self._searches.values()]])
-        return super().nbytes + sizes + _BYTES_OF_VISIT * left
+        return super().nbytes + sizes + _VISIT_BYTES * left
 
     def live_row(self, expression: Expression) -> Row:
         """``row`` without the derivatives from which no string can be finished. Memoised."""
@@ -477,6 +477,8 @@ class Derivatives(Rows):
         try:
             return find(start, search)
         except TooMuchWork:
+            if len(self._searches) >= _MOST_LEFT:  # the oldest may be of an answer that has ended
+                del self._searches[next(iter(self._searches))]
             self._searches[start, most] = search
             raise
 
