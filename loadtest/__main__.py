@@ -8,8 +8,7 @@
 ``run`` measures one server, ``compare`` several, in turn within one run, and prints how many times
 better than the baseline each is. ``bfcl`` asks all questions of the Berkeley Function-Calling
 Leaderboard's parts once, at temperature 0, one server or several. Every answer is checked. Tables
-go to the terminal; ``--out`` takes a folder for two CSV files, one JSON file and one page with
-plots.
+go to the terminal; ``--out`` takes a folder for two CSV files and one JSON file.
 """
 
 from __future__ import annotations
@@ -61,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(text(finished))
     if options.out:
         write(finished, options.out)
-        print(f"\nwritten: {options.out / 'report.html'}", file=sys.stderr)
+        print(f"\nwritten: {options.out / 'report.json'}", file=sys.stderr)
     return 0 if results.rounds else 1
 
 

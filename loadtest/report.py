@@ -1,4 +1,4 @@
-"""The files of a run: two CSV files, one JSON file, one page."""
+"""The files of a run: two CSV files and one JSON file."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from loadtest.measure import Results
-from loadtest.page import page
 from loadtest.summary import Comparison, Summary, comparisons, summaries
 
 _ANSWER_FIELDS = (
@@ -55,15 +54,13 @@ def machine() -> dict[str, str]:
 
 
 def write(report: Report, folder: Path) -> None:
-    """``summary.csv``, ``answers.csv``, ``report.json`` and ``report.html`` into ``folder``."""
+    """``summary.csv``, ``answers.csv`` and ``report.json`` into ``folder``."""
     folder.mkdir(parents=True, exist_ok=True)
     rows = [_flat(asdict(each)) for each in report.summaries]
     _write_csv(folder / "summary.csv", list(rows[0]) if rows else [], rows)
     _write_csv(folder / "answers.csv", _ANSWER_FIELDS, _answers(report.results))
     content = json.dumps(as_json(report), indent=1, ensure_ascii=False)
     (folder / "report.json").write_text(content, encoding="utf-8")
-    html = page(report.about, report.results, report.summaries, report.comparisons)
-    (folder / "report.html").write_text(html, encoding="utf-8")
 
 
 def as_json(report: Report) -> dict[str, Any]:

@@ -59,23 +59,6 @@ def _llama_cpp(launch: Launch) -> Sequence[str]:
     ]
 
 
-def _openvino(launch: Launch) -> Sequence[str]:
-    return launch.python(
-        "openvino_server.py",
-        *("--model", str(launch.model), "--port", str(launch.port)),
-        *("--threads", str(launch.threads), "--together", str(2 * TOGETHER)),
-    )
-
-
-def _transformers(backend: str, launch: Launch) -> Sequence[str]:
-    return launch.python(
-        "transformers_server.py",
-        *("--model", str(launch.model), "--port", str(launch.port)),
-        *("--threads", str(launch.threads), "--together", str(TOGETHER)),
-        *("--backend", backend),
-    )
-
-
 _VLLM: Final = Peer(
     name="vllm",
     what="vLLM 0.32.0 for CPUs; xgrammar; continuous batching; one core kept free",
@@ -98,14 +81,6 @@ _LLAMA_CPP: Final = Peer(
     command=_llama_cpp,
     lacks=r"takes any string where a pattern has \w and the like (it logs a warning)",
     conversion=Conversion("llama_to_gguf.py", "model-bf16.gguf", ("BF16",)),
-)
-_OUTLINES: Final = Peer(
-    name="transformers-outlines",
-    what="transformers' generate with outlines-core; static batches behind a server of ours",
-    environment="transformers",
-    dialect="sglang",
-    command=lambda launch: _transformers("outlines_core", launch),
-    lacks="no tools; a batch takes no newcomers: they wait until all of it has ended",
 )
 
 
@@ -135,22 +110,6 @@ _PEERS: Final = (
     _LLAMA_CPP,
     _quantized(_LLAMA_CPP, "Q8_0"),
     _quantized(_LLAMA_CPP, "Q4_0"),
-    Peer(
-        name="openvino",
-        what="OpenVINO GenAI's continuous batching behind a small server of ours; xgrammar",
-        environment="openvino",
-        dialect="sglang",
-        command=_openvino,
-        lacks="no tools, no server of its own in Python",
-        conversion=Conversion("llama_to_openvino.py", "openvino"),
-    ),
-    _OUTLINES,
-    replace(
-        _OUTLINES,
-        name="transformers-llguidance",
-        what="transformers' generate with llguidance; static batches behind a server of ours",
-        command=lambda launch: _transformers("llguidance", launch),
-    ),
 )
 
 PEERS: Final = MappingProxyType({peer.name: peer for peer in _PEERS})

@@ -30,10 +30,6 @@ class Launch:
     port: int
     threads: int
 
-    def python(self, script: str, *arguments: str) -> list[str]:
-        """The command that runs one of our scripts with the peer's packages."""
-        return [str(self.environment / "bin" / "python"), str(SCRIPTS / script), *arguments]
-
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
@@ -60,8 +56,7 @@ class Peer:
     environment: str
     """Of ``requirements/<environment>.txt``; peers may share one."""
     dialect: str
-    """How a constraint is sent: a name of ``loadtest.dialects``. Our own small servers read
-    ``regex`` and ``ignore_eos`` as SGLang does."""
+    """How a constraint is sent: a name of ``loadtest.dialects``."""
     command: Callable[[Launch], Sequence[str]]
     lacks: str = ""
     """Missing features, for the list."""

@@ -5,10 +5,8 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Iterator
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -21,7 +19,6 @@ SHEET = {
     "wand": {"wood": "oak", "core": "hair", "length": "9.5"}, "alive": "Alive",
     "patronus": "hare", "bogart": "none",
 }  # fmt: skip
-VOID = {"br", "hr", "img", "input", "link", "meta"}
 
 
 def sheet(body: Body) -> Reply:
@@ -61,25 +58,6 @@ def rows(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-class Page(HTMLParser):
-    """Holds a page's open tags and every address in it; raises where tags do not match."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.addresses: list[str] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.addresses += [value or "" for name, value in attrs if name in ("src", "href")]
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None: ...
-
-
 def test_every_answer_is_in_the_files_and_the_percentiles_are_those_of_numpy(
     good: FakeServer, bad: FakeServer, tmp_path: Path
 ) -> None:
@@ -106,26 +84,6 @@ def test_every_answer_is_in_the_files_and_the_percentiles_are_those_of_numpy(
     ]
     assert {each["baseline"] for each in content["comparisons"]} == {"bad"}
     assert len(content["rounds"]) == len(summary) * 2
-
-
-def test_the_page_is_whole_and_fetches_nothing(
-    good: FakeServer, bad: FakeServer, tmp_path: Path
-) -> None:
-    assert compare(good, bad, "--clients", "1", "3", "--out", str(tmp_path)) == 0
-    source = (tmp_path / "report.html").read_text(encoding="utf-8")
-    page = Page()
-    page.feed(source)
-    page.close()
-    assert page.open == []
-    assert page.addresses == []
-    assert "url(" not in source
-    assert "@import" not in source
-    assert "<script" not in source
-    drawings = [part.partition("</svg>")[0] for part in source.split("<svg")[1:]]
-    assert len(drawings) > 8
-    for drawing in drawings:
-        ElementTree.fromstring(f"<svg{drawing}</svg>")
-        assert "nan" not in drawing
 
 
 def test_the_tables_name_who_answered_wrongly(

@@ -1,10 +1,10 @@
 """Whether confidence tells right values from wrong ones, and what it costs, on the demo model.
 
-``python -m tools.bench.confidence --write docs/confidence.svg`` asks held-out demo tasks at
-temperature 0, each three times: plainly, with confidence, and with exact choices, too. Every value
-of an answer is compared with the true one. It prints, by kind of value, how many are right, the
-expected calibration error (in ten bins of equal width: Guo et al., "On Calibration of Modern Neural
-Networks", 2017) and how many are right among the surest; and draws both as a figure.
+``python -m tools.bench.confidence`` asks held-out demo tasks at temperature 0, each three times:
+plainly, with confidence, and with exact choices, too. Every value of an answer is compared with the
+true one. It prints, by kind of value, how many are right, the expected calibration error (in ten
+bins of equal width: Guo et al., "On Calibration of Modern Neural Networks", 2017) and how many are
+right among the surest.
 """
 
 from __future__ import annotations
@@ -16,13 +16,11 @@ import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from html import escape
 from pathlib import Path
 from typing import Any
 
 import httpx
 
-from loadtest.plots import Axis
 from loadtest.server import running_server
 from loadtest.tables import heading, table_row
 from tools.demo_model.corpus import Example, Kind, examples
@@ -143,8 +141,8 @@ async def replies(url: str, count: int) -> dict[str, list[Reply]]:
     return found
 
 
-def report(found: dict[str, list[Reply]]) -> list[Judged]:
-    """Print the tables; all values that were told with confidence."""
+def report(found: dict[str, list[Reply]]) -> None:
+    """Print the tables."""
     print(heading(("asked", "ms an answer", "passes", "right values of finite sets")))
     for name, some in found.items():
         milliseconds = statistics.median(each.seconds for each in some) * 1e3
@@ -162,88 +160,11 @@ def report(found: dict[str, list[Reply]]) -> list[Judged]:
             shares = [f"{at_coverage(of_kind, coverage):.1%}" for coverage in COVERAGES]
             cells = (len(of_kind), shares[0], f"{calibration_error(of_kind):.3f}", *shares[1:])
             print(table_row((kind, *cells)))
-    return values
-
-
-WIDTH, HEIGHT = 380, 300
-_LEFT, _RIGHT, _TOP, _BOTTOM = 46, 14, 28, 40
-_STYLE = (
-    "text{font:11px system-ui,sans-serif;fill:#4b5563}.title{fill:#111827;font-weight:600}"
-    "line{stroke:#d9dde3}polyline{fill:none;stroke-width:1.8}"
-)
-_COLOURS = {"of a finite set": "#d1495b", "strings": "#2a6fdb", "all": "#2e8b57"}
-
-
-def figure(values: Sequence[Judged]) -> str:
-    """Both plots beside each other, as one SVG file."""
-    calibrated: dict[str, list[tuple[float, float]]] = {}
-    covered: dict[str, list[tuple[float, float]]] = {}
-    for kind in _COLOURS:
-        some = [each for each in values if kind in (each.kind, "all")]
-        if not some:
-            continue
-        calibrated[kind] = [
-            (statistics.fmean(each.probability for each in few), accuracy(few))
-            for few in bins(some)
-            if len(few) >= BINS
-        ]
-        covered[kind] = [(n / 20, at_coverage(some, n / 20)) for n in range(2, 21)]
-    parts = [
-        _panel(0, "calibration", "probability", "share of right values", calibrated, diagonal=True),
-        _panel(WIDTH, "accuracy by coverage", "share of values kept, the surest first",
-               "share of right values", covered),
-    ]  # fmt: skip
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {2 * WIDTH} {HEIGHT}" '
-        f'width="{2 * WIDTH}" height="{HEIGHT}" role="img" aria-label="calibration and coverage">'
-        f'<style>{_STYLE}</style><rect width="100%" height="100%" fill="#ffffff"/>'
-        f"{''.join(parts)}</svg>\n"
-    )
-
-
-def _panel(
-    left: float,
-    title: str,
-    x_label: str,
-    y_label: str,
-    series: dict[str, list[tuple[float, float]]],
-    *,
-    diagonal: bool = False,
-) -> str:
-    x = Axis(0.0, 1.0, left + _LEFT, left + WIDTH - _RIGHT)
-    y = Axis(0.0, 1.0, HEIGHT - _BOTTOM, _TOP)
-    middle = (x.start + x.end) / 2
-    parts = [
-        f'<text class="title" x="{x.start}" y="{_TOP - 10}">{escape(title)}</text>',
-        f'<text x="{middle}" y="{HEIGHT - 8}" text-anchor="middle">{escape(x_label)}</text>',
-        f'<text x="{left + 12}" y="{(y.start + y.end) / 2}" text-anchor="middle" '
-        f'transform="rotate(-90 {left + 12} {(y.start + y.end) / 2})">{escape(y_label)}</text>',
-    ]
-    for value in x.ticks():
-        down, across = y.pixel(value), x.pixel(value)
-        parts.append(
-            f'<line x1="{x.start}" x2="{x.end}" y1="{down:.1f}" y2="{down:.1f}"/>'
-            f'<text x="{x.start - 5}" y="{down + 4:.1f}" text-anchor="end">{value:.1f}</text>'
-            f'<text x="{across:.1f}" y="{y.start + 14}" text-anchor="middle">{value:.1f}</text>'
-        )
-    if diagonal:
-        parts.append(f'<line x1="{x.start}" y1="{y.start}" x2="{x.end}" y2="{y.end}"/>')
-    for number, (name, points) in enumerate(series.items()):
-        look = f'stroke="{_COLOURS[name]}"'
-        joined = " ".join(f"{x.pixel(a):.1f},{y.pixel(b):.1f}" for a, b in points)
-        at = y.start - 14 - 15 * number
-        parts.append(
-            f'<polyline {look} points="{joined}"/>'
-            f'<polyline {look} points="{middle + 40},{at} {middle + 60},{at}"/>'
-            f'<text x="{middle + 65}" y="{at + 4}">{escape(name)}</text>'
-        )
-    return "".join(parts)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--count", type=int, default=60, help="tasks of each kind")
-    parser.add_argument("--write", type=Path, help="where the figure goes")
     parser.add_argument("--url", help="a server that runs the demo model in float32 already")
     options = parser.parse_args()
     log = Path(tempfile.mkdtemp()) / "log"
@@ -252,9 +173,7 @@ def main() -> None:
     else:
         with running_server(None, log, {"DTYPE": "float32"}) as server:
             found = asyncio.run(replies(server.url, options.count))
-    values = report(found)
-    if options.write is not None:
-        options.write.write_text(figure(values))
+    report(found)
 
 
 if __name__ == "__main__":

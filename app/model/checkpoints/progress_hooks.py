@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+import io
+from collections.abc import Iterator
 from typing import Any
 
+from tqdm import tqdm
 from transformers.utils import logging as transformers_logging
 
 from app.core.progress import Progress, Stage
@@ -18,8 +18,6 @@ length that is known."""
 
 _SMALL = 1 << 20
 """Bytes of files that are there before a bar could be."""
-
-_Open = Callable[[], AbstractContextManager[Stage]]
 
 
 @contextlib.contextmanager
@@ -34,7 +32,7 @@ def telling_downloads(progress: Progress) -> Iterator[type[Any]]:
             def __init__(self, *iterable: Any, **options: Any) -> None:
                 super().__init__(*iterable, **options)
                 if options.get("unit") == "B" and not options.get("desc", "").endswith(_TRANSFER):
-                    self.tell(lambda: progress.stage("downloading from the Hub", unit="B"), _SMALL)
+                    self.tell(progress, "downloading from the Hub", "B", _SMALL)
                     bars.callback(self.close)
 
         yield Downloads
@@ -46,7 +44,7 @@ def telling_weights(progress: Progress) -> Iterator[None]:
 
     def hook(_: Any, iterable: tuple[Any, ...], options: dict[str, Any]) -> Any:
         bar = _ProgressBar(*iterable, **options)
-        bar.tell(lambda: progress.stage("reading the weights", unit="tensors"))
+        bar.tell(progress, "reading the weights", "tensors")
         return bar
 
     shown = transformers_logging.is_progress_bar_enabled()
@@ -60,59 +58,32 @@ def telling_weights(progress: Progress) -> Iterator[None]:
             transformers_logging.enable_progress_bar()
 
 
-class _ProgressBar:
-    """As much of tqdm's bar as those two libraries use. Any thread may call it."""
+class _ProgressBar(tqdm):  # type: ignore[misc]
+    """A bar that draws nothing."""
 
-    def __init__(
-        self, iterable: Any = None, *, total: int | None = None, initial: int = 0, **_: Any
-    ) -> None:
-        self._iterable = iterable
-        self.total = len(iterable) if total is None and hasattr(iterable, "__len__") else total
-        self.n = initial
-        self.format_dict: dict[str, Any] = {}
-        self._open: _Open | None = None
-        self._least = 1
-        self._stage: Stage | None = None
+    monitor_interval = 0  # no thread
+    _open: tuple[Progress, str, str, int] | None = None
+    _stage: Stage | None = None
+
+    def __init__(self, *iterable: Any, **options: Any) -> None:
         self._stages = contextlib.ExitStack()
-        self._lock = threading.Lock()
+        options |= {"file": io.StringIO(), "mininterval": 0, "miniters": 1, "disable": False}
+        super().__init__(*iterable, **options)
 
-    def tell(self, open: _Open, least: int = 1) -> None:
-        """Open a stage with the first that is done of ``least`` or more; otherwise it is silent."""
-        self._open, self._least = open, least
+    def tell(self, progress: Progress, name: str, unit: str, least: int = 1) -> None:
+        """Open a stage with the first that is done of ``least`` or more."""
+        self._open = progress, name, unit, least
 
-    def update(self, amount: float | None = 1) -> None:
-        with self._lock:
-            self.n += int(amount or 0)
-        self.refresh()
-
-    def refresh(self) -> None:
-        with self._lock:
-            if self._open is None or not self.n:
-                return
-            if self._stage is None:
-                if self.total and self.total < self._least:
-                    return
-                self._stage = self._stages.enter_context(self._open())
-            self._stage.reach(self.n, self.total or None)
+    def display(self, *_: Any, **__: Any) -> None:
+        if self._open is None or not self.n:
+            return
+        progress, name, unit, least = self._open
+        if self._stage is None and (not self.total or self.total >= least):
+            self._stage = self._stages.enter_context(progress.stage(name, unit=unit))
+        if self._stage is not None:
+            self._stage.reach(int(self.n), int(self.total or 0) or None)
 
     def close(self) -> None:
-        with self._lock:
-            self._open = None
-            self._stages.close()
-
-    def set_postfix_str(self, *_: Any, **__: Any) -> None:
-        """Rates and descriptions are not told."""
-
-    set_description = set_description_str = set_postfix_str
-
-    def __iter__(self) -> Iterator[Any]:
-        with self:
-            for each in self._iterable:
-                yield each
-                self.update()
-
-    def __enter__(self) -> _ProgressBar:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+        self._open = None
+        super().close()
+        self._stages.close()
