@@ -12,7 +12,7 @@ from PIL import Image
 
 from app.core.errors import InvalidRequest
 from app.core.images import ImageJob, PreparedImage, ReadingLimits, digest_of
-from app.serving.images.preparing import read_image
+from app.serving.images.reading import read_image
 
 PATCH = 8
 """Pixels a side."""

@@ -18,7 +18,7 @@ from PIL import Image
 
 from app.core.errors import InvalidImage
 from app.core.images import ReadingLimits
-from app.serving.images.preparing import MOST_UNEQUAL, read_image
+from app.serving.images.reading import MOST_UNEQUAL, read_image
 from tests.serving.broken_images import BOMBS, FORMATS, chunk, mutants, png
 from tests.serving.seeing import picture
 
@@ -167,7 +167,7 @@ def test_bombs_take_no_memory(tmp_path: Path) -> None:
 import pathlib
 from app.core.errors import InvalidImage
 from app.core.images import ReadingLimits
-from app.serving.images.preparing import read_image
+from app.serving.images.reading import read_image
 
 def peak():
     status = pathlib.Path("/proc/self/status").read_text()
