@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 
 import pytest
@@ -26,10 +26,26 @@ INSTRUMENTS = (
     r"test_datasets\.py::test_(what_is_packed|every_folder)",
     r"page/test_build\.py::test_(a_build_gives|the_sources_pass)",
 )
-COMPILED_FOR_OTHER_GPUS = (
-    # test_launches compiles a whole step for an H100.
+GPU_KERNELS = (
+    # A test or two of each kernel stay; ``.ci/run`` runs all of them where app/model/cuda changes.
     r"model/cuda/test_(attention|adapters|sampling|products|elementwise|scan)\.py"
     r"::test_the_kernels_compile",
+    r"model/cuda/test_adapters\.py::test_a_captured_step",
+    r"model/cuda/test_attention\.py::test_(images_whose|no_step|batch_invariant)",
+    r"model/cuda/test_attention\.py::test_(the_kernels|trees|a_row).*\["
+    r"(?!grouped heads-plain-(batch0|False)|grouped heads-everything-batch10|latents of forty)",
+    r"model/cuda/test_compilations\.py::test_a_kernel_that",
+    r"model/cuda/test_elementwise\.py::test_a_token_is_the_same.*bfloat16",
+    r"model/cuda/test_fp8\.py::test_(attention_over_8_bits|self_check|a_model.*\[gemma3)",
+    r"model/cuda/test_graphs\.py::test_(a_graph_that_reads.*\[(?!rows)|a_model_that_differs.*\[True)",
+    r"model/cuda/test_launches\.py::test_all_is_compiled",
+    r"model/cuda/test_layers\.py::test_a_token_is_the_same",
+    r"model/cuda/test_layers\.py::test_(random_batches|quantized_weights_are).*\["
+    r"(?!llama-|gemma3-\{\}|gemma3\]|qwen3-\{'device)",
+    r"model/cuda/test_products\.py::test_a_row_is_the_same.*\[(?!a shared depth-torch.float32)",
+    r"model/cuda/test_sampling\.py::test_(a_row|draws_of|filters|logits_may|odd|plain|sets_are)",
+    r"model/cuda/test_scan\.py::test_states_and_results.*\[.*-[1-9]\]",
+    r"model/parallel/test_fused_layers\.py::test_fused_layers_of_two.*\[(?!llama)",
 )
 SWEEPS = (
     r"constraint/test_schema_junk\.py::.*\[[1-7]\]",
@@ -92,7 +108,42 @@ SWEEPS = (
     r"engine/test_engine\.py::test_the_first_value.*\[(?!serial-attention-0|overlapped-recurrent-16)",
     r"http/test_responses_stream\.py::test_the_deltas_join.*[-\[]\d*[1-35-79]\]",
     r"model/cuda/test_graphs\.py::test_graphs_of_a_model_with_states_alone",
+    r"conformance/test_maskbench\.py::.*(\[llama3_2|o9906)",
+    r"conformance/test_suite\.py::test_the_official_suite.*\[draft7",
+    r"constraint/test_budget_walks\.py::test_the_number_of.*\[(gpt2-many texts|small-many names)",
+    r"constraint/test_formats\.py::test_of_two_formats.*\[(hostname|uri)",
+    r"constraint/test_schema_logic\.py::test_conditions_of_twenty.*\[its own-False-behind all",
+    r"constraint/test_spelling\.py::test_(masks_hold.*\[(regex|composite)|quoted_pieces.*\[False)",
+    r"text/test_real_tokenizers\.py::test_the_tokenizers.*\[(?!gpt2)",
+    r"e2e/test_alone_or_among_others\.py::.*\[all tokens",
+    r"browser/test_code\.py::test_(a_long_program|the_typescript)",
+    r"browser/test_confidence\.py::test_(a_quote|where_nothing)",
+    r"browser/test_editor\.py::test_(a_mark_goes|format_lays|undo)",
+    r"browser/test_failures\.py::test_a_request_that_wanted_a_key",
+    r"browser/test_graph\.py::test_(a_regular_expression|search_goes|the_drawing_moves)",
+    r"browser/test_operations\.py::test_(on_a_telephone|what_was_answered)",
+    r"browser/test_playground\.py::test_(a_broken_link|a_race|markup_in_a_schema|.*\[size1)",
+    r"browser/test_policy\.py::test_(the_documentation|the_page_works)",
+    r"browser/test_reach\.py::test_nothing_moves",
+    r"model/vision/test_seeing_answers\.py::test_(prefixes_are|images_cut).*\[(?!gemma3|qwen2_5_vl-True)",
 )
+EVERY_THIRD = (
+    r"answer/test_(parameters|plan|reasoning_formats|tool_templates)\.py::test_what",
+    r"constraint/test_counted\.py::test_(masks_are|counters_are|any_budget)",
+    r"constraint/test_(budget_walks|composite|distinct|maps|masks|spelling|whitespace)\.py"
+    r"::test_.*(walk|composite|tokens)",
+    r"constraint/test_verbatim\.py::test_masks",
+    r"engine/test_(drawn_again|drafting|engine|overlap|predictions|same_answers|states|stop_tokens)\.py"
+    r"::test_(an_engine_that|answers_are|any|every|in_random|under|what|whenever)",
+    r"k8s/test_(agreement|schemas)\.py::test_(every_pod|what_an_overlay_builds_is_valid)",
+    r"model/checkpoints/gguf/test_gguf_loading\.py::test_(a_file_of|so_do|weights_stay)",
+    r"model/checkpoints/test_language_part\.py::test_the_language_part",
+    r"model/layers/test_(recurrent|own_attention)\.py::test_random",
+    r"model/test_hybrid_answers\.py::test_leaps",
+    r"model/test_sampling\.py::test_draws_follow",
+    r"model/vision/test_spec\.py::test_kinds_that",
+)
+"""Of the values of these tests' parameters every third is tried; all of them are wide."""
 ONE_OF_EACH = (
     r"model/cpu/test_attention\.py::test_(short_and_long|a_token_has_the_same)",
     r"model/cpu/test_two_way\.py::test_tokens_of_an_image",
@@ -103,8 +154,8 @@ ONE_OF_EACH = (
 
 
 def many(number: int) -> int:
-    """How many inputs a test draws: all of ``number`` in ``make test-all``, else a quarter."""
-    return number if "LEAPJSON_TEST_ALL" in os.environ else number // 4
+    """How many inputs a test draws: all of ``number`` in ``make test-all``, else an eighth."""
+    return number if "LEAPJSON_TEST_ALL" in os.environ else max(1, number // 8)
 
 
 def mark(items: Sequence[pytest.Item], *, whole_files: bool) -> None:
@@ -116,9 +167,17 @@ def mark(items: Sequence[pytest.Item], *, whole_files: bool) -> None:
     files: dict[str, list[str]] = defaultdict(list)
     for name in by_id:
         files[name.partition("::")[0]].append(name)
-    for pattern in (*INSTRUMENTS, *COMPILED_FOR_OTHER_GPUS, *SWEEPS):
+    for pattern in (*INSTRUMENTS, *GPU_KERNELS, *SWEEPS):
         for name in _fitting(pattern, files, whole_files):
             by_id[name].add_marker("wide")
+    for pattern in EVERY_THIRD:
+        counts = Counter[str]()
+        for name in _fitting(pattern, files, whole_files):
+            if "[" in name and not by_id[name].get_closest_marker("wide"):
+                test = name.partition("[")[0]
+                if counts[test] % 3:
+                    by_id[name].add_marker("wide")
+                counts[test] += 1
     for pattern in ONE_OF_EACH:
         seen: dict[str, set[tuple[int, str]]] = defaultdict(set)
         for name in _fitting(pattern, files, whole_files):

@@ -273,19 +273,22 @@ def test_rows_of_a_csv_file_become_rows_with_the_fields_of_the_schema(
     ]
 
 
-def test_parquet_goes_in_and_out(server: Server, tmp_path: Path) -> None:
+def test_parquet_goes_in_and_out(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("pyarrow")
+    monkeypatch.setattr("app.cli.batch_files._ROWS", 100)
     import pyarrow
     from pyarrow import parquet
 
-    table = pyarrow.table({"text": [f"text {number}" for number in range(1100)]})
+    table = pyarrow.table({"text": [f"text {number}" for number in range(110)]})
     parquet.write_table(table, tmp_path / "in.parquet")
     schema = write(tmp_path / "schema.json", [SCHEMA])
     options = ["--schema", str(schema), "--prompt", "Extract {text}", "--ordered"]
     assert batch(server, tmp_path / "in.parquet", tmp_path / "out.parquet", *options) == 0
     found = parquet.read_table(tmp_path / "out.parquet")
-    assert found.num_rows == 1100
-    assert found.slice(1099).to_pylist() == [{"custom_id": "row-1100", **ANSWER, "error": None}]
+    assert found.num_rows == 110
+    assert found.slice(109).to_pylist() == [{"custom_id": "row-110", **ANSWER, "error": None}]
 
 
 def test_a_value_that_does_not_fit_its_column_costs_its_row_alone(
@@ -551,22 +554,22 @@ def test_after_a_kill_the_same_command_goes_on_where_it_was(
 ) -> None:
     monkeypatch.setenv("LEAPJSON_DATA", str(tmp_path / "data"))
     source, output = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
-    lines = [line(number, model="leapjson-demo", seed=number) for number in range(200)]
+    lines = [line(number, model="leapjson-demo", seed=number) for number in range(140)]
     write(source, lines)
     first = Run(source, output)
     assert first.kill_at(20) == -signal.SIGKILL, "it had ended before it could be killed"
     kept = kept_numbers(output)
-    assert 20 <= len(kept) < 200
+    assert 20 <= len(kept) < 140
     assert not output.exists()
     second = Run(source, output)
     assert second.kill_at(len(kept) + 20, signal.SIGTERM) == 130
     assert "Run the same command again for the other" in output.with_suffix(".log").read_text()
     stopped = second.records()
     assert Run(source, output).end() == 0
-    check_answers(output, 200)
+    check_answers(output, 140)
     log = output.with_suffix(".log").read_text()
-    assert f"200 lines ({stopped} in earlier runs)" in log
-    assert "200 valid, 0 failed" in log
+    assert f"140 lines ({stopped} in earlier runs)" in log
+    assert "140 valid, 0 failed" in log
     assert not (tmp_path / "data").exists(), "the batches of a server were looked for"
 
 

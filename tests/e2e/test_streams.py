@@ -23,6 +23,7 @@ from app.demo import MODEL_PATH
 from loadtest.server import Server
 from tests.e2e.schemas import random_schema
 from tests.servers import running_server
+from tests.wide import many
 
 HERMES_THAT_REASONS = """\
 {%- if tools %}<|system|>Tools:{% for tool in tools %}
@@ -238,7 +239,7 @@ async def exchange(
     return whole(plain.json()), joined(streamed.text, body["n"])
 
 
-@pytest.mark.parametrize(("model", "count"), [("leapjson-demo", 120), ("reasoner", 80)])
+@pytest.mark.parametrize(("model", "count"), [("leapjson-demo", 120), ("reasoner", many(480))])
 async def test_the_deltas_of_random_streams_join_to_the_whole_answers(
     servers: dict[str, Server], model: str, count: int
 ) -> None:

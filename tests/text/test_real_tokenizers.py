@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from app.constraint import Compiler
@@ -74,21 +75,20 @@ def test_a_split_that_is_not_the_tokenizers_is_found(tmp_path: Path) -> None:
     assert "no split into" in failure
 
 
-def test_the_tokenizers_of_this_repository_pass(tmp_path: Path) -> None:
-    for name, packed in datasets.tokenizers().items():
-        folder = tmp_path / name
-        folder.mkdir()
-        (folder / "tokenizer.json").write_bytes(datasets.tokenizer_json(packed))
-        settings = packed / "tokenizer_config.json"
-        (folder / settings.name).write_bytes(settings.read_bytes())
-        tokenizer, vocabulary = loaded(str(folder))
-        compiler = Compiler(vocabulary)
-        for schema, value in DOCUMENTS:
-            leapt, failures = split_as_the_tokenizer_does(
-                tokenizer, vocabulary, compiler, schema, value
-            )
-            assert failures == [], name
-            assert leapt > 0
+@pytest.mark.parametrize("name", datasets.tokenizers())
+def test_the_tokenizers_of_this_repository_pass(name: str, tmp_path: Path) -> None:
+    packed = datasets.tokenizers()[name]
+    (tmp_path / "tokenizer.json").write_bytes(datasets.tokenizer_json(packed))
+    settings = packed / "tokenizer_config.json"
+    (tmp_path / settings.name).write_bytes(settings.read_bytes())
+    tokenizer, vocabulary = loaded(str(tmp_path))
+    compiler = Compiler(vocabulary)
+    for schema, value in DOCUMENTS:
+        leapt, failures = split_as_the_tokenizer_does(
+            tokenizer, vocabulary, compiler, schema, value
+        )
+        assert failures == []
+        assert leapt > 0
 
 
 def test_a_row_says_it_all(tmp_path: Path) -> None:
