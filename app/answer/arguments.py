@@ -9,7 +9,7 @@ import json
 import re
 from typing import Any
 
-from app.answer.incoming import BufferedReader, JsonPart, begun_at_end, json_string
+from app.answer.incoming import ArgumentsReader, begun_at_end, json_string
 from app.core.arguments import Kind, Parameters, Readings, kind_of
 from app.core.json_scan import JsonScan
 from app.core.literals import Literals
@@ -18,7 +18,7 @@ _NUMBER = re.compile(r"[-+.0-9eE]+")
 _WORD = re.compile(r"[A-Za-z]+")
 
 
-class LiteralReader(BufferedReader):
+class LiteralReader(ArgumentsReader):
     """Reads one call's arguments, or one array or object, in chunks of any size."""
 
     def __init__(self, notation: Literals, *, value: bool = False) -> None:
@@ -158,36 +158,37 @@ class LiteralReader(BufferedReader):
 _NUMBER_CHARACTERS = frozenset("+-.0123456789Ee")
 
 
-class JsonReader:
+class JsonReader(ArgumentsReader):
     """Reads arguments that are JSON already."""
 
     def __init__(self) -> None:
+        super().__init__(self._read)
         self._value = JsonScan()
-        self.rest: str | None = None
 
-    def push(self, text: str, start: int) -> list[JsonPart]:
-        """See ``ArgumentsReader``."""
-        end = self._value.end_in(text)
-        size = len(text) if end is None else end
+    def _read(self) -> bool:
+        end = self._value.end_in(self._buffer)
+        size = len(self._buffer) if end is None else end
+        if size:
+            self._put(self._buffer[:size], size)
         if end is not None:
-            self.rest = text[end:]
-        return [JsonPart(text[:size], start, start + size)] if size else []
+            self.rest = self._buffer
+        return False
 
 
-class ParameterReader(BufferedReader):
+class ParameterReader(ArgumentsReader):
     """Reads arguments that are a text each, in chunks of any size."""
 
     def __init__(self, notation: Parameters, readings: Readings) -> None:
         super().__init__(self._read_before)
         self._notation = notation
         self._readings = readings
+        self._nested: ArgumentsReader
         self._count = 0
         """Parameters so far."""
         self._kinds: frozenset[Kind] = frozenset()
         """What the value that is being read may be."""
         self._looked = 0
         """Characters of the buffer that may be of a number or a word."""
-        self._value = JsonScan()
 
     def _read_before(self) -> bool:
         before = self._notation.before
@@ -230,11 +231,9 @@ class ParameterReader(BufferedReader):
         if not buffer:
             return False
         if kind_of(buffer[0], kinds, {}) in ("array", "object"):
-            nested = self._notation.nested
-            if nested is not None:
-                self._nested = LiteralReader(nested, value=True)
-            self._value = JsonScan()
-            self._step = self._read_json if nested is None else self._read_nested
+            literals = self._notation.nested
+            self._nested = JsonReader() if literals is None else LiteralReader(literals, value=True)
+            self._step = self._read_nested
             return True
         at = buffer.find(self._notation.after)
         if at >= 0:
@@ -271,19 +270,8 @@ class ParameterReader(BufferedReader):
         self._put('"', 0)
         return self._end_value()
 
-    def _read_json(self) -> bool:
-        """An array or object."""
-        end = self._value.end_in(self._buffer)
-        size = len(self._buffer) if end is None else end
-        if size:
-            self._put(self._buffer[:size], size)
-        if end is None:
-            return False
-        self._step = self._read_after
-        return True
-
     def _read_nested(self) -> bool:
-        """An array or object that is not written as JSON."""
+        """An array or object."""
         self._parts += self._nested.push(self._buffer, self._position)
         rest = self._nested.rest
         self._take(len(self._buffer) - len(rest or ""))

@@ -147,14 +147,6 @@ def value_confidences(
     return Scores(walk.entries(), walk.by_tokens)
 
 
-def translated_confidences(data: bytes, span: AnswerRange, tokens: Tokens) -> Scores:
-    """Of the JSON value ``data``, which its answer has in another notation: by tokens alone.
-
-    ``span``: the bytes of the answer that spell ``data`` from one byte to another.
-    """
-    return Scores(_Walk(data, span, tokens, {}).entries(), [])
-
-
 def text_confidence(
     data: bytes, start: int, tokens: Tokens, choices: Sequence[ScoredChoice]
 ) -> Scores:
@@ -371,10 +363,10 @@ class ConfidenceReader:
             by_tokens += [replace(each, call=call) for each in of_value.by_tokens]
         for call, pieces in self._translated.items():
             data = "".join(piece.text for piece in pieces).encode()
-            of_call = translated_confidences(data, _Places(whole, pieces).span, self._tokens)
-            for entry in of_call.entries:
+            entries = _Walk(data, _Places(whole, pieces).span, self._tokens, {}).entries()
+            for entry in entries:
                 entry.call = call
-            found += of_call.entries
+            found += entries
         return Scores(found, by_tokens + translated)
 
 

@@ -7,7 +7,6 @@ import json
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 
 def begun_at_end(text: str, mark: str) -> int:
@@ -71,19 +70,8 @@ class JsonPart:
     end: int
 
 
-class ArgumentsReader(Protocol):
-    """Reads one call's arguments."""
-
-    def push(self, text: str, start: int) -> list[JsonPart]:
-        """What ``text``, which begins at ``start`` of the answer, adds. Not beyond their end."""
-
-    @property
-    def rest(self) -> str | None:
-        """What was read of the text behind the arguments; None: they have not ended."""
-
-
-class BufferedReader:
-    """An ``ArgumentsReader`` that reads in steps from what has come and was not understood yet."""
+class ArgumentsReader:
+    """Reads one call's arguments, in steps from what has come and was not understood yet."""
 
     def __init__(self, step: Callable[[], bool]) -> None:
         """``step``: the first. Each returns whether there may be more to do."""
@@ -95,9 +83,10 @@ class BufferedReader:
         self._parts: list[JsonPart] = []
         self._step = step
         self.rest: str | None = None
+        """What was read of the text behind the arguments; None: they have not ended."""
 
     def push(self, text: str, start: int) -> list[JsonPart]:
-        """See ``ArgumentsReader``."""
+        """What ``text``, which begins at ``start`` of the answer, adds. Not beyond their end."""
         if self._written < 0:
             self._position = self._written = start
         self._buffer += text

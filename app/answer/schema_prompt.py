@@ -13,6 +13,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from app.core.arguments import objects_in
+
 MOST_CHARACTERS = 16_384
 """Of a schema that is shown unasked: some 4,000 tokens."""
 
@@ -135,14 +137,7 @@ def _pruned(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _references(value: Any) -> Iterator[str]:
-    waiting = [value]
-    while waiting:
-        here = waiting.pop()
-        if isinstance(here, dict):
-            for keyword, each in here.items():
-                if keyword in ("$ref", "$dynamicRef", "$recursiveRef") and isinstance(each, str):
-                    yield each
-                else:
-                    waiting.append(each)
-        elif isinstance(here, list):
-            waiting.extend(here)
+    for here in objects_in(value):
+        for keyword in ("$ref", "$dynamicRef", "$recursiveRef"):
+            if isinstance(here.get(keyword), str):
+                yield here[keyword]

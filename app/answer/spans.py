@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from app.answer.pieces import CallArguments, CallStart, Content, Piece, PromptSpan
+from app.core.arguments import objects_in
 from app.core.verbatim import Document, Passage, Source, passages_of
 
 KEYWORD = "x-verbatim"
@@ -154,16 +155,11 @@ class _Lookup:
     def _names(self) -> dict[str, Any]:
         """Subschemas by their anchors and identifiers."""
         if self._named is None:
-            self._named, waiting = {}, [self._root]
-            while waiting:
-                node = waiting.pop()
-                if isinstance(node, dict):
-                    for keyword in ("$anchor", "$dynamicAnchor", "$id", "id"):
-                        if isinstance(node.get(keyword), str):
-                            self._named.setdefault(node[keyword].lstrip("#"), node)
-                    waiting.extend(node.values())
-                elif isinstance(node, list):
-                    waiting.extend(node)
+            self._named = {}
+            for node in objects_in(self._root):
+                for keyword in ("$anchor", "$dynamicAnchor", "$id", "id"):
+                    if isinstance(node.get(keyword), str):
+                        self._named.setdefault(node[keyword].lstrip("#"), node)
         return self._named
 
 

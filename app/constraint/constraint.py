@@ -454,10 +454,7 @@ class PlaceState(AutomatonState):
 
     def accept_bytes(self, data: bytes) -> None:
         self._renew()
-        try:
-            place = self._places.advance(self._place, data)
-        except Repeated:
-            place = None
+        place = self._places.advanced(self._place, data)
         if place is None:
             raise RejectedToken(f"{data!r} cannot follow here")
         self._stand(place, self._plan and self._plan.behind(data))

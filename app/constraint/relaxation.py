@@ -22,7 +22,8 @@ from app.constraint.schema.relaxing import (
     renamed,
     widening,
 )
-from app.core.arguments import Arguments
+from app.core.arguments import Arguments, objects_in
+from app.core.composite import with_schemas
 from app.core.constraint import ConstraintSpec, Relaxation
 from app.core.errors import (
     ConstraintError,
@@ -60,6 +61,8 @@ def relaxed(
     known: dict[str, Leaf] = {}
 
     def of(leaf: Leaf) -> Leaf:
+        if not _schema_of(leaf).relax:
+            return leaf
         key = leaf.cache_key()
         if key not in known:
             subject = _schema_of(leaf).subject
@@ -69,7 +72,7 @@ def relaxed(
             found.extend(relaxations)
         return known[key]
 
-    return _mapped(spec, of), tuple(found)
+    return with_schemas(spec, of, Leaf), tuple(found)
 
 
 def as_sent(notes: Sequence[Relaxation], edits: Sequence[Relaxation]) -> tuple[Relaxation, ...]:
@@ -99,18 +102,6 @@ def explained(
                 if clash is not None:
                     return clash.error.about(schema.subject)
     return error
-
-
-def _mapped(part: Any, of: Callable[[Leaf], Leaf]) -> Any:
-    """A specification with ``of`` in the place of what may be relaxed."""
-    if isinstance(part, JsonSchema | Arguments):
-        return of(part) if _schema_of(part).relax else part
-    if isinstance(part, tuple):
-        return tuple([_mapped(each, of) for each in part])
-    if is_dataclass(part) and not isinstance(part, type):
-        inside = {field.name: _mapped(getattr(part, field.name), of) for field in fields(part)}
-        return replace(part, **inside)
-    return part
 
 
 def _schema_of(leaf: Leaf) -> JsonSchema:
@@ -228,15 +219,7 @@ def _schemas(spec: ConstraintSpec) -> Iterator[JsonSchema]:
 
 def _count_ours(value: Any) -> int:
     """Keywords of ours in a schema (and members called so)."""
-    count, waiting = 0, [value]
-    while waiting:
-        here = waiting.pop()
-        if isinstance(here, dict):
-            count += len(OURS & here.keys())
-            waiting.extend(here.values())
-        elif isinstance(here, list):
-            waiting.extend(here)
-    return count
+    return sum(len(OURS & each.keys()) for each in objects_in(value))
 
 
 _CHEAP = frozenset(

@@ -130,7 +130,9 @@ class Readings:
         self._root = schema
         dialect = schema.get("$schema") if isinstance(schema, dict) else None
         self._lonely_ref = isinstance(dialect, str) and bool(_LONELY_REF.search(dialect))
-        self._follows = not any(_names_itself(each) for each in _below(schema))
+        self._follows = not any(
+            _names_itself(each) for each in objects_in(schema) if each is not schema
+        )
         self.declared = frozenset(self._declared())
         """Names that some ``properties`` has; all others are read alike."""
         self._known: dict[str | None, frozenset[Kind]] = {}
@@ -267,9 +269,9 @@ def _listed(node: dict[str, Any], keyword: str) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def _below(schema: Any) -> Iterator[dict[str, Any]]:
-    """All objects inside a schema but the outermost."""
-    waiting = list(schema.values()) if isinstance(schema, dict) else []
+def objects_in(value: Any) -> Iterator[dict[str, Any]]:
+    """All objects in a parsed JSON value, itself included."""
+    waiting = [value]
     while waiting:
         here = waiting.pop()
         if isinstance(here, dict):

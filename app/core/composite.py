@@ -93,14 +93,14 @@ class Composite:
         return "composite:" + json.dumps(_plain(self.root), separators=(",", ":"))
 
 
-def with_schemas(spec: Any, change: Callable[[JsonSchema], JsonSchema]) -> Any:
-    """A specification with its schemas changed."""
-    if isinstance(spec, JsonSchema):
+def with_schemas(spec: Any, change: Callable[[Any], Any], kinds: Any = JsonSchema) -> Any:
+    """A specification with its schemas, or its parts of ``kinds``, changed."""
+    if isinstance(spec, kinds):
         return change(spec)
     if isinstance(spec, tuple):
-        return tuple([with_schemas(each, change) for each in spec])
+        return tuple([with_schemas(each, change, kinds) for each in spec])
     if is_dataclass(spec) and not isinstance(spec, type):
-        inside = {f.name: with_schemas(getattr(spec, f.name), change) for f in fields(spec)}
+        inside = {f.name: with_schemas(getattr(spec, f.name), change, kinds) for f in fields(spec)}
         return replace(spec, **inside)
     return spec
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from app.constraint.automaton.automaton import Automaton
-from app.constraint.distinct.places import Place, Places, Repeated
+from app.constraint.distinct.places import Place, Places
 from app.constraint.distinct.plans import Plans
 from app.constraint.json.whitespace import Whitespace
 from app.constraint.language.rows import at_once
@@ -73,7 +73,9 @@ class Checker:
         allowed = first_bytes(row)
         if place.is_near:  # what would repeat an item
             nexts = [byte for byte in range(256) if allowed >> byte & 1]
-            allowed = sum(1 << b for b in nexts if self._step(place, bytes([b])) is not None)
+            allowed = sum(
+                1 << b for b in nexts if self._places.advanced(place, bytes([b])) is not None
+            )
         rest: bytes | None = b""
         if offset == len(text) and not valid:
             short = automaton.length(state) <= _SHORTEST_SHOWN
@@ -103,7 +105,7 @@ class Checker:
             tried = range(min(len(self._orders), _FORMS))
             for ordered in (value, *(_ordered(value, self._orders[skip:]) for skip in tried)):
                 written = form.written(ordered)
-                place = self._step(self._places.start(), written)
+                place = self._places.advanced(self._places.start(), written)
                 whole = place is not None and self._automaton.is_accepting(place.state)
                 if written != text and whole:
                     return written
@@ -111,18 +113,11 @@ class Checker:
             pass
         return None
 
-    def _step(self, place: Place, text: bytes) -> Place | None:
-        """The place after ``text``; None where no answer goes on so."""
-        try:
-            return self._places.advance(place, text)
-        except Repeated:
-            return None
-
     def _run(self, text: bytes) -> tuple[Place, int]:
         """The place after the longest beginning that lives, and its length."""
         place, offset, stride = self._places.start(), 0, 1
         while offset < len(text):
-            after = self._step(place, text[offset : offset + stride])
+            after = self._places.advanced(place, text[offset : offset + stride])
             if after is not None:
                 place, offset = after, min(len(text), offset + stride)
                 stride = min(2 * stride, 4096)

@@ -133,7 +133,7 @@ def _of_images(admission: Admission, images: ImageIntake | None) -> list[Reading
                 "Answers waiting for the vision tower, before they wait for cache blocks.",
                 lambda: encoder.num_waiting),
         Reading("image_bytes", "Memory of the images of current requests, encoded and decoded.",
-                lambda: admission.image_bytes),
+                lambda: admission.images.used),
         Reading("kept_image_bytes", "Memory of decoded images kept from earlier requests.",
                 lambda: images.kept_bytes),
         Reading("image_worker_restarts_total", "Image workers that were restarted.",

@@ -48,7 +48,7 @@ async def test_bodies_that_are_read_together_are_bounded_together() -> None:
     async with client_of(bench, replace(CONFIG, api_keys=ApiKeys(["a"]))) as client:
         slow = SlowBody(ROOM - len(WHOLE))
         waiting = post(client, slow.parts())
-        await until(lambda: bench.admission.body_bytes == ROOM - len(WHOLE) - 1)
+        await until(lambda: bench.admission.bodies.used == ROOM - len(WHOLE) - 1)
         refused = await post(client, padded(len(WHOLE) + 2))
         error = refused.json()["error"]
         assert (refused.status_code, refused.headers["retry-after"]) == (429, "1")
@@ -66,7 +66,7 @@ async def test_one_keys_slow_bodies_leave_room_for_anothers() -> None:
     async with client_of(bench, replace(CONFIG, api_keys=ApiKeys("ab"))) as client:
         slow = SlowBody(ROOM)
         waiting = post(client, slow.parts(), "a")
-        await until(lambda: bench.admission.body_bytes == ROOM - 1)
+        await until(lambda: bench.admission.bodies.used == ROOM - 1)
         assert (await post(client, WHOLE, "a")).status_code == 429
         assert (await post(client, WHOLE, "b")).status_code == 200
         slow.let_go.set()
@@ -84,7 +84,7 @@ async def test_whatever_becomes_of_a_body_its_room_is_given_back(content: bytes)
     async with client_of(bench) as client:
         for _ in range(3):
             await client.post(CHAT, content=parts())
-        await until(lambda: bench.admission.body_bytes == 0)
+        await until(lambda: bench.admission.bodies.used == 0)
         assert (await client.post(CHAT, content=padded(ROOM))).status_code == 200
 
 
@@ -92,9 +92,9 @@ async def test_a_client_that_leaves_gives_the_room_of_half_a_body_back() -> None
     bench = Bench(max_bodies_bytes=ROOM)
     async with client_of(bench) as client:
         waiting = asyncio.ensure_future(client.post(CHAT, content=SlowBody(ROOM).parts()))
-        await until(lambda: bench.admission.body_bytes > 0)
+        await until(lambda: bench.admission.bodies.used > 0)
         waiting.cancel()
-        await until(lambda: bench.admission.body_bytes == 0)
+        await until(lambda: bench.admission.bodies.used == 0)
 
 
 def test_room_for_less_than_one_body_is_refused_at_the_start() -> None:

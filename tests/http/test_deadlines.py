@@ -83,7 +83,7 @@ async def test_a_body_that_does_not_come_to_its_end_is_waited_for_no_longer(path
     assert error["message"].startswith(
         "the request had not been parsed within 0.2 s, the most that"
     )
-    assert bench.admission.body_bytes == 0
+    assert bench.admission.bodies.used == 0
     assert [stats.status for stats in bench.observer.requests] == [504]
 
 

@@ -103,7 +103,7 @@ async def test_a_prompt_has_the_features_of_its_images_and_no_pixels() -> None:
     assert (bench.encoder.num_waiting, ticket.image_bytes) == (0, 40)
     assert (bench.encoder.computed, bench.encoder.found) == (2, 0)
     ticket.leave()
-    assert bench.admission.image_bytes == 0
+    assert bench.admission.images.used == 0
 
 
 async def test_what_was_encoded_lately_is_not_encoded_again() -> None:

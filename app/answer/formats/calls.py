@@ -18,32 +18,24 @@ _PLAIN_ID = re.compile(r"[a-zA-Z0-9]+")
 _ID_LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789"
 
 
-class CallIds(Protocol):
-    """The ids of one chat template."""
+@dataclass(frozen=True, slots=True)
+class CallIds:
+    """The ids of one chat template. These have OpenAI's form, and the template takes any."""
 
     def new(self) -> str:
         """One for a call of an answer."""
+        return f"call_{secrets.token_hex(12)}"
 
     def fitting(self, foreign: str, name: str, number: int) -> str:
         """The id of a call in the conversation as the template takes it, always the same.
 
         ``name``: of the function; ``number``: of the call among all of the conversation, from 0.
         """
-
-
-@dataclass(frozen=True, slots=True)
-class AnyIds:
-    """In OpenAI's form; the template takes any."""
-
-    def new(self) -> str:
-        return f"call_{secrets.token_hex(12)}"
-
-    def fitting(self, foreign: str, name: str, number: int) -> str:
         return foreign
 
 
 @dataclass(frozen=True, slots=True)
-class NumberedIds(AnyIds):
+class NumberedIds(CallIds):
     """The function's name, and the number of the call in the conversation."""
 
     def fitting(self, foreign: str, name: str, number: int) -> str:
@@ -51,7 +43,7 @@ class NumberedIds(AnyIds):
 
 
 @dataclass(frozen=True, slots=True)
-class ShortIds:
+class ShortIds(CallIds):
     """So many letters and digits."""
 
     length: int

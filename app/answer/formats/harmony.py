@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import product
 
-from app.answer.formats.calls import AnyIds, CallIds, CallPiece
+from app.answer.formats.calls import CallIds, CallPiece
 from app.answer.formats.reasoning import marks_in
 from app.answer.incoming import Incoming
 from app.answer.pieces import CallArguments, CallEnd, CallStart
@@ -36,7 +36,7 @@ class Harmony:
     in_json = True
     parallel = False
     native = True
-    ids: CallIds = AnyIds()
+    ids: CallIds = CallIds()
 
     def leads(self, names: Iterable[str]) -> tuple[str, ...]:
         return _HEADS

@@ -252,7 +252,7 @@ INSTRUCTION = (
 )
 """Instructions for such a model. The same for all requests: their tokens are computed once."""
 
-_SHARES = {"low": 0.2, "medium": 0.5}
+SHARES = {"low": 0.2, "medium": 0.5}
 """Of ``max_tokens``, for an effort that the template has no variable for."""
 
 
@@ -281,8 +281,3 @@ class ReasoningUse:
 
 AS_IT_IS = ReasoningUse()
 """Nothing was asked for."""
-
-
-def share_of(effort: str) -> float | None:
-    """The share of an answer that reasoning may have; None: as if no effort was sent."""
-    return _SHARES.get(effort)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from app.answer.arguments import JsonReader, LiteralReader, ParameterReader
-from app.answer.formats.calls import AnyIds, CallIds, CallPiece
+from app.answer.formats.calls import CallIds, CallPiece
 from app.answer.incoming import ArgumentsReader, Incoming
 from app.answer.pieces import CallArguments, CallEnd, CallStart
 from app.answer.tools import FunctionTool, ToolUse, arguments_of
@@ -52,7 +52,7 @@ class SpelledCalls:
     """Whether an answer may have several calls."""
     native: bool = True
     """Whether the chat template shows tools and calls."""
-    ids: CallIds = field(default_factory=AnyIds)
+    ids: CallIds = field(default_factory=CallIds)
     id_pattern: str = ""
     """Regular expression of ``$id``."""
     other_tail: str = ""

@@ -204,14 +204,15 @@ class Walks:
         """Strings of ``trie`` that live on from ``state``: shape [N, 2], (index, next state)."""
         return self.below(trie, state, b"")
 
-    def below(self, trie: Trie, state: State, text: bytes) -> Int32s:
-        """Strings that are ``text`` and then something that lives on from ``state``, as ``all``."""
+    def below(self, trie: Trie, state: State, text: bytes, enough: int | None = None) -> Int32s:
+        """Strings that are ``text`` and then something that lives on from ``state``, as ``all``;
+        ``enough`` of them, where that is given."""
         automaton, stack = self._automaton, self._stack
-        found = np.empty((_ROOM, 2), np.int32)
+        found = np.empty((enough or _ROOM, 2), np.int32)
         node, end, base = trie.below(text)
         stack[0] = state
         count = 0
-        while node < end:
+        while node < end and count != enough:
             automaton.expand(int(stack[trie.depth[node] - base]))
             rows, transitions = automaton.rows, automaton.transitions
             node, count = walk(
@@ -223,21 +224,7 @@ class Walks:
 
     def any(self, trie: Trie, state: State, tail: bytes) -> bool:
         """Whether some string of ``trie`` is ``tail`` and then something that lives from there."""
-        automaton, stack = self._automaton, self._stack
-        node = trie.find(tail)
-        if node < 0:
-            return False
-        end, base = int(trie.skip[node]), len(tail)
-        stack[0] = state
-        node += 1
-        found, count = np.empty((1, 2), np.int32), 0
-        while node < end and not count:
-            automaton.expand(int(stack[trie.depth[node] - base]))
-            rows, transitions = automaton.rows, automaton.transitions
-            node, count = walk(
-                *trie.arrays, node, end, base, rows, transitions, stack, found, count
-            )
-        return count > 0
+        return len(self.below(trie, state, tail, enough=1)) > 0
 
     def ends(self, found: Int32s) -> list[State]:
         """The different states that the strings in ``found`` lead to."""

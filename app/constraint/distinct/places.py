@@ -152,6 +152,13 @@ class Places:
             raise Repeated(len(data))
         return after
 
+    def advanced(self, place: Place, data: bytes) -> Place | None:
+        """The same; None also where something repeats."""
+        try:
+            return self.advance(place, data)
+        except Repeated:
+            return None
+
     def _by_bytes(self, place: Place, data: bytes) -> Place | None:
         if not place.near:
             state = self._run(place, data)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
-from app.constraint.distinct.places import Place, Places, Repeated
+from app.constraint.distinct.places import Place, Places
 from app.constraint.language.counting import Counting
 from app.constraint.language.expressions import INFINITE, Expression
 from app.constraint.language.rows import InTurns, TooMuchWork
@@ -141,11 +141,11 @@ class Plans:
                 taken[key] += 1
                 continue
             if item is None:
-                after = self._advanced(place, opening + text)
+                after = places.advanced(place, opening + text)
             elif self._pool.regular[rest]:
                 after = places.behind_item(place, item.level, text)
             else:
-                after = self._advanced(place, text)
+                after = places.advanced(place, text)
             taken[key] += 1
             if after is not None:
                 return opening + text, after
@@ -154,9 +154,3 @@ class Plans:
                 break
         del sources[key], taken[key]
         return None
-
-    def _advanced(self, place: Place, text: bytes) -> Place | None:
-        try:
-            return self._places.advance(place, text)
-        except Repeated:
-            return None

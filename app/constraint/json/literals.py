@@ -80,9 +80,6 @@ class LiteralText(JsonText):
     def with_levels(self) -> LiteralText:
         return LiteralText(self.pool, self.limits, self.notation, levels=True)
 
-    def string(self, low: int = 0, high: int | None = None) -> Expression:
-        return self.quoted(self.pool.repeat(self.spell_freely(CHARACTERS), low, high))
-
     def quoted(self, content: Expression) -> Expression:
         pool, quote = self.pool, self.pool.literal(self.notation.quote.encode())
         if not self.notation.escaped:

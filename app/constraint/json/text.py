@@ -237,7 +237,7 @@ class JsonText:
 
     def string(self, low: int = 0, high: int | None = None) -> Expression:
         """Any string of ``low`` to ``high`` characters."""
-        return self.quoted(self.pool.repeat(self.character, low, high))
+        return self.quoted(self.pool.repeat(self.spell_freely(CHARACTERS), low, high))
 
     def quoted(self, content: Expression) -> Expression:
         quote = self.pool.literal(b'"')

@@ -19,6 +19,7 @@ from app.constraint.schema.document import (
     Node,
     escape_token,
 )
+from app.core.arguments import json_kind
 from app.core.errors import InvalidSchema
 from app.core.verbatim import Source
 
@@ -166,20 +167,7 @@ def identity(value: Any) -> Hashable:
         return ("object", frozenset((name, identity(member)) for name, member in value.items()))
     if isinstance(value, list):
         return ("array", tuple(map(identity, value)))
-    return (type_of(value), value)
-
-
-def type_of(value: Any) -> str:
-    """The JSON type of a parsed value."""
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return "boolean"
-    if is_number(value):
-        return "number"
-    if isinstance(value, str):
-        return "string"
-    return "array" if isinstance(value, list) else "object"
+    return (json_kind(value), value)
 
 
 def _is_count(value: Any) -> bool:

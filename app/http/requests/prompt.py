@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 from pydantic_core import to_json
 
-from app.answer.formats.reasoning import ReasoningUse, share_of
+from app.answer.formats.reasoning import SHARES, ReasoningUse
 from app.answer.schema_prompt import MOST_CHARACTERS, SchemaPrompt, schema_text
 from app.core.constraint import ConstraintSpec
 from app.core.errors import InvalidRequest
@@ -172,7 +172,7 @@ def asked_reasoning(
     use = ReasoningUse(
         wanted=wanted,
         max_tokens=fields.max_tokens if wanted else None,
-        share=None if effort is None or is_graded else share_of(effort),
+        share=None if effort is None or is_graded else SHARES.get(effort),
         shown=not fields.exclude,
     )
     return use, template_words(wanted, effort, fields.max_tokens, config)

@@ -108,6 +108,8 @@ class Wire(BaseModel):
 
     unserved: ClassVar[Mapping[str, Unserved]] = {}
     """Fields that are not declared and known all the same."""
+    no_effect: ClassVar[frozenset[str]] = frozenset()
+    """Fields that change nothing in what is generated, and may have any value."""
     has_notes: ClassVar[bool] = False
     """Clients leave notes of their own in it, which no server refuses."""
 
@@ -115,13 +117,15 @@ class Wire(BaseModel):
     def __get_pydantic_json_schema__(
         cls, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
-        """With the fields of ``unserved``."""
+        """With the fields of ``unserved`` and ``no_effect``."""
         described = handler(schema)
         properties = handler.resolve_ref_schema(described).setdefault("properties", {})
         for name, field in cls.unserved.items():
             if field.instead is not None:
                 reason = f"{_NOT_SUPPORTED} Instead: {field.instead}."
                 properties.setdefault(name, {"enum": list(field.nothing), "description": reason})
+        for name in sorted(cls.no_effect):
+            properties.setdefault(name, {"description": _NO_EFFECT})
         return described
 
 
@@ -158,20 +162,6 @@ Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 
 class Body(Wire):
     """A whole request."""
-
-    no_effect: ClassVar[frozenset[str]] = frozenset()
-    """Fields that change nothing in what is generated, and may have any value."""
-
-    @classmethod
-    def __get_pydantic_json_schema__(
-        cls, schema: CoreSchema, handler: GetJsonSchemaHandler
-    ) -> JsonSchemaValue:
-        """With the fields of ``no_effect``, too."""
-        described = super().__get_pydantic_json_schema__(schema, handler)
-        properties = handler.resolve_ref_schema(described)["properties"]
-        for name in sorted(cls.no_effect):
-            properties.setdefault(name, {"description": _NO_EFFECT})
-        return described
 
     @classmethod
     def read(cls, body: Mapping[str, Any], ignored: Ignored) -> Self:

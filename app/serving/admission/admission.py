@@ -331,16 +331,6 @@ class Admission:
         """Answers that hold a place."""
         return self._queue.places.used + self._background.places.used
 
-    @property
-    def body_bytes(self) -> int:
-        """Bytes of the bodies that are being read."""
-        return self.bodies.used
-
-    @property
-    def image_bytes(self) -> int:
-        """Bytes of the images that requests hold."""
-        return self.images.used
-
     def enter(
         self,
         tenant: str = "",

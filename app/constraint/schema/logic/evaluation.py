@@ -27,7 +27,6 @@ from app.constraint.schema.keywords import (
     identity,
     integers_only,
     kinds_of,
-    type_of,
     types_of,
 )
 from app.constraint.schema.logic.applicators import Branch
@@ -42,6 +41,7 @@ from app.constraint.schema.shapes import (
     member_goal,
 )
 from app.constraint.schema.strings import Strings
+from app.core.arguments import json_kind
 from app.core.errors import ConstraintTooComplex
 
 _DEEPEST = 6
@@ -57,7 +57,7 @@ def admits_type(node: Node, value: Any) -> bool:
     names = types_of(node)
     if names is None:
         return True
-    kind = type_of(value)
+    kind = json_kind(value)
     return kind in names or (kind == "number" and "integer" in names and value == int(value))
 
 
@@ -109,7 +109,7 @@ class Evaluation:
 
     def admits_content(self, branch: Branch, value: Any) -> bool:
         """Whether the keywords for the value's own type admit it."""
-        kind = type_of(value)
+        kind = json_kind(value)
         if kind == "number":
             return admit_number(branch, value)
         if kind == "string":
