@@ -118,7 +118,7 @@ class Scorer:
         temperature = sequence.request.options.sampling.temperature
         index = draw([each for _, _, each in kept], temperature, _uniform(sequence.key))
         sequence.state = kept[index][1]
-        cursor.decide(cursor.state.only(kept[index][0]))
+        cursor.state = cursor.state.only(kept[index][0])
 
     def _scoring(self, sequence: Sequence, cursor: Cursor, found: Found) -> Scoring | None:
         options = sequence.request.choices

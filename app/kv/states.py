@@ -227,8 +227,8 @@ class KeptStates:
     def keep_least(self, pool: StatePool, computed: int) -> None:
         """Keep what the next span reads and what is computed, and nothing else."""
         if len(self.states) > 1:
-            last = _last(self.states, computed)
-            self._keep([self.states[-1]] if last is None else [last, self.states[-1]], pool)
+            done = [state for state in self.states if state.position <= computed]
+            self._keep([*done[-1:], self.states[-1]], pool)
 
     def keep_newest(self, pool: StatePool, computed: int) -> None:
         """Of what is committed keep nothing but what the next span reads."""
@@ -247,11 +247,3 @@ class KeptStates:
         """Let go of everything."""
         self.cut(pool, -1)
         self.wanted.clear()
-
-
-def _last(states: list[KeptState], position: int) -> KeptState | None:
-    """The last of ``states`` that is not behind ``position``."""
-    for state in reversed(states):
-        if state.position <= position:
-            return state
-    return None

@@ -7,7 +7,8 @@ largest steps and by replays of all graphs.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import torch
@@ -149,8 +150,11 @@ def _load(
             budget, config, loaded, prepared, sampler, vocab_size, group, progress
         )
         budget.settle()
-    states = _states_within(cache_bytes, config, loaded)
-    if states is not None:
+    states = None
+    if shapes := loaded.recurrent.shapes:
+        size = config.block_size
+        slots = slots_within(cache_bytes, shapes, loaded.shapes, size, config.max_running)
+        states = allocate_states(shapes, slots, device)
         cache_bytes -= states.nbytes
     use = CacheUse(
         config.max_model_len,
@@ -166,6 +170,10 @@ def _load(
     graphs = _graphs(forward, states, config, max_model_len, progress)
     if compilations is not None:
         compilations.loaded()
+    dtype_name = str(dtype).removeprefix("torch.")
+    held = Counter(held_bytes(model) if device.type == "cpu" else loaded_bytes)
+    if loaded.vision is not None:
+        held[dtype_name] += loaded.vision.tower.nbytes
     return TorchRunner(
         forward=forward,
         graphs=graphs,
@@ -181,14 +189,12 @@ def _load(
         description=RunnerDescription(
             architecture=type(model).__name__,
             device=device.type,
-            dtype=str(dtype).removeprefix("torch."),
+            dtype=dtype_name,
             parameters=parameters,
             packed_linears=prepared.packed_linears,
             fused_layers=prepared.fused_layers,
             batch_invariant=config.batch_invariant,
-            weight_bytes=_with_tower(
-                held_bytes(model) if device.type == "cpu" else loaded_bytes, loaded, dtype
-            ),
+            weight_bytes=held,
             quantized=prepared.quantized,
             products=prepared.products,
             cuda_graphs=0 if graphs is None else graphs.count,
@@ -215,16 +221,6 @@ def _multiplies_by_loops(config: ModelConfig, device: torch.device) -> bool:
     return not experts and not hasattr(settings, "vision_config")
 
 
-def _with_tower(
-    weight_bytes: Mapping[str, int], loaded: LoadedModel, dtype: torch.dtype
-) -> Mapping[str, int]:
-    """Memory of all weights by the name of their type, those that see included."""
-    if loaded.vision is None:
-        return weight_bytes
-    name = str(dtype).removeprefix("torch.")
-    return {**weight_bytes, name: weight_bytes.get(name, 0) + loaded.vision.tower.nbytes}
-
-
 def _require_room(longest: int, config: ModelConfig) -> None:
     """Raises ``UnsupportedModel`` unless a step can compute an image of so many tokens."""
     needed = longest + config.max_running
@@ -234,17 +230,6 @@ def _require_room(longest: int, config: ModelConfig) -> None:
             f"each of max_running ({config.max_running}) answers: raise max_batch_tokens from "
             f"{config.max_batch_tokens} to {needed} or more, or lower max_running"
         )
-
-
-def _states_within(
-    cache_bytes: int, config: ModelConfig, loaded: LoadedModel
-) -> StateStorage | None:
-    """None: the model has no recurrent layer."""
-    shapes = loaded.recurrent.shapes
-    if not shapes:
-        return None
-    slots = slots_within(cache_bytes, shapes, loaded.shapes, config.block_size, config.max_running)
-    return allocate_states(shapes, slots, loaded.device)
 
 
 def _count_compilations(device: torch.device) -> KernelCompilations | None:

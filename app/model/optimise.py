@@ -25,7 +25,6 @@ from app.model.layers.attention import set_attention
 from app.model.layers.quantized import (
     ROUNDING,
     check_rounding,
-    is_quantized,
     kinds_of,
     quantize_linears,
 )
@@ -149,12 +148,12 @@ def _fuse_or_pack(
         )
         torch.cuda.empty_cache()  # what was joined lies beside its parts until they are given back
         return Prepared(fused_layers=fused, products="own kernels"), noise
-    products = "torch"
+    products, quantized = "torch", kinds_of(model)
     own = config.pack_linears and can_fuse(model)
     if own:
         products = "own loops"
         # Rounded weights have no other products, and torch's depend on the rows beside.
-        if not is_quantized(model) and not config.batch_invariant:
+        if not quantized and not config.batch_invariant:
             forward = _forward_over_new(loaded, config, _BLOCK_SIZE, BLOCKS)
             if trial := compare(loaded, forward, layers=adapters is None):
                 own = trial.loops_win
@@ -162,8 +161,7 @@ def _fuse_or_pack(
     if own:
         if noise is None:
             noise = rounding_noise(model, case, expected)
-            noise *= ROUNDING if is_quantized(model) else 1
-        quantized = kinds_of(model)
+            noise *= ROUNDING if quantized else 1
         packed = fuse(model, route, loaded.recurrent, layers=adapters is None)
         return Prepared(packed_linears=packed, quantized=quantized, products=products), noise
     packed = 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -129,7 +129,11 @@ class TorchRunner:
     @torch.inference_mode()
     def launch(self, spans: Sequence[Span]) -> None:
         assert self._launched is None, "launch twice without sample between"
-        with self._naming_failures():
+        leader = self._leader
+        losses = (
+            contextlib.nullcontext() if leader is None else leader.rank_processes.naming_losses()
+        )
+        with naming_failures(), losses:
             step = lay_out(spans, self.block_size)
             if self._graphs is None:
                 _put_drawn(step, self._drawn.wait())  # drawn at once
@@ -137,22 +141,19 @@ class TorchRunner:
             else:
                 drawn = self._drawn
                 ids = None if isinstance(drawn, StepResult) else drawn.ids
-            if self._leader is not None:
-                self._leader.lead(step, ids)
+            if leader is not None:
+                leader.lead(step, ids)
             self._launched = self.compute(step, ids)
 
     def compute(self, step: StepArrays, drawn: Tensor | None) -> Tensor:
         """The logits of a laid-out step; ``drawn`` as in ``CudaSteps.run``."""
-        if step.vision_input is None:
-            return self._run(step, drawn)
-        assert self._seen is not None, "an image for a model that is served as text"
-        with self._seen.of_step(step):
-            return self._run(step, drawn)
-
-    def _run(self, step: StepArrays, drawn: Tensor | None) -> Tensor:
-        if self._graphs is None:
-            return self._forward.run(step)
-        return self._graphs.run(step, drawn)
+        with contextlib.ExitStack() as seeing:
+            if step.vision_input is not None:
+                assert self._seen is not None, "an image for a model that is served as text"
+                seeing.enter_context(self._seen.of_step(step))
+            if self._graphs is None:
+                return self._forward.run(step)
+            return self._graphs.run(step, drawn)
 
     @torch.inference_mode()
     def sample(self, draws: Sequence[Draw | None]) -> PendingDraws:
@@ -180,21 +181,14 @@ class TorchRunner:
         """Call ``on_loss`` once, from any thread, when no more steps can be run though none said
         so: a process that shares the model is gone."""
         if self._leader is not None:
-            self._leader.watch(on_loss)
+            self._leader.rank_processes.watch(on_loss)
 
     def close(self) -> None:
         """End what else runs for this model. No steps are run afterwards."""
         if self._seen is not None:
             self._seen.vision_encoder.close()
         if self._leader is not None:
-            self._leader.close()
-
-    @contextlib.contextmanager
-    def _naming_failures(self) -> Iterator[None]:
-        with naming_failures(), contextlib.ExitStack() as stack:
-            if self._leader is not None:
-                stack.enter_context(self._leader.naming_losses())
-            yield
+            self._leader.rank_processes.close()
 
 
 def _put_drawn(step: StepArrays, drawn: StepResult) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -294,7 +295,7 @@ def rounding_noise(model: PreTrainedModel, case: CheckCase, expected: Tensor) ->
     route = model.config._attn_implementation
     nudged = 0.0
     if case.states:
-        with _nudged_embeddings(model):
+        with _nudging_embeddings(model):
             nudged = worst_error(whole_logits(model, case, "eager"), expected)
     try:
         return max(nudged, worst_error(whole_logits(model, case, "sdpa"), expected))
@@ -304,8 +305,7 @@ def rounding_noise(model: PreTrainedModel, case: CheckCase, expected: Tensor) ->
         set_attention(model, route)
 
 
-@contextlib.contextmanager
-def _nudged_embeddings(model: PreTrainedModel) -> Iterator[None]:
+def _nudging_embeddings(model: PreTrainedModel) -> AbstractContextManager[Any]:
     half_step = torch.finfo(model.dtype).eps / 2
     generator = torch.Generator().manual_seed(0)
 
@@ -313,11 +313,7 @@ def _nudged_embeddings(model: PreTrainedModel) -> Iterator[None]:
         noise = torch.randn(out.shape, generator=generator).to(out.device)
         return (out.float() * (1 + half_step * noise)).to(out.dtype)
 
-    hook = model.get_input_embeddings().register_forward_hook(nudge)
-    try:
-        yield
-    finally:
-        hook.remove()
+    return model.get_input_embeddings().register_forward_hook(nudge)
 
 
 def worst_error(logits: Tensor, expected: Tensor) -> float:

@@ -46,7 +46,8 @@ class Cursor:
         """
         self._is_text = is_text
         self._text = bytearray()
-        self._state = state
+        self.state = state
+        """At the cursor; another one where the choice there is made."""
         self._at = 0
         """Bytes before the cursor; perhaps more than the text has."""
         self._ahead = bytearray()
@@ -62,10 +63,6 @@ class Cursor:
         """Bytes of the text so far."""
         return len(self._text)
 
-    @property
-    def state(self) -> ChoosingState:
-        return self._state
-
     def text(self, start: int, end: int) -> bytes:
         return bytes(self._text[start:end])
 
@@ -75,10 +72,6 @@ class Cursor:
         del self._ahead[: len(data)]
         if self._locator is not None:
             self._locator.push(data)
-
-    def decide(self, state: ChoosingState) -> None:
-        """The choice at the cursor is made: the constraint has become ``state``."""
-        self._state = state
 
     def next(self) -> Found | None:
         """The next choice that is sure to be met; None: not known yet.
@@ -125,11 +118,11 @@ class Cursor:
         choice = self._listed(place)
         if choice is None:
             return None
-        return Found(self._at, place, choice, self._state, bytes(self._ahead))
+        return Found(self._at, place, choice, self.state, bytes(self._ahead))
 
     def _listed(self, place: Place) -> Choice | None:
         try:
-            return self._state.choice(place)
+            return self.state.choice(place)
         except ConstraintTooComplex:
             return UNLISTED
 
@@ -166,7 +159,7 @@ class Cursor:
         """What follows the cursor; b"" where that is open."""
         if self._at < len(self._text):
             return self.text(self._at, self._at + _MOST_AT_ONCE)
-        return self._state.forced()
+        return self.state.forced()
 
     def _run(self, scan: JsonScan, sure: bytes) -> int:
         """How many of the bytes lead to the next place that may be a choice."""
@@ -182,9 +175,9 @@ class Cursor:
         return len(sure)
 
     def _pass(self, data: bytes) -> None:
-        state = self._state.copy()
+        state = self.state.copy()
         state.accept_bytes(data)
-        self._state = state
+        self.state = state
         self._at += len(data)
         ahead = self._at - len(self._text)
         if ahead > 0:

@@ -40,7 +40,6 @@ class Node:
     token: int
     at: int
     """Bytes from the root."""
-    depth: int
     children: dict[int, int] = field(default_factory=dict)
     """By token, the number of the node."""
     ends: list[tuple[int, TokenIds]] = field(default_factory=list)
@@ -94,7 +93,7 @@ class _Growing:
     """A tree while it is built."""
 
     def __init__(self, found: Found, before: bytes, split: Split, eos: TokenIds) -> None:
-        self.nodes = [Node(-1, -1, 0, 0)]
+        self.nodes = [Node(-1, -1, 0)]
         self._found = found
         self._before = before
         self._split = split
@@ -158,7 +157,7 @@ class _Growing:
                 break
             if token not in here.children:
                 here.children[token] = len(self.nodes)
-                self.nodes.append(Node(path[-1], token, here.at + size, here.depth + 1))
+                self.nodes.append(Node(path[-1], token, here.at + size))
             path.append(here.children[token])
         return path
 

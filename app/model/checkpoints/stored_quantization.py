@@ -32,10 +32,10 @@ class _Kind:
     """How transformers runs one kind of checkpoint with its weights as they are stored."""
 
     packages: tuple[_Package, ...]
-    capability: tuple[int, int] | None
+    capability: tuple[int, int] | None = None
     """The least compute capability of a GPU that runs it; None: any."""
-    on_cpu: bool
-    config: str | None
+    on_cpu: bool = False
+    config: str | None = None
     """transformers' configuration that takes ``dequantize``; None: it cannot be dequantised."""
 
 
@@ -54,21 +54,13 @@ _KINDS: Mapping[str, _Kind] = {
         False,
         "CompressedTensorsConfig",
     ),
-    "awq": _Kind((_GPTQMODEL,), None, False, None),
-    "gptq": _Kind(
-        (_GPTQMODEL, _Package("optimum>=1.24.0", import_utils.is_optimum_available)),
-        None,
-        False,
-        None,
-    ),
+    "awq": _Kind((_GPTQMODEL,)),
+    "gptq": _Kind((_GPTQMODEL, _Package("optimum>=1.24.0", import_utils.is_optimum_available))),
     "bitsandbytes": _Kind(
-        (_Package("bitsandbytes>=0.46.1", import_utils.is_bitsandbytes_available),),
-        None,
-        True,
-        None,
+        (_Package("bitsandbytes>=0.46.1", import_utils.is_bitsandbytes_available),), on_cpu=True
     ),
     "torchao": _Kind(
-        (_Package("torchao>=0.15.0", import_utils.is_torchao_available),), None, True, None
+        (_Package("torchao>=0.15.0", import_utils.is_torchao_available),), on_cpu=True
     ),
 }
 """By ``quant_method``. Packages and capabilities: transformers' quantizers, 5.17 and 5.23."""

@@ -93,20 +93,14 @@ class CpuAttention:
         ends = [step.ends(windowed=group.window is not None) for group in self.storage.groups]
         self.later = tuple([_NO_ENDS if each is None else each for each in ends])
         self._long_by_window.clear()
-        if step.ancestors is not None:
-            self._begin_with_trees(step)
-            return
-        most, size = self._longest, self.storage.block_size
-        short = [span for span in step.spans if span.length <= most]
-        self.short = _short_spans(short, len(step.slots), size)
-        self._long = [(span, None) for span in step.spans if span.length > most]
-
-    def _begin_with_trees(self, step: StepArrays) -> None:
         spans = [(span, step.ancestors_of(span)) for span in step.spans]
-        most, size = self._longest, self.storage.block_size
-        self._long = [each for each in spans if each[0].length > most]
-        short = [each for each in spans if each[0].length <= most]
-        self.short = _by_slot(short, len(step.slots), size)
+        self._long = [each for each in spans if each[0].length > self._longest]
+        short = [each for each in spans if each[0].length <= self._longest]
+        groups, size = len(step.slots), self.storage.block_size
+        if step.ancestors is None:
+            self.short = _short_spans([span for span, _ in short], groups, size)
+        else:
+            self.short = _by_slot(short, groups, size)
 
     @property
     def has_long(self) -> bool:

@@ -188,7 +188,12 @@ def fuse(
         replace_modules(model, lambda each: routes.mixer_of(each) is not None, make)
         replaced += sum(linears)
     replaced += replace_modules(model, has_panels, lambda linear: PanelLinear(linear, workers))
-    put_whole_pass(model, routes, workers, workspace)
+    body: Any = getattr(model, "model", None)
+    layers_now = getattr(body, "layers", [None])
+    if type(model).__name__ in _KNOWN and all(isinstance(each, FusedLayer) for each in layers_now):
+        norm = read_norm(body.norm)
+        if norm is not None:
+            model.forward = WholePass(model, norm, routes, workers, workspace)
     return replaced
 
 
@@ -285,19 +290,3 @@ class WholePass:
             position_ids = position_ids.expand(3, -1, -1)
         cos, sin = self._rotary(hidden, position_ids)
         return cos, sin
-
-
-def put_whole_pass(
-    model: PreTrainedModel, routes: Routes, workers: CpuTeam, workspace: Workspace
-) -> bool:
-    """Give ``model`` this forward where it can have it; returns whether."""
-    body: Any = getattr(model, "model", None)
-    if type(model).__name__ not in _KNOWN or not all(
-        isinstance(layer, FusedLayer) for layer in getattr(body, "layers", [None])
-    ):
-        return False
-    norm = read_norm(body.norm)
-    if norm is None:
-        return False
-    model.forward = WholePass(model, norm, routes, workers, workspace)
-    return True

@@ -91,11 +91,6 @@ def refine_inputs(model: PreTrainedModel) -> None:
         module.rounds = 2 if refined else 1
 
 
-def is_quantized(model: nn.Module) -> bool:
-    """Whether it has layers with such weights, not yet in panels."""
-    return any(isinstance(module, QuantizedLinear) for module in model.modules())
-
-
 def kinds_of(model: nn.Module) -> str:
     """The kinds of such weights in it, and how many layers have each."""
     layers = [module for module in model.modules() if isinstance(module, QuantizedLinear)]
@@ -132,7 +127,7 @@ def quantize_linears(model: PreTrainedModel, name: QuantizeName) -> int:
     Each is freed as it is replaced. Raises ``UnsupportedModel`` where there is none, or where they
     are stored in fewer bits already.
     """
-    if stored_quantization(model.config) is not None or is_quantized(model):
+    if stored_quantization(model.config) is not None or kinds_of(model):
         raise UnsupportedModel(
             f"quantize is {name}, but the model's weights are already quantised; leave "
             "LEAPJSON_QUANTIZE out"

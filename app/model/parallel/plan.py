@@ -36,10 +36,6 @@ class Style:
     looks_up: bool = False
     """An embedding of which each rank has some of the tokens."""
 
-    @property
-    def changes_module(self) -> bool:
-        return self.splits or self.sums or self.gathers or self.looks_up
-
 
 STYLES: Mapping[str, Style] = {
     "colwise": Style(dim=-2),

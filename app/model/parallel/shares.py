@@ -30,7 +30,7 @@ def share(model: PreTrainedModel, group: Group) -> None:
         styles = _as_read(model, styles)
     _cut_parameters(model, styles, group)
     for name, style in styles.items():
-        if name in modules and style.changes_module:
+        if name in modules:
             parent, _, leaf = name.rpartition(".")
             around = _around(modules[name], style, group, widths[name])
             setattr(model.get_submodule(parent), leaf, around)

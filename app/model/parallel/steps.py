@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 
 import torch
 from torch import Tensor
@@ -17,29 +16,17 @@ class Leader:
     """What rank 0 does for the others before it computes a step itself."""
 
     def __init__(self, rank_processes: RankProcesses, group: Group) -> None:
-        self._rank_processes = rank_processes
+        self.rank_processes = rank_processes
         self._group = group
 
     def lead(self, step: StepArrays, drawn: Tensor | None = None) -> None:
         """Send ``step``. ``drawn`` are the ids that the step before has drawn, int64, where they
         are on the device alone: they reach the others from there, if the step goes on from any."""
         if drawn is None or (step.drawn_rows < 0).all():
-            self._rank_processes.send(step, 0)
+            self.rank_processes.send(step, 0)
         else:
-            self._rank_processes.send(step, len(drawn))
+            self.rank_processes.send(step, len(drawn))
             self._group.hand_out(drawn)
-
-    def naming_losses(self) -> AbstractContextManager[None]:
-        """Raises ``DeviceFailed`` for what an exchange raises because a rank is gone."""
-        return self._rank_processes.naming_losses()
-
-    def watch(self, on_loss: Callable[[str], None]) -> None:
-        """Call ``on_loss`` once, from any thread, when a rank is gone."""
-        self._rank_processes.watch(on_loss)
-
-    def close(self) -> None:
-        """End the other ranks."""
-        self._rank_processes.close()
 
 
 class Follower:

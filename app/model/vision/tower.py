@@ -85,7 +85,7 @@ class Tower:
         """Shares its parameters with ``model``, which may lose these parts afterwards."""
         whole: Any = getattr(model, model.base_model_prefix, model)
         self._placeholder = int(model.config.image_token_id)
-        self._device = model.device
+        self.device = model.device
         self._encoder = copy.copy(whole)
         parts = dict(whole._modules)
         name = language_name(whole)
@@ -106,10 +106,6 @@ class Tower:
                 module.config._attn_implementation = "sdpa" if module._supports_sdpa else "eager"
 
     @property
-    def device(self) -> torch.device:
-        return self._device
-
-    @property
     def parts(self) -> frozenset[nn.Module]:
         """Its modules, submodules included."""
         return frozenset(self._encoder.modules())
@@ -120,7 +116,7 @@ class Tower:
         return sum(weight.nbytes for weight in self._encoder.parameters())
 
     def to(self, device: torch.device) -> None:
-        self._device = device
+        self.device = device
         self._encoder.to(device)
 
     @torch.inference_mode()
@@ -133,11 +129,11 @@ class Tower:
         false.
         """
         self._is_wanted = is_wanted
-        ids = torch.tensor([list(image.expansion)], device=self._device)
+        ids = torch.tensor([list(image.expansion)], device=self.device)
         inputs = {
             name: self._tensor(each) for name, each in image.inputs.items() if name in self._taken
         }
-        positions = torch.arange(ids.shape[1], device=self._device).unsqueeze(0)
+        positions = torch.arange(ids.shape[1], device=self.device).unsqueeze(0)
         try:
             self._encoder(input_ids=ids, position_ids=positions, use_cache=False, **inputs)
         except _Handed as handed:
@@ -189,8 +185,8 @@ class Tower:
     def _tensor(self, array: NDArray[Any]) -> Tensor:
         tensor = torch.from_numpy(array)
         if tensor.is_floating_point():
-            return tensor.to(self._device, self._encoder.dtype)
-        return tensor.to(self._device)
+            return tensor.to(self.device, self._encoder.dtype)
+        return tensor.to(self.device)
 
 
 class ModelVisionSpec:

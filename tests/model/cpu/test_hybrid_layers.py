@@ -23,7 +23,7 @@ from app.model.forward import RaggedForward
 from app.model.inputs import lay_out
 from app.model.kv_storage import allocate
 from app.model.layers.attention import AttentionRoute, probe_layers
-from app.model.layers.quantized import is_quantized, quantize_linears
+from app.model.layers.quantized import kinds_of, quantize_linears
 from app.model.layers.recurrent import RecurrentRoute
 from app.model.self_check import row_errors
 from app.model.state_storage import allocate_states
@@ -192,7 +192,7 @@ def test_weights_of_fewer_bits_run_through_the_same_loops(
     expected = [model(torch.tensor([text])).logits[0].float() for text in texts]
     fused = Fused(model)
     assert fused.linears == LINEARS[kind]
-    assert not is_quantized(fused.model)
+    assert not kinds_of(fused.model)
     found = random_steps(fused, texts, quantize)
     assert typical_error(found, expected) < 0.06
     again = random_steps(Fused(model), texts, "in other company")

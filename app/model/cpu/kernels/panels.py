@@ -102,26 +102,24 @@ def entry() -> int:
     return address_of(_bfloat16, MULTIPLY)
 
 
-def by_rows(
-    builder: Any, rows: Any, arguments: list[Any], name: str, write: Callable[[Any, int], None]
-) -> None:
-    """Call the function for ``rows`` rows; ``write`` writes it for a number of them."""
-    for count in range(1, MOST_ROWS + 1):
-        function = declare(builder, VOID, [I64] * 5, f"leapjson_multiply_{name}_{count}")
-        if function.is_declaration:
-            # A function of its own, that the compiler copies nowhere.
-            function.linkage = "linkonce_odr"
-            function.attributes.add("noinline")
-            write(function, count)
-        with builder.if_then(builder.icmp_signed("==", rows, I64(count))):
-            builder.call(function, arguments)
+def by_rows(name: str, write: Callable[[Any, int], None]) -> Any:
+    """``MULTIPLY`` by a function for each number of rows; ``write`` writes it for one."""
 
+    @of_integers(types.void)
+    def multiply(
+        builder: Any, rows: Any, x: Any, stride: Any, panel: Any, units: Any, sums: Any
+    ) -> None:
+        for count in range(1, MOST_ROWS + 1):
+            function = declare(builder, VOID, [I64] * 5, f"leapjson_multiply_{name}_{count}")
+            if function.is_declaration:
+                # A function of its own, that the compiler copies nowhere.
+                function.linkage = "linkonce_odr"
+                function.attributes.add("noinline")
+                write(function, count)
+            with builder.if_then(builder.icmp_signed("==", rows, I64(count))):
+                builder.call(function, [x, stride, panel, units, sums])
 
-@of_integers(types.void)
-def _multiply(
-    builder: Any, rows: Any, x: Any, stride: Any, panel: Any, pairs: Any, sums: Any
-) -> None:
-    by_rows(builder, rows, [x, stride, panel, pairs, sums], "bfloat16", _write)
+    return multiply
 
 
 def _bfloat16(rows: int, x: int, stride: int, panel: int, pairs: int, sums: int) -> None:
@@ -167,6 +165,9 @@ def _write(function: Any, rows: int) -> None:
         for place, value in zip(places, added, strict=True):
             builder.store(value, place, align=4)
     builder.ret_void()
+
+
+_multiply = by_rows("bfloat16", _write)
 
 
 def everywhere(builder: Any, address: Any) -> Any:

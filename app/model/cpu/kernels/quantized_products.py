@@ -13,16 +13,15 @@ rows: a row's result does not depend on those beside it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from llvmlite import ir  # type: ignore[import-untyped]
-from numba import types
 
 from app.core.kernels import has
 from app.model.cpu.kernels.compiled import address_of
-from app.model.cpu.kernels.llvm import I8, I32, I64, declare, of_integers, pointer
+from app.model.cpu.kernels.llvm import I8, I32, I64, declare, pointer
 from app.model.cpu.kernels.panels import MULTIPLY, WIDTH, by_rows, columns, everywhere
 from app.model.cpu.kernels.quantized_panels import (
     BLOCK,
@@ -102,7 +101,7 @@ def _groups(kind: PanelKind) -> list[_Group]:
     ]
 
 
-def _write(function: Any, kind: PanelKind, count: int) -> None:
+def _write(kind: PanelKind, function: Any, count: int) -> None:
     """The loops over blocks for one kind of panels and one number of rows."""
     x, stride, weights, blocks, sums = function.args
     builder = ir.IRBuilder(function.append_basic_block("entry"))
@@ -257,43 +256,11 @@ def _store(builder: Any, values: dict[Any, Any], places: dict[Any, Any]) -> None
         builder.store(value, pointer(builder, places[cell], FLOATS), align=4)
 
 
-@of_integers(types.void)
-def _multiply_int8(
-    builder: Any, rows: Any, x: Any, stride: Any, panel: Any, blocks: Any, sums: Any
-) -> None:
-    by_rows(builder, rows, [x, stride, panel, blocks, sums], "int8", _writes(INT8))
-
-
-@of_integers(types.void)
-def _multiply_int4(
-    builder: Any, rows: Any, x: Any, stride: Any, panel: Any, blocks: Any, sums: Any
-) -> None:
-    by_rows(builder, rows, [x, stride, panel, blocks, sums], "int4", _writes(INT4))
-
-
-@of_integers(types.void)
-def _multiply_int4_minima(
-    builder: Any, rows: Any, x: Any, stride: Any, panel: Any, blocks: Any, sums: Any
-) -> None:
-    by_rows(builder, rows, [x, stride, panel, blocks, sums], "int4m", _writes(INT4_MINIMA))
-
-
-@of_integers(types.void)
-def _multiply_int8_halves(
-    builder: Any, rows: Any, x: Any, stride: Any, panel: Any, blocks: Any, sums: Any
-) -> None:
-    by_rows(builder, rows, [x, stride, panel, blocks, sums], "int8h", _writes(INT8_HALVES))
-
-
-@of_integers(types.void)
-def _multiply_int8_minima(
-    builder: Any, rows: Any, x: Any, stride: Any, panel: Any, blocks: Any, sums: Any
-) -> None:
-    by_rows(builder, rows, [x, stride, panel, blocks, sums], "int8m", _writes(INT8_MINIMA))
-
-
-def _writes(kind: PanelKind) -> Callable[[Any, int], None]:
-    return lambda function, rows: _write(function, kind, rows)
+_multiply_int8 = by_rows("int8", partial(_write, INT8))
+_multiply_int4 = by_rows("int4", partial(_write, INT4))
+_multiply_int4_minima = by_rows("int4m", partial(_write, INT4_MINIMA))
+_multiply_int8_halves = by_rows("int8h", partial(_write, INT8_HALVES))
+_multiply_int8_minima = by_rows("int8m", partial(_write, INT8_MINIMA))
 
 
 def _int8(rows: int, x: int, stride: int, panel: int, blocks: int, sums: int) -> None:
