@@ -23,7 +23,7 @@ class LiteralReader(ArgumentsReader):
 
     def __init__(self, notation: Literals, *, value: bool = False) -> None:
         """``value``: reads one array or object."""
-        super().__init__(self._read_value if value else self._read_first)
+        super().__init__(LiteralReader._read_value if value else LiteralReader._read_first)
         self._is_value = value
         self._notation = notation
         self._words = dict(zip(notation.words, ("null", "false", "true"), strict=True))
@@ -37,7 +37,7 @@ class LiteralReader(ArgumentsReader):
             return False
         if self._buffer[0] == self._notation.end:
             return self._end("{}")
-        self._step = self._read_name
+        self._step = LiteralReader._read_name
         return True
 
     def _read_name(self) -> bool:
@@ -49,7 +49,7 @@ class LiteralReader(ArgumentsReader):
         name = json_string(self._buffer[start:at])
         self._put(f"{', ' if self._before else '{'}{name}: ", at + len(equals))
         self._before = self._notation.comma
-        self._step = self._read_value
+        self._step = LiteralReader._read_value
         return True
 
     def _read_value(self) -> bool:
@@ -60,7 +60,7 @@ class LiteralReader(ArgumentsReader):
         if notation.quote.startswith(buffer[: len(notation.quote)]):
             return self._begin_string()
         if buffer[0] == "," and not self._open:
-            self._step = self._read_name
+            self._step = LiteralReader._read_name
             return True
         if buffer[0] == notation.end and not self._open:
             return self._end("}")
@@ -84,7 +84,9 @@ class LiteralReader(ArgumentsReader):
         if len(self._buffer) < len(self._notation.quote):
             return False
         self._put('"', len(self._notation.quote))
-        self._step = self._read_escaped if self._notation.escaped else self._read_bare
+        self._step = (
+            LiteralReader._read_escaped if self._notation.escaped else LiteralReader._read_bare
+        )
         return True
 
     def _put_mark(self, mark: str, text: str) -> bool:
@@ -96,7 +98,7 @@ class LiteralReader(ArgumentsReader):
 
     def _begin_item(self) -> bool:
         if self._notation.bare_names and self._open[-1] == "{":
-            self._step = self._read_member_name
+            self._step = LiteralReader._read_member_name
         return True
 
     def _read_member_name(self) -> bool:
@@ -110,7 +112,7 @@ class LiteralReader(ArgumentsReader):
             if at < 0:
                 return False
             self._put(f"{json_string(self._buffer[:at])}: ", at + len(colon))
-        self._step = self._read_value
+        self._step = LiteralReader._read_value
         return True
 
     def _read_scalar(self) -> bool:
@@ -146,7 +148,7 @@ class LiteralReader(ArgumentsReader):
 
     def _end_string(self) -> bool:
         self._put('"', len(self._notation.quote))
-        self._step = self._read_value
+        self._step = LiteralReader._read_value
         return True
 
     def _end(self, text: str) -> bool:
@@ -162,7 +164,7 @@ class JsonReader(ArgumentsReader):
     """Reads arguments that are JSON already."""
 
     def __init__(self) -> None:
-        super().__init__(self._read)
+        super().__init__(JsonReader._read)
         self._value = JsonScan()
 
     def _read(self) -> bool:
@@ -179,7 +181,7 @@ class ParameterReader(ArgumentsReader):
     """Reads arguments that are a text each, in chunks of any size."""
 
     def __init__(self, notation: Parameters, readings: Readings) -> None:
-        super().__init__(self._read_before)
+        super().__init__(ParameterReader._read_before)
         self._notation = notation
         self._readings = readings
         self._nested: ArgumentsReader
@@ -193,7 +195,7 @@ class ParameterReader(ArgumentsReader):
     def _read_before(self) -> bool:
         before = self._notation.before
         if self._buffer.startswith(before):
-            self._step = self._read_name
+            self._step = ParameterReader._read_name
             return True
         if before.startswith(self._buffer):
             return False
@@ -220,7 +222,7 @@ class ParameterReader(ArgumentsReader):
         self._count += 1
         self._kinds = notation.kinds_behind(between, self._readings.kinds(name))
         self._looked = 0
-        self._step = self._read_value
+        self._step = ParameterReader._read_value
         if self._kinds == {"string"}:
             self._begin_string()
         return True
@@ -233,7 +235,7 @@ class ParameterReader(ArgumentsReader):
         if kind_of(buffer[0], kinds, {}) in ("array", "object"):
             literals = self._notation.nested
             self._nested = JsonReader() if literals is None else LiteralReader(literals, value=True)
-            self._step = self._read_nested
+            self._step = ParameterReader._read_nested
             return True
         at = buffer.find(self._notation.after)
         if at >= 0:
@@ -262,7 +264,7 @@ class ParameterReader(ArgumentsReader):
 
     def _begin_string(self) -> None:
         self._put('"', 0)
-        self._step = self._read_string
+        self._step = ParameterReader._read_string
 
     def _read_string(self) -> bool:
         if not self._put_bare(self._notation.after):
@@ -277,7 +279,7 @@ class ParameterReader(ArgumentsReader):
         self._take(len(self._buffer) - len(rest or ""))
         self._written = self._position
         if rest is not None:
-            self._step = self._read_after
+            self._step = ParameterReader._read_after
         return rest is not None
 
     def _read_after(self) -> bool:
@@ -288,5 +290,5 @@ class ParameterReader(ArgumentsReader):
 
     def _end_value(self) -> bool:
         self._take(len(self._notation.after))
-        self._step = self._read_before
+        self._step = ParameterReader._read_before
         return True

@@ -7,6 +7,7 @@ import json
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 
 def begun_at_end(text: str, mark: str) -> int:
@@ -73,8 +74,10 @@ class JsonPart:
 class ArgumentsReader:
     """Reads one call's arguments, in steps from what has come and was not understood yet."""
 
-    def __init__(self, step: Callable[[], bool]) -> None:
-        """``step``: the first. Each returns whether there may be more to do."""
+    def __init__(self, step: Callable[[Any], bool]) -> None:
+        """``step``: the first. Each returns whether there may be more to do. They are functions of
+        the class: a bound method would refer back to the reader, which then outlived its request.
+        """
         self._buffer = ""
         self._position = 0
         """Where the buffer begins in the answer."""
@@ -90,7 +93,7 @@ class ArgumentsReader:
         if self._written < 0:
             self._position = self._written = start
         self._buffer += text
-        while self._step():
+        while self._step(self):
             pass
         parts, self._parts = self._parts, []
         return parts

@@ -23,12 +23,13 @@ from app.http.errors import error_response, let_go, status_of
 from app.http.keys import owner_of
 from app.http.models import ServedModels
 from app.http.reports import relaxed_headers
-from app.http.requests.body import in_thread_if_large, read_body
+from app.http.requests.body import read_body
 from app.http.requests.constraints import ConstraintReader
 from app.http.requests.wire import Ignored
 from app.serving.admission import Ticket
 from app.serving.generation import CLIENT_LEFT, Generation
 from app.serving.service import GenerationRequest, GenerationService
+from app.serving.tasks import in_thread_if_large
 from app.serving.timeline import Timeline
 
 logger = logging.getLogger(__name__)

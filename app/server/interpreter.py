@@ -14,6 +14,9 @@ OVERLAPPED_SECONDS = 0.005
 
 _YOUNG = 10_000
 """A step of 256 answers leaves some 2,500 objects to the event loop, which frees them."""
+_TIMES, _RARELY = 2, 100
+"""Young collections between two of the middle generation, which is so kept short, and of those
+between two of the oldest: large requests leave many objects, and none of ours in cycles."""
 
 
 @contextmanager
@@ -35,4 +38,4 @@ def settle_collector() -> None:
     """
     gc.collect()
     gc.freeze()
-    gc.set_threshold(_YOUNG)
+    gc.set_threshold(_YOUNG, _TIMES, _RARELY)

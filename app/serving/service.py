@@ -190,7 +190,7 @@ class GenerationService:
                 if plan.constraint is not None:
                     with timeline.compiling():
                         constraint = await self._constraints.get(
-                            plan.constraint, ticket.tenant, ticket.tier
+                            plan.constraint, ticket.tenant, ticket.tier, size=ticket.size
                         )
                         relaxations |= dict.fromkeys(constraint.relaxed)
                         if constraint.holes:

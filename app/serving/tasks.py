@@ -1,12 +1,25 @@
-"""Tasks that go on when nobody waits for them any more."""
+"""Tasks that go on when nobody waits for them any more, and work off the event loop."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+
+LARGE = 1 << 15
+"""Bytes of JSON from which work on it moves off the event loop: so many may take 10 ms."""
+_large_work = ThreadPoolExecutor(1, thread_name_prefix="leapjson-large")
+"""One after the other: each takes the interpreter from the engine's thread again and again."""
+
+
+async def in_thread_if_large(size: int, work: Callable[[], T]) -> T:
+    """What ``work`` makes of ``size`` bytes of JSON."""
+    if size < LARGE:
+        return work()
+    return await asyncio.get_running_loop().run_in_executor(_large_work, work)
 
 
 class Tasks:

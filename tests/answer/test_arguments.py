@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import random
-from collections.abc import Sequence
+import weakref
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import jsonschema
 import pytest
 
-from app.answer.arguments import ParameterReader
-from app.answer.incoming import JsonPart
+from app.answer.arguments import JsonReader, LiteralReader, ParameterReader
+from app.answer.incoming import ArgumentsReader, JsonPart
 from app.constraint import compile_program
 from app.core.arguments import Arguments, Parameters, Readings, json_kind, kind_of
 from app.core.composite import Composite, FixedText, Series
@@ -166,6 +169,30 @@ def test_what_a_template_writes_is_admitted_and_read_as_what_it_was(notation: Pa
     assert json.loads(joined(parts)) == values
     assert list(json.loads(joined(parts))) == list(values)
     assert rest == END
+
+
+@pytest.mark.parametrize(
+    "reader",
+    [
+        JsonReader,
+        lambda: LiteralReader(Literals(quote="'")),
+        *(partial(ParameterReader, notation, Readings(SCHEMAS[0])) for notation in NOTATIONS),
+    ],
+)
+@pytest.mark.parametrize("text", ["", "{", "city=", "\n<arg_key>city</arg_key>\n<arg_value>U"])
+def test_a_reader_is_freed_without_the_garbage_collector(
+    reader: Callable[[], ArgumentsReader], text: str
+) -> None:
+    """The collector does not look at what lived when a compiled schema was read."""
+    made = reader()
+    made.push(text, 0)
+    left = weakref.ref(made)
+    gc.disable()
+    try:
+        del made
+        assert left() is None
+    finally:
+        gc.enable()
 
 
 def test_no_arguments_are_no_text() -> None:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import codecs
 import math
 import re
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 from fastapi import Request
 from pydantic_core import from_json
@@ -16,11 +14,7 @@ from app.core.errors import InvalidRequest
 from app.http.errors import BodyTooLarge
 from app.http.requests.wire import refusal
 from app.serving.admission import Ticket
-
-T = TypeVar("T")
-
-LARGE_BODY = 1 << 15
-"""Bytes from which parsing moves off the event loop: so many may take 10 ms."""
+from app.serving.tasks import in_thread_if_large
 
 MOST_CONTAINERS = 100_000
 """Arrays and objects in a body: each costs the parser and the garbage collector some time."""
@@ -28,6 +22,7 @@ MOST_CONTAINERS = 100_000
 MOST_MEMBERS = 200_000
 """Members of all objects in a body."""
 
+_CONTAINERS = {dict, list}
 _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
 """Also one without an end: to look for it again from each quote inside would never be done."""
 
@@ -49,11 +44,6 @@ async def read_body(
     ticket.admit(data)
     size = len(data)
     return await in_thread_if_large(size, lambda: parse_json_object(data, max_nesting)), size
-
-
-async def in_thread_if_large(size: int, work: Callable[[], T]) -> T:
-    """What ``work`` makes of a body of ``size`` bytes."""
-    return work() if size < LARGE_BODY else await asyncio.to_thread(work)
 
 
 def parse_json_object(data: bytes | bytearray, max_nesting: int) -> dict[str, Any]:
@@ -122,9 +112,15 @@ def _check(body: dict[str, Any], max_nesting: int) -> None:
         children: list[Any] = []
         for value in level:
             children.extend(value.values() if isinstance(value, dict) else value)
-        if any(isinstance(child, float) and not math.isfinite(child) for child in children):
+        kinds = set(map(type, children))  # most levels of a large body have one
+        if float in kinds and not all(
+            math.isfinite(child) for child in children if type(child) is float
+        ):
             raise InvalidRequest("the body has a number that is too large")
-        level = [child for child in children if isinstance(child, (dict, list))]
+        if not kinds <= _CONTAINERS:
+            inside = not kinds.isdisjoint(_CONTAINERS)
+            children = [each for each in children if type(each) in _CONTAINERS] if inside else []
+        level = children
 
 
 def parsed(text: str, param: str) -> Any:

@@ -9,9 +9,9 @@ from pydantic_core import from_json, to_json
 
 from app.core.errors import InvalidRequest
 from app.http.errors import BodyTooLarge
-from app.http.requests.body import in_thread_if_large
 from app.http.requests.wire import refusal
 from app.serving.kept_responses import KeptResponse, ResponseStore
+from app.serving.tasks import in_thread_if_large
 
 _MOST_TURNS = 1024
 """Responses of one conversation that are followed back."""

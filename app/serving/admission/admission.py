@@ -95,6 +95,8 @@ class Ticket:
         self.started = 0
         """Answers that no longer wait."""
         self.tokens = 0
+        self.size = 0
+        """Bytes of the body, once it is read."""
         self.body_bytes = 0
         self.image_bytes = 0
         self.left = False
@@ -153,6 +155,7 @@ class Ticket:
 
     def admit(self, body: bytes | bytearray) -> None:
         """Raises ``QueueFull`` where flex alone has room, and ``body`` does not ask for it."""
+        self.size = len(body)
         if self.flex_alone and b"flex" not in body:
             self._admission.check(self, 1)
 

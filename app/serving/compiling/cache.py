@@ -14,7 +14,7 @@ from app.core.errors import ConstraintError
 from app.core.events import RequestObserver
 from app.core.lru import Lru
 from app.core.request import ServiceTier
-from app.serving.tasks import Tasks
+from app.serving.tasks import Tasks, in_thread_if_large
 
 _MEASURED = 16
 """Constraints that are measured again whenever one is added: each takes the event loop 0.1 ms."""
@@ -88,13 +88,23 @@ class ConstraintCache:
         return sum(entry.constraint.num_masks for entry in self._entries.values())
 
     async def get(
-        self, spec: ConstraintSpec, tenant: str = "", tier: ServiceTier = ServiceTier.DEFAULT
+        self,
+        spec: ConstraintSpec,
+        tenant: str = "",
+        tier: ServiceTier = ServiceTier.DEFAULT,
+        *,
+        size: int = 0,
     ) -> Constraint:
         """The compiled constraint; raises ``ConstraintError`` if it cannot be compiled.
 
-        ``compile`` is given ``tenant`` and ``tier``, so that they may take turns.
+        ``compile`` is given ``tenant`` and ``tier``, so that they may take turns. ``size``: bytes
+        of the request that has ``spec``.
         """
-        key = hashlib.blake2b(spec.cache_key().encode(), digest_size=16).digest()
+
+        def digest() -> bytes:
+            return hashlib.blake2b(spec.cache_key().encode(), digest_size=16).digest()
+
+        key = await in_thread_if_large(size, digest)
         entry = self._entries.get(key)
         if entry is not None:
             self._measure(entry)

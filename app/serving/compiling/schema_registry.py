@@ -17,7 +17,7 @@ from app.core.specs import Choice, Grammar, JsonSchema, Regex
 from app.serving.admission import Ticket
 from app.serving.compiling.cache import ConstraintCache
 from app.serving.compiling.schema_store import SchemaStore
-from app.serving.tasks import Tasks
+from app.serving.tasks import Tasks, in_thread_if_large
 from app.store.rows import SCHEMA
 
 logger = logging.getLogger(__name__)
@@ -102,7 +102,7 @@ class SchemaRegistry:
         this schema would, ``InvalidRequest`` if it is too large to be kept, ``Unavailable`` and
         ``DeadlineExceeded``. If the call is cancelled, what a compile worker has begun goes on.
         """
-        key = spec.cache_key().encode()
+        key = await in_thread_if_large(ticket.size, lambda: spec.cache_key().encode())
         if _PARSED * len(key) > self._max_bytes:
             raise InvalidRequest(
                 "the schema is too large to be registered; send it with each request",
@@ -110,7 +110,7 @@ class SchemaRegistry:
             )
         ticket.take(1)
         async with ticket.deadline().holds("the schema had not been compiled"):
-            await self._constraints.get(spec, ticket.tenant, ticket.tier)
+            await self._constraints.get(spec, ticket.tenant, ticket.tier, size=ticket.size)
             await self._explaining.acquire()
             # Shielded: a cancelled job costs a worker that all share, and its restart costs more
             # than the job. There is no more than one, so that nobody gains by leaving.

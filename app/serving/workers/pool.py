@@ -17,7 +17,7 @@ import signal
 import sys
 import time
 from asyncio.subprocess import Process
-from collections.abc import Callable, Sequence, Sized
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -44,7 +44,7 @@ _LONGEST_PAUSE = 0.02
 
 
 class _PacedFile(io.BytesIO):
-    """Pauses before it hands out what is to be worked on next."""
+    """Pauses before it hands out, or takes, what is worked on next."""
 
     def __init__(
         self, data: bytes, clock: Callable[[], float], sleep: Callable[[float], None]
@@ -61,6 +61,10 @@ class _PacedFile(io.BytesIO):
     def readinto(self, buffer: Any, /) -> int:
         self._pause()
         return super().readinto(buffer)
+
+    def write(self, data: Any, /) -> int:
+        self._pause()
+        return super().write(data)
 
     def _pause(self) -> None:
         worked = self._clock() - self._resumed
@@ -104,9 +108,6 @@ _BIG_ANSWER = 1 << 15
 
 _WRITTEN = 1 << 18
 """Bytes of a job that are written at a time, so that the event loop never copies many."""
-
-_BIG_JOB = 1 << 18
-"""Characters of an argument from which a job is written on a thread: an image may have millions."""
 
 KILLED = -signal.SIGKILL
 """Exit status: the process was killed, most likely by the kernel for lack of memory."""
@@ -390,7 +391,7 @@ class WorkerPool:
         started, healthy = clock(), False
         try:
             # Written only now: of those that wait for a worker there may be many, and large ones.
-            answer = await worker.ask(await _written(job), job.seconds)
+            answer = await worker.ask(await asyncio.to_thread(_written, job), job.seconds)
             healthy = True
             return answer
         except TimeoutError:
@@ -451,7 +452,8 @@ class WorkerPool:
         self._idle.release(fresh)
 
 
-async def _written(job: Job) -> bytes:
-    """The job as it is sent; one with much text is written on a thread."""
-    big = any(len(each) > _BIG_JOB for each in job.arguments if isinstance(each, Sized))
-    return await asyncio.to_thread(pickle.dumps, job) if big else pickle.dumps(job)
+def _written(job: Job) -> bytes:
+    """The job as it is sent, written in slices as ``load_paced`` reads."""
+    file = _PacedFile(b"", time.perf_counter, time.sleep)
+    pickle.Pickler(file).dump(job)
+    return file.getvalue()
