@@ -64,16 +64,18 @@ class AnswerReader:
         """Whether some of the reasoning at hand has come."""
         self._calls: CallsReader | None = None
         """Once the calls have begun: no content comes any more."""
-        self._step: Callable[[], bool] = self._read_answer_start
+        self._step: Callable[[AnswerReader], bool] = AnswerReader._read_answer_start
         if format.reasoning is not None and opening != "closed":
-            self._step = self._read_reasoning if opening == "open" else self._read_begin
+            self._step = (
+                AnswerReader._read_reasoning if opening == "open" else AnswerReader._read_begin
+            )
 
     def push(self, text: str) -> list[TextPiece]:
         """What ``text`` adds."""
         if self._calls is not None:
             return [*self._calls.push(text)]
         self._incoming.push(text)
-        while self._step():
+        while self._step(self):
             pass
         pieces, self._pieces = self._pieces, []
         return pieces
@@ -85,7 +87,7 @@ class AnswerReader:
     @property
     def content_next(self) -> int | None:
         """Where content begins that is sure to come next, though nothing of it has come."""
-        sure = self._step == self._read_content and self._trigger is None
+        sure = self._step == AnswerReader._read_content and self._trigger is None
         return self._incoming.position if sure and not self._incoming.text else None
 
     def finish(self, *, cut: bool = False) -> list[TextPiece]:
@@ -97,19 +99,22 @@ class AnswerReader:
 
     def _rest(self, cut: bool) -> list[TextPiece]:
         text, start = self._incoming.take_all()
-        between = (self._read_newlines, self._read_then, self._read_rest)
+        between = (AnswerReader._read_newlines, AnswerReader._read_then, AnswerReader._read_rest)
         if not text or self._step in between or (cut and text.strip(_BLANKS)):
             return []
         begins = (self._around.begin, *self._around.other_begins) if self._around.begin else ()
-        if self._step != self._read_content and any(each.startswith(text) for each in begins):
+        if self._step != AnswerReader._read_content and any(
+            each.startswith(text) for each in begins
+        ):
             return []
-        if self._step == self._read_reasoning:
+        if self._step == AnswerReader._read_reasoning:
             return [Reasoning(text, start)]
-        if self._step == self._read_content and text == self._closing:
+        if self._step == AnswerReader._read_content and text == self._closing:
             return []
         return [Content(text, start)]
 
-    # Each step reads from the buffer and returns whether there may be more to do.
+    # Each step reads from the buffer and returns whether there may be more to do. ``_step`` is no
+    # bound method, which would refer back to the reader: it then outlived its request.
 
     def _read_begin(self) -> bool:
         assert self._reasoning is not None
@@ -118,16 +123,16 @@ class AnswerReader:
             begins = self._incoming.begins(mark)
             if begins:
                 self._incoming.take(len(mark))
-                self._step, self._reasoned, self._newlines = self._read_reasoning, False, 0
+                self._step, self._reasoned, self._newlines = AnswerReader._read_reasoning, False, 0
                 return True
             if begins is None:
                 return False
-        self._step = self._read_unreasoned
+        self._step = AnswerReader._read_unreasoned
         return True
 
     def _read_unreasoned(self) -> bool:
         assert self._reasoning is not None
-        return self._pass_over(self._reasoning.unreasoned, self._read_answer_start)
+        return self._pass_over(self._reasoning.unreasoned, AnswerReader._read_answer_start)
 
     def _read_reasoning(self) -> bool:
         assert self._reasoning is not None
@@ -136,7 +141,7 @@ class AnswerReader:
         end = self._reasoning.end
         if self._take_text(end, Reasoning):
             self._incoming.take(len(end))
-            self._step = self._read_newlines
+            self._step = AnswerReader._read_newlines
             return True
         return False
 
@@ -148,13 +153,17 @@ class AnswerReader:
                 self._incoming.take(1)
                 self._newlines += 1
                 return True
-        self._step = self._read_then
+        self._step = AnswerReader._read_then
         return True
 
     def _read_then(self) -> bool:
         assert self._reasoning is not None
         self._closing = self._reasoning.closing or self._closing
-        again = self._read_begin if self._reasoning.repeated else self._read_answer_start
+        again = (
+            AnswerReader._read_begin
+            if self._reasoning.repeated
+            else AnswerReader._read_answer_start
+        )
         return self._pass_over(self._reasoning.then, again)
 
     def _read_answer_start(self) -> bool:
@@ -165,10 +174,10 @@ class AnswerReader:
                 return self._begin_calls()
             if None in begins:
                 return False
-        inside = self._read_content if self._tools.native else self._read_answer
+        inside = AnswerReader._read_content if self._tools.native else AnswerReader._read_answer
         others = self._around.other_begins if self._content_first else ()
         marks = dict.fromkeys((self._around.begin, *others), inside)
-        marks[self._around.preamble] = self._read_preamble
+        marks[self._around.preamble] = AnswerReader._read_preamble
         begins = [self._incoming.begins(mark) for mark in marks if mark]
         for mark, step in marks.items():
             if mark and self._incoming.begins(mark):
@@ -182,12 +191,12 @@ class AnswerReader:
         begins = [self._incoming.begins(lead) for lead in self._leads]
         if True in begins:
             return self._begin_calls()
-        self._step = self._read_answer if None in begins else self._read_content
+        self._step = AnswerReader._read_answer if None in begins else AnswerReader._read_content
         return None not in begins
 
     def _read_preamble(self) -> bool:
         end = self._around.preamble_end
-        return self._take_until(end) and self._pass_over(end, self._read_begin)
+        return self._take_until(end) and self._pass_over(end, AnswerReader._read_begin)
 
     def _read_content(self) -> bool:
         if self._closing:
@@ -201,7 +210,7 @@ class AnswerReader:
         """Free text holds no mark of its end; in other content only the last one is that."""
         if self._content_first:
             return self._take_until(self._closing) and self._pass_over(
-                self._closing, self._read_rest
+                self._closing, AnswerReader._read_rest
             )
         kept = self._incoming.text[-len(self._closing) :]
         while not self._closing.startswith(kept):
@@ -218,7 +227,7 @@ class AnswerReader:
             self._incoming.take_all()
         return False
 
-    def _pass_over(self, mark: str, then: Callable[[], bool]) -> bool:
+    def _pass_over(self, mark: str, then: Callable[[AnswerReader], bool]) -> bool:
         """Take ``mark`` where it stands; whether that is known."""
         begins = self._incoming.begins(mark)
         if begins is None:

@@ -10,11 +10,13 @@ import asyncio
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import httpx
 import pytest
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
+from app.answer.formats import HERMES, ChatFormat, ReasoningFormat
 from app.core.errors import BudgetTooSmall
 from app.serving.admission import Ticket
 from app.serving.generation import Generation
@@ -71,3 +73,41 @@ async def test_a_request_over_a_connection_is_freed(stream: bool) -> None:
             await asyncio.sleep(0.05)  # the call ends after its answer
             left = alive(RequestResponseCycle, Ticket)
     assert len(left) <= 2
+
+
+THINKING = ChatFormat(HERMES, ReasoningFormat("<think>", "</think>"))
+TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
+SCHEMA = {"type": "json_schema", "json_schema": {"name": "s", "schema": {"type": "integer"}}}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"tools": [TOOL]},
+        {"tools": [TOOL], "tool_choice": "required"},
+        {"response_format": SCHEMA},
+        {"logprobs": True, "stop": "x"},
+    ],
+    ids=["text", "tools", "calls", "schema", "logprobs"],
+)
+async def test_nothing_of_an_answer_is_in_a_cycle(fields: dict[str, Any], stream: bool) -> None:
+    async with client_of(Bench(chat_format=THINKING)) as client:
+        for _ in range(2):  # what the first one leaves is kept for the others
+            assert (await client.post(CHAT, json=chat(**fields, stream=stream))).is_success
+            await asyncio.sleep(0)
+            gc.collect()
+            gc.set_debug(gc.DEBUG_SAVEALL)
+            try:
+                gc.collect()
+                assert (await client.post(CHAT, json=chat(**fields, stream=stream))).is_success
+                await asyncio.sleep(0)
+                gc.collect()
+                ours = [each for each in gc.garbage if type(each).__module__.startswith("app.")]
+                names = {type(each).__name__ for each in ours}
+            finally:
+                gc.set_debug(0)
+                gc.garbage.clear()
+            del ours
+    assert names == set()
