@@ -7,7 +7,6 @@ largest steps and by replays of all graphs.
 from __future__ import annotations
 
 import contextlib
-from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -171,9 +170,9 @@ def _load(
     if compilations is not None:
         compilations.loaded()
     dtype_name = str(dtype).removeprefix("torch.")
-    held = Counter(held_bytes(model) if device.type == "cpu" else loaded_bytes)
+    held = dict(held_bytes(model) if device.type == "cpu" else loaded_bytes)
     if loaded.vision is not None:
-        held[dtype_name] += loaded.vision.tower.nbytes
+        held[dtype_name] = held.get(dtype_name, 0) + loaded.vision.tower.nbytes
     return TorchRunner(
         forward=forward,
         graphs=graphs,
