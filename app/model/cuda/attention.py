@@ -156,6 +156,12 @@ class TritonAttention:
         """Slots of the adapters of the step's tokens: [T], int32."""
         return self.step.adapters
 
+    @property
+    def nbytes(self) -> int:
+        """Memory on the device, the cache not counted."""
+        partial = (self._partial_out, self._partial_max, self._partial_sum)
+        return sum(part.nbytes for part in partial) + 4 * self._buffers.size
+
     def begin(self, step: StepArrays) -> None:
         """Bring a step to the device as it is, with no padding."""
         works = self.list_work(step, range(0))

@@ -208,10 +208,15 @@ class StepBuffers:
         self._device = device
         self._make(ints)
 
+    @property
+    def size(self) -> int:
+        """Int32s in the device's buffer."""
+        return len(self._buffer)
+
     def device_step(self, layout: Layout, waves: Sequence[Sequence[Wave]]) -> DeviceStep:
         """A layout's views; ``waves`` by kind. Empty lists are None, and not launched."""
-        if layout.end > len(self._buffer):
-            self._make(max(layout.end, 2 * len(self._buffer)))
+        if layout.end > self.size:
+            self._make(max(layout.end, 2 * self.size))
         ints = self._buffer
 
         def longs(part: slice) -> Tensor:
