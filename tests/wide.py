@@ -45,7 +45,6 @@ GPU_KERNELS = (
     r"model/cuda/test_products\.py::test_a_row_is_the_same.*\[(?!a shared depth-torch.float32)",
     r"model/cuda/test_sampling\.py::test_(a_row|draws_of|filters|logits_may|odd|plain|sets_are)",
     r"model/cuda/test_scan\.py::test_states_and_results.*\[.*-[1-9]\]",
-    r"model/parallel/test_fused_layers\.py::test_fused_layers_of_two.*\[(?!llama)",
 )
 SWEEPS = (
     r"constraint/test_schema_junk\.py::.*\[[1-7]\]",
@@ -108,6 +107,7 @@ SWEEPS = (
     r"engine/test_engine\.py::test_the_first_value.*\[(?!serial-attention-0|overlapped-recurrent-16)",
     r"http/test_responses_stream\.py::test_the_deltas_join.*[-\[]\d*[1-35-79]\]",
     r"model/cuda/test_graphs\.py::test_graphs_of_a_model_with_states_alone",
+    r"model/parallel/test_fused_layers\.py::test_fused_layers_of_two.*\[(?!llama)",
     r"conformance/test_maskbench\.py::.*(\[llama3_2|o9906)",
     r"conformance/test_suite\.py::test_the_official_suite.*\[draft7",
     r"constraint/test_budget_walks\.py::test_the_number_of.*\[(gpt2-many texts|small-many names)",
@@ -143,7 +143,7 @@ EVERY_THIRD = (
     r"model/test_sampling\.py::test_draws_follow",
     r"model/vision/test_spec\.py::test_kinds_that",
 )
-"""Of the values of these tests' parameters every third is tried; all of them are wide."""
+"""Of the values of these tests' parameters every third is tried; the others are wide."""
 ONE_OF_EACH = (
     r"model/cpu/test_attention\.py::test_(short_and_long|a_token_has_the_same)",
     r"model/cpu/test_two_way\.py::test_tokens_of_an_image",

@@ -17,6 +17,7 @@ from typing import IO, TYPE_CHECKING, Any
 from pydantic_core import from_json, to_json
 
 from app.core.errors import LeapjsonError
+from app.serving.tasks import in_thread_if_large
 from app.store.rows import VALIDATE, WRITE, NewFile, Piece, fresh_id
 from app.store.store import CHUNK, Files, Store
 
@@ -47,8 +48,6 @@ _MOST_RECORDED = 256
 """Answers of one transaction."""
 _LONGEST_ID = 512
 """Characters: those of all lines are held while a file is read."""
-_LARGE_LINE = 1 << 15
-"""Bytes from which a line is read on a thread."""
 _FORGOTTEN_SECONDS = 6 * 3600
 """After which a file that never got its contents is dropped."""
 _KEPT_BATCH_SECONDS = 90 * 86_400
@@ -263,9 +262,7 @@ class BatchRunner:
         async with self._slots:
             self._waiting[piece.key].discard(number)
             self._work.set()
-            small = len(line) < _LARGE_LINE
-            read = _read_line(line) if small else await asyncio.to_thread(_read_line, line)
-            custom_id, body = read
+            custom_id, body = await in_thread_if_large(len(line), lambda: _read_line(line))
             if body is None:
                 error: dict[str, Any] = {
                     "message": "stream is not supported in a batch; leave stream out"

@@ -554,22 +554,22 @@ def test_after_a_kill_the_same_command_goes_on_where_it_was(
 ) -> None:
     monkeypatch.setenv("LEAPJSON_DATA", str(tmp_path / "data"))
     source, output = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
-    lines = [line(number, model="leapjson-demo", seed=number) for number in range(140)]
+    lines = [line(number, model="leapjson-demo", seed=number) for number in range(200)]
     write(source, lines)
     first = Run(source, output)
     assert first.kill_at(20) == -signal.SIGKILL, "it had ended before it could be killed"
     kept = kept_numbers(output)
-    assert 20 <= len(kept) < 140
+    assert 20 <= len(kept) < 200
     assert not output.exists()
     second = Run(source, output)
     assert second.kill_at(len(kept) + 20, signal.SIGTERM) == 130
     assert "Run the same command again for the other" in output.with_suffix(".log").read_text()
     stopped = second.records()
     assert Run(source, output).end() == 0
-    check_answers(output, 140)
+    check_answers(output, 200)
     log = output.with_suffix(".log").read_text()
-    assert f"140 lines ({stopped} in earlier runs)" in log
-    assert "140 valid, 0 failed" in log
+    assert f"200 lines ({stopped} in earlier runs)" in log
+    assert "200 valid, 0 failed" in log
     assert not (tmp_path / "data").exists(), "the batches of a server were looked for"
 
 

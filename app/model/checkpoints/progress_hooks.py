@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -62,6 +63,7 @@ class _ProgressBar(tqdm):  # type: ignore[misc]
     """A bar that draws nothing."""
 
     monitor_interval = 0  # no thread
+    _lock = threading.RLock()  # tqdm's own is for several processes, and takes a semaphore
     _open: tuple[Progress, str, str, int] | None = None
     _stage: Stage | None = None
 

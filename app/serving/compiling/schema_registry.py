@@ -158,7 +158,9 @@ class SchemaRegistry:
 
     def _read(self, schema_id: str, body: bytes) -> RegisteredSchema:
         kind, parts, created, name, explanation = json.loads(body)
-        registered = self._registered(_KINDS[kind](**parts), created, name, explanation.encode())
+        spec = _KINDS[kind](**parts)
+        key = spec.cache_key().encode()
+        registered = self._registered(key, spec, created, name, explanation.encode())
         if registered.id != schema_id:
             raise ValueError(f"its content has the id {registered.id}")
         return registered
@@ -183,7 +185,7 @@ class SchemaRegistry:
             # It compiles, which is what requests need: that there is no report is reported.
             problem = {"error": {"message": str(error), "code": error.code}}
             explanation = json.dumps(problem).encode()
-        registered = self._registered(spec, int(self._wall_clock()), name, explanation)
+        registered = self._registered(key, spec, int(self._wall_clock()), name, explanation)
         if self._store is not None:  # before the id is returned: another replica may get it next
             parts = {each.name: getattr(spec, each.name) for each in fields(spec)}
             row = [spec.kind, parts, registered.created, name, explanation.decode()]
@@ -192,9 +194,8 @@ class SchemaRegistry:
         return self._keep(registered)
 
     def _registered(
-        self, spec: ConstraintSpec, created: int, name: str | None, explanation: bytes
+        self, key: bytes, spec: ConstraintSpec, created: int, name: str | None, explanation: bytes
     ) -> RegisteredSchema:
-        key = spec.cache_key().encode()
         nbytes = _PARSED * len(key) + len(explanation)
         nbytes = min(nbytes, self._max_bytes)  # it is kept, if alone
         return RegisteredSchema(_id_of(key), created, name, spec, explanation, nbytes)
