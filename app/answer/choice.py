@@ -24,7 +24,6 @@ from app.answer.pieces import (
     CallEnd,
     CallStart,
     Content,
-    Delta,
     End,
     Measurements,
     Piece,
@@ -89,7 +88,6 @@ class ChoiceReader:
 
     def __init__(
         self,
-        index: int,
         plan: AnswerPlan,
         options: GenerationOptions,
         *,
@@ -100,7 +98,6 @@ class ChoiceReader:
         their places are reported."""
         tools = () if plan.tools is None else plan.tools.tools
         self.reasoning_tokens = 0
-        self._index = index
         self._options = options
         self._shows_reasoning = plan.reasoning.shown
         self._reader = None if plan.is_content_alone else plan.answer_reader()
@@ -134,7 +131,7 @@ class ChoiceReader:
         self._decoder = Utf8Decoder(places=self._reader is not None)
         self._decoder.decode(plan.given.encode())
 
-    def read(self, chunks: Sequence[TokenChunk]) -> Delta:
+    def read(self, chunks: Sequence[TokenChunk]) -> list[Piece]:
         """What ``chunks`` add together, one or more in their order.
 
         The last one may end the answer, and ends it well: with the reason "stop" or "length".
@@ -179,7 +176,7 @@ class ChoiceReader:
             pieces.append(End("tool_calls" if calls_whole else reason, stopped_by))
         if self._fields is not None:
             pieces = self._fields.read(pieces)
-        return Delta(self._index, pieces)
+        return pieces
 
     def _measured(self) -> list[Piece]:
         """What is reported of the values once all have come."""

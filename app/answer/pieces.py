@@ -205,12 +205,3 @@ TextPiece = Content | Reasoning | CallStart | CallArguments | CallEnd
 """A piece that has a place in the text."""
 
 Piece = TextPiece | Fields | Origins | PromptTokens | Measurements | End
-
-
-@dataclass(slots=True)
-class Delta:
-    """What was added to one choice of a request."""
-
-    index: int
-    """Which of the choices."""
-    pieces: Sequence[Piece]

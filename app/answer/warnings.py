@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from app.answer.pieces import CallArguments, CallStart, Content, Delta
+from app.answer.pieces import CallArguments, CallStart, Content, Piece
 from app.answer.tools import ToolUse, objects_of, subject_of
 from app.core.constraint import ConstraintSpec, Relaxation, Written
 from app.core.specs import JsonSchema
@@ -49,17 +49,17 @@ class RelaxedAnswers:
         self._contents: dict[int, list[str]] = {}
         self._calls: dict[tuple[int, int], tuple[str, list[str]]] = {}
 
-    def read(self, delta: Delta) -> None:
-        """Take what was added to a choice."""
-        for piece in delta.pieces:
+    def read(self, index: int, pieces: Sequence[Piece]) -> None:
+        """Take what was added to the choice ``index``."""
+        for piece in pieces:
             match piece:
                 case Content(text=text) if text and None in self._schemas:
-                    self._contents.setdefault(delta.index, [self._begun]).append(text)
+                    self._contents.setdefault(index, [self._begun]).append(text)
                 case CallStart(index=number, name=name) if name in self._schemas:
-                    self._calls[delta.index, number] = name, []
+                    self._calls[index, number] = name, []
                 case CallArguments(index=number, text=text):
-                    if (delta.index, number) in self._calls:
-                        self._calls[delta.index, number][1].append(text)
+                    if (index, number) in self._calls:
+                        self._calls[index, number][1].append(text)
 
     def written(self) -> Iterator[tuple[list[Warned], Written]]:
         """What is to be checked, with the warnings that it decides."""

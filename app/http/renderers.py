@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from pydantic_core import to_json
 
-from app.answer.pieces import Delta, FieldValue, Measurements, Piece
+from app.answer.pieces import FieldValue, Measurements, Piece
 from app.core.constraint import Vocabulary
 from app.core.events import Origins
 from app.http.endpoint import Renderer
@@ -137,7 +137,7 @@ class ChunkRenderer(Renderer):
 class UnstreamedChoice(Protocol):
     """One choice of an answer that is not streamed, while it comes."""
 
-    def add(self, delta: Delta) -> None: ...
+    def add(self, pieces: Sequence[Piece]) -> None: ...
 
     def wire(self, index: int) -> dict[str, Any]:
         """The choice as the answer has it, as number ``index``."""
@@ -154,9 +154,9 @@ class UnstreamedRenderer(Renderer):
         self._generation = generation
         self._choices = choices
 
-    def chunk(self, delta: Delta) -> bytes:
+    def chunk(self, index: int, pieces: Sequence[Piece]) -> bytes:
         """Only collects."""
-        self._choices[delta.index].add(delta)
+        self._choices[index].add(pieces)
         return b""
 
     def end(self) -> bytes:

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 
 from app.answer.choice import ChoiceReader
 from app.answer.fields import ClosedValue
-from app.answer.pieces import Delta
+from app.answer.pieces import Piece
 from app.answer.plan import AnswerPlan
 from app.answer.spans import Quotable
 from app.answer.warnings import RelaxedAnswers
@@ -69,9 +69,9 @@ class Generation:
         self._choices_each = self.n // len(plans)
         self._prompt_tokens = sum(len(plan.prompt) for plan in plans)
         self._readers = [
-            ChoiceReader(index, plans[number], options, exact=exact, texts=texts[number])
-            for index in range(self.n)
-            for number in [index // self._choices_each]
+            ChoiceReader(plan, options, exact=exact, texts=text)
+            for plan, text in zip(plans, texts, strict=True)
+            for _ in range(self._choices_each)
         ]
         self._ticket = ticket
         self._timeline = timeline
@@ -112,8 +112,8 @@ class Generation:
 
     async def batches(
         self, at_least: int = 1, *, silence: float | None = None
-    ) -> AsyncIterator[Sequence[Delta]]:
-        """What has come since the last batch, a delta for each choice, until all have ended.
+    ) -> AsyncIterator[Sequence[tuple[int, list[Piece]]]]:
+        """What has come since the last batch, by choice, until all have ended.
 
         Waits until a batch has ``at_least`` so many chunks, or is the last one: an answer that is
         not streamed need not wake for each step of the engine. Batches are of a bounded size, and
@@ -149,21 +149,21 @@ class Generation:
         if waiting is not None and not waiting.done():
             waiting.set_result(None)
 
-    def _read(self) -> list[Delta]:
-        """Take the first unread chunks. What several steps added to a choice is one delta."""
+    def _read(self) -> list[tuple[int, list[Piece]]]:
+        """Take the first unread chunks. What several steps added to a choice is joined."""
         chunks, self._unread = self._unread[:_TOGETHER], self._unread[_TOGETHER:]
         of_choices: dict[int, list[TokenChunk]] = {}
         for chunk in chunks:
             of_choices.setdefault(self._index[chunk.request_id], []).append(chunk)
         deltas = []
         for index, own in of_choices.items():
-            delta = self._readers[index].read(own)
+            pieces = self._readers[index].read(own)
             last = own[-1]
             if last.finish_reason is not None and last.closed is not None:
                 self._cut.append((index, last.closed))
             if self.relaxed is not None:
-                self.relaxed.read(delta)
-            deltas.append(delta)
+                self.relaxed.read(index, pieces)
+            deltas.append((index, pieces))
         return deltas
 
     def _find_closed(self) -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic_core import to_json
 
-from app.answer.pieces import Content, Delta, End
+from app.answer.pieces import Content, End
 from app.answer.plan import AnswerPlan
 from app.core.events import TokenChunk
 from app.core.request import EngineRequest, ServiceTier
@@ -106,7 +106,7 @@ def written_whole(event: bytes, choice: dict[str, Any], options: dict[str, Any] 
 def test_a_chunk_of_chat_is_its_object(
     options: dict[str, Any] | None, text: str, index: int
 ) -> None:
-    event = chat_chunks(options).chunk(Delta(index, [Content(text)]))
+    event = chat_chunks(options).chunk(index, [Content(text)])
     choice = {
         "index": index, "delta": {"content": text}, "logprobs": None, "finish_reason": None
     }  # fmt: skip
@@ -120,12 +120,12 @@ def test_a_chunk_of_completions_is_its_object(
 ) -> None:
     renderer = completion_chunks(options)
     choice = {"index": index, "text": text, "logprobs": None, "finish_reason": None}
-    event = renderer.chunk(Delta(index, [Content(text)]))
+    event = renderer.chunk(index, [Content(text)])
     assert event == written_whole(event, choice, options)
-    last = renderer.chunk(Delta(index, [Content(text), End("stop")]))
+    last = renderer.chunk(index, [Content(text), End("stop")])
     assert last == written_whole(last, {**choice, "finish_reason": "stop"}, options)
 
 
 def test_no_text_is_no_chunk() -> None:
     for renderer in (chat_chunks(None), completion_chunks(None)):
-        assert renderer.chunk(Delta(0, [Content("")])) == b""
+        assert renderer.chunk(0, [Content("")]) == b""

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from app.answer.formats import ChatFormat, detect
-from app.answer.pieces import Content, Delta
+from app.answer.pieces import Content, Piece
 from app.answer.prompt import Conversation
 from app.constraint.quotes.document import Document
 from app.core.constraint import ConstraintSpec, Relaxation, Written
@@ -440,16 +440,16 @@ class Bench:
         generation = await self.open(request)
         try:
             async for batch in generation.batches():
-                for chunk in batch:
-                    texts[chunk.index] += text_of(chunk)
+                for added in batch:
+                    texts[added[0]] += text_of(added)
         finally:
             generation.close()
         return texts
 
 
-def text_of(delta: Delta) -> str:
-    """The content in ``delta``."""
-    return "".join(piece.text for piece in delta.pieces if isinstance(piece, Content))
+def text_of(added: tuple[int, Sequence[Piece]]) -> str:
+    """The content of what was added to a choice."""
+    return "".join(piece.text for piece in added[1] if isinstance(piece, Content))
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import pytest
 
-from app.answer.pieces import Content, Delta, End
+from app.answer.pieces import Content, End, Piece
 from app.answer.prompt import TextPrompt
 from app.core.constraint import ConstraintSpec
 from app.core.errors import (
@@ -184,8 +184,8 @@ async def test_a_slow_reader_gets_everything_at_once_and_keeps_no_room() -> None
         await until(lambda: bench.admission.live == 0)
         batches = [batch async for batch in generation.batches()]
         assert [[text_of(delta) for delta in batch] for batch in batches] == [["abc"]]
-        (delta,) = batches[0]
-        assert [piece for piece in delta.pieces if isinstance(piece, End)] == delta.pieces[-1:]
+        ((_, pieces),) = batches[0]
+        assert [piece for piece in pieces if isinstance(piece, End)] == pieces[-1:]
         generation.close()
         assert [s.status for s in bench.observer.requests] == [200]
 
@@ -199,11 +199,10 @@ async def test_what_piled_up_is_one_delta_for_each_choice_with_its_tokens_in_ord
         await until(lambda: bench.admission.live == 0)
         (batch,) = [batch async for batch in generation.batches()]
         generation.close()
-    assert [(delta.index, text_of(delta)) for delta in batch] == [
+    assert [(added[0], text_of(added)) for added in batch] == [
         (0, "0001020304"), (1, "1011121314"),
     ]  # fmt: skip
-    for delta in batch:
-        content = delta.pieces[0]
+    for _, (content, *_) in batch:
         assert isinstance(content, Content)
         assert b"".join(token.data for token in content.tokens).decode() == content.text
 
@@ -239,7 +238,7 @@ async def test_a_reader_in_no_hurry_gets_everything_in_larger_batches() -> None:
         bench.engine.gate.clear()
         generation = await bench.open(ask())
 
-        async def read() -> list[Sequence[Delta]]:
+        async def read() -> list[Sequence[tuple[int, list[Piece]]]]:
             return [batch async for batch in generation.batches(at_least=32)]
 
         reader = asyncio.create_task(read())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from app.answer.pieces import Content, Delta
+from app.answer.pieces import Content
 from app.answer.warnings import RelaxedAnswers
 from app.core.constraint import Relaxation, Written
 from app.core.specs import JsonSchema
@@ -17,7 +17,7 @@ PATTERN = Relaxation("/pattern", "pattern", "", "")
 def answers(*texts: str) -> RelaxedAnswers:
     found = RelaxedAnswers([PATTERN], JsonSchema({"pattern": "x"}), None)
     for index, text in enumerate(texts):
-        found.read(Delta(index, [Content(text)]))
+        found.read(index, [Content(text)])
     return found
 
 

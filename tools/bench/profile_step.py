@@ -368,7 +368,7 @@ class Bench:
         try:
             await worker.submit([request], generation)
             async for batch in generation.batches():
-                b"".join(renderer.chunk(delta) for delta in batch)
+                b"".join(renderer.chunk(*added) for added in batch)
         finally:
             generation.close()
 

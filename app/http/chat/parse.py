@@ -286,11 +286,11 @@ def chat_call(body: Mapping[str, Any], ignored: Ignored, api: Api) -> AnswerCall
         raise InvalidRequest(f"n is {wire.n} and the limit is {config.max_n}", param="n")
     if wire.top_logprobs and not wire.logprobs:
         raise InvalidRequest("top_logprobs requires logprobs: true", param="top_logprobs")
-    content = api.constraints.read(wire, wire.response_format, ignored)
+    content = _, spec = api.constraints.read(wire, wire.response_format, ignored)
     limit = token_limit(wire, "max_tokens", "max_completion_tokens")
     show_tools = wire.tool_choice != "none"
     conversation, tools = read_conversation(wire, ignored, config, show_tools=show_tools)
-    note = schema_prompt(wire.schema_in_prompt, content.spec, config, wire.response_format)
+    note = schema_prompt(wire.schema_in_prompt, spec, config, wire.response_format)
     return answer_call(
         wire,
         model,

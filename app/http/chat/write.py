@@ -18,7 +18,6 @@ from app.answer.pieces import (
     Piece,
     Reasoning,
 )
-from app.answer.pieces import Delta as Pieces
 from app.core.constraint import Vocabulary
 from app.core.events import AnswerToken, Origins
 from app.http.endpoint import Renderer
@@ -204,8 +203,8 @@ class _Choice:
     """What is reported of the values."""
     finish_reason: str | None = None
 
-    def add(self, delta: Pieces) -> None:
-        for piece in delta.pieces:
+    def add(self, pieces: Sequence[Piece]) -> None:
+        for piece in pieces:
             match piece:
                 case Content(text=text, tokens=tokens):
                     self.content.append(text)
@@ -265,8 +264,8 @@ class _Chunks(ChunkRenderer):
         introduction = {"role": "assistant", "content": "", "refusal": None}
         return b"".join([self._event(_wire(i, introduction)) for i in range(self._generation.n)])
 
-    def chunk(self, delta: Pieces) -> bytes:
-        return b"".join([self._piece(delta.index, piece) for piece in delta.pieces])
+    def chunk(self, index: int, pieces: Sequence[Piece]) -> bytes:
+        return b"".join([self._piece(index, piece) for piece in pieces])
 
     def _piece(self, index: int, piece: Piece) -> bytes:
         """``id`` and ``name`` come once, with a call's first chunk."""

@@ -84,14 +84,14 @@ def completion_call(body: Mapping[str, Any], ignored: Ignored, api: Api) -> Answ
             param="best_of",
         )
     limit = token_limit(wire, "max_tokens", default=DEFAULT_MAX_TOKENS)
-    content = api.constraints.read(wire, wire.response_format, ignored)
+    content = param, spec = api.constraints.read(wire, wire.response_format, ignored)
     prompts = _prompts(
         wire.prompt, n=n, max_choices=api.config.max_n, vocabulary_size=vocabulary.size
     )
     scores_prompt = wire.echo and wire.logprobs is not None
-    if scores_prompt and content.spec is not None:
+    if scores_prompt and spec is not None:
         raise InvalidRequest(
-            f"echo with logprobs cannot be combined with {content.param}; leave one out",
+            f"echo with logprobs cannot be combined with {param}; leave one out",
             param="echo",
         )
     return answer_call(

@@ -11,11 +11,11 @@ from pydantic import Field
 
 from app.answer.pieces import (
     Content,
-    Delta,
     End,
     Fields,
     FieldValue,
     Measurements,
+    Piece,
     PromptTokens,
 )
 from app.answer.prompt import Prompt, TextPrompt, TokenPrompt
@@ -226,8 +226,8 @@ class _Text:
     whole: list[FieldValue] = field(default_factory=list)
     origins: Origins | None = None
 
-    def add(self, delta: Delta) -> None:
-        for piece in delta.pieces:
+    def add(self, pieces: Sequence[Piece]) -> None:
+        for piece in pieces:
             match piece:
                 case Content(text=text, tokens=tokens):
                     self.texts.append(text)
@@ -275,24 +275,23 @@ class _Chunks(ChunkRenderer):
             None if name is None else [ChoiceLogprobs(name) for _ in range(generation.n)]
         )
 
-    def chunk(self, delta: Delta) -> bytes:
-        """b"" where there is nothing to send yet."""
-        choice = _Text([self._before.pop(delta.index, "")])
-        choice.add(delta)
+    def chunk(self, index: int, pieces: Sequence[Piece]) -> bytes:
+        choice = _Text([self._before.pop(index, "")])
+        choice.add(pieces)
         if self._logprobs is not None and (
             choice.prompt or any(token.data for token in choice.tokens)
         ):
-            choice.logprobs = self._logprobs[delta.index]
+            choice.logprobs = self._logprobs[index]
         event = b""
         if choice.origins is not None:  # in a chunk of their own
             entry = origins_entry(choice.origins, self._vocabulary)
-            event = self._event(_Text().wire(delta.index) | {"origins": entry})
+            event = self._event(_Text().wire(index) | {"origins": entry})
         if not any(choice.texts) and choice.logprobs is None and choice.finish_reason is None:
             return event
         if choice.finish_reason is None:
-            return self._event(choice.wire(delta.index), choice.whole) + event
+            return self._event(choice.wire(index), choice.whole) + event
         if choice.whole:  # beside their text, in a chunk before the last
             first = _Text(choice.texts, choice.logprobs, choice.tokens, choice.prompt)
-            event += self._event(first.wire(delta.index), choice.whole)
+            event += self._event(first.wire(index), choice.whole)
             choice.texts, choice.logprobs = [], None
-        return event + self._last(choice.wire(delta.index))
+        return event + self._last(choice.wire(index))

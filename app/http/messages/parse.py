@@ -17,6 +17,7 @@ from app.answer.formats.reasoning import AS_IT_IS, ReasoningUse
 from app.answer.images import ImageSource, appended, without_images
 from app.answer.prompt import Conversation
 from app.answer.tools import FunctionTool, ToolUse
+from app.core.constraint import ConstraintSpec
 from app.core.errors import InvalidRequest
 from app.core.specs import JsonSchema
 from app.core.verbatim import Passage
@@ -25,7 +26,6 @@ from app.http.endpoint import AnswerCall, Api, endpoint
 from app.http.errors import ANTHROPIC
 from app.http.messages.write import AnsweredMessage, CountedTokens, MessageEvent, messages_renderer
 from app.http.openapi import GENERATES, MessagesError, describe
-from app.http.requests.constraints import NamedConstraint
 from app.http.requests.generation import GenerationFields, answer_call, token_limit
 from app.http.requests.messages import (
     ImagePart,
@@ -364,7 +364,7 @@ def read_conversation(
         begun = begun_answer(messages, f"messages[{len(wire.messages) - 1}]")
         passages = passages[:-1]
     use, variables = _reasoning(wire, config)
-    note = schema_prompt(wire.schema_in_prompt, _content(wire, config).spec, config, by_format=True)
+    note = schema_prompt(wire.schema_in_prompt, _content(wire, config)[1], config, by_format=True)
     conversation = Conversation(
         messages, shown, variables, passages, use, note, images.sources, begun
     )
@@ -415,8 +415,8 @@ def _reasoning(wire: ConversationFields, config: ApiConfig) -> tuple[ReasoningUs
     return AS_IT_IS, template_words(adaptive, effort, None, config)
 
 
-def _content(wire: ConversationFields, config: ApiConfig) -> NamedConstraint:
-    """What the content has to be. Raises ``InvalidRequest``."""
+def _content(wire: ConversationFields, config: ApiConfig) -> tuple[str, ConstraintSpec | None]:
+    """The field that names a constraint of the content, and the constraint, if it is there."""
     new = wire.output_config.format if wire.output_config else None
     if new is not None and wire.output_format is not None:
         raise InvalidRequest(
@@ -426,9 +426,8 @@ def _content(wire: ConversationFields, config: ApiConfig) -> NamedConstraint:
     asked: JsonSchemaOutput | None = new or wire.output_format
     param = "output_config.format" if wire.output_format is None else "output_format"
     if asked is None:
-        return NamedConstraint(None, param)
-    schema = JsonSchema(asked.schema_, close_objects=True, whitespace=config.whitespace)
-    return NamedConstraint(schema, param)
+        return param, None
+    return param, JsonSchema(asked.schema_, close_objects=True, whitespace=config.whitespace)
 
 
 _BETWEEN = "\n"

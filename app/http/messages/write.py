@@ -17,7 +17,6 @@ from app.answer.pieces import (
     CallArguments,
     CallStart,
     Content,
-    Delta,
     End,
     Fields,
     FieldValue,
@@ -128,8 +127,8 @@ class _Unstreamed(ListRenderer):
         """Each as it began, and its pieces."""
         self._end = End("stop")
 
-    def chunk(self, delta: Delta) -> bytes:
-        for piece in delta.pieces:
+    def chunk(self, index: int, pieces: Sequence[Piece]) -> bytes:
+        for piece in pieces:
             self._take(piece)
         return b""
 
@@ -194,9 +193,9 @@ class _Events(_Unstreamed):
     def begin(self) -> bytes:
         return _event("message_start", message={**self._head, "usage": self._usage()})
 
-    def chunk(self, delta: Delta) -> bytes:
+    def chunk(self, index: int, pieces: Sequence[Piece]) -> bytes:
         events = b""
-        for piece in delta.pieces:
+        for piece in pieces:
             begun, text = self._take(piece)
             number = len(self._blocks) - 1
             if isinstance(piece, Fields):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from pydantic import AliasChoices, Field
@@ -169,15 +168,6 @@ _EXTENSIONS = {
 _STRUCTURED_OUTPUTS = ("json", "regex", "choice", "grammar", "json_object", "structural_tag")
 
 
-@dataclass(frozen=True, slots=True)
-class NamedConstraint:
-    """A constraint, and the field that named it."""
-
-    spec: ConstraintSpec | None
-    """None where text is free."""
-    param: str
-
-
 class ConstraintReader:
     """Finds the constraint of a request."""
 
@@ -192,27 +182,28 @@ class ConstraintReader:
         format: ResponseFormat | None,
         ignored: Ignored,
         param: str = "response_format",
-    ) -> NamedConstraint:
-        """The one that ``fields`` name, or ``format``, which is the field ``param``.
+    ) -> tuple[str, ConstraintSpec | None]:
+        """The field and the constraint that it names, None where text is free: one of ``fields``,
+        or ``format``, which is the field ``param``.
 
         Raises ``InvalidRequest``, also where two are given.
         """
-        found = []
+        found: list[tuple[str, ConstraintSpec | None]] = []
         if (spec := self.response_format(format, ignored, param)) is not None:
-            found.append(NamedConstraint(spec, param))
+            found.append((param, spec))
         if fields.structured_outputs is not None:
             found += self._structured_outputs(fields.structured_outputs, ignored)
         for name, holds in _EXTENSIONS.items():
             if (value := getattr(fields, name)) is not None:
                 spec = _spec(holds, value, name, self._whitespace, ignored)
-                found.append(NamedConstraint(spec, name))
+                found.append((name, spec))
         if len(found) > 1:
-            names = " and ".join(each.param for each in found)
+            names = " and ".join(name for name, _ in found)
             raise InvalidRequest(
                 f"{names} are given, but a request has one constraint; leave out all but one",
-                param=found[1].param,
+                param=found[1][0],
             )
-        return found[0] if found else NamedConstraint(None, param)
+        return found[0] if found else (param, None)
 
     def response_format(
         self, asked: ResponseFormat | None, ignored: Ignored, param: str = "response_format"
@@ -277,7 +268,7 @@ class ConstraintReader:
 
     def _structured_outputs(
         self, asked: StructuredOutputs, ignored: Ignored
-    ) -> list[NamedConstraint]:
+    ) -> list[tuple[str, ConstraintSpec]]:
         close_objects = asked.disable_additional_properties is not False
         # White space that both the pattern and ``disable_any_whitespace`` admit.
         pattern, spaced = asked.whitespace_pattern, asked.disable_any_whitespace
@@ -290,7 +281,7 @@ class ConstraintReader:
             if value is not None and not (name == "json_object" and value is False):
                 param = f"structured_outputs.{name}"
                 spec = _spec(name, value, param, whitespace, ignored, close_objects=close_objects)
-                found.append(NamedConstraint(spec, param))
+                found.append((param, spec))
         if not found:
             raise InvalidRequest(
                 "structured_outputs has no constraint: give one of json, regex, choice, grammar, "

@@ -11,12 +11,12 @@ from pydantic import Field
 from app.answer.prompt import Prompt
 from app.answer.tools import ToolUse
 from app.core.composite import with_schemas
+from app.core.constraint import ConstraintSpec
 from app.core.errors import InvalidRequest
 from app.core.request import GenerationOptions, SamplingParams, ServiceTier
 from app.core.specs import OnUnsupported
 from app.http.endpoint import AnswerCall, Renderer
 from app.http.models import ServedModel
-from app.http.requests.constraints import NamedConstraint
 from app.http.requests.messages import TextPart
 from app.http.requests.unserved import left_out
 from app.http.requests.wire import Body, TokenLimit, Unserved, Wire
@@ -124,7 +124,7 @@ def answer_call(
     fields: GenerationFields,
     model: ServedModel,
     prompts: Sequence[Prompt],
-    content: NamedConstraint,
+    content: tuple[str, ConstraintSpec | None],
     limit: tuple[str, int | None],
     renderer: Callable[[Generation], Renderer],
     *,
@@ -137,7 +137,8 @@ def answer_call(
 ) -> AnswerCall:
     """What ``fields`` ask for, and how it is written. Raises ``InvalidRequest``.
 
-    ``limit``: see ``token_limit``; ``prompt``: the field that the prompts are made of;
+    ``content``: see ``ConstraintReader.read``; ``limit``: see ``token_limit``; ``prompt``: the
+    field that the prompts are made of;
     ``logprobs``: how many alternatives to report beside each token; None reports nothing.
     """
     if fields.stream_options is not None and not fields.stream:
@@ -186,7 +187,7 @@ def answer_call(
         tier=_TIERS.get(fields.service_tier or "auto", ServiceTier.DEFAULT),
         prediction=b"" if fields.prediction is None else fields.prediction.text.encode(),
     )
-    spec, asked = content.spec, fields.on_unsupported
+    (constraint, spec), asked = content, fields.on_unsupported
     if asked is not None and spec is not None:
         spec = with_schemas(spec, lambda schema: replace(schema, relax=asked == "relax"))
     return AnswerCall(
@@ -198,7 +199,7 @@ def answer_call(
         names={
             "prompt": prompt,
             "max_tokens": name,
-            "constraint": "tools" if content.spec is None else content.param,
+            "constraint": "tools" if spec is None else constraint,
         },
         renderer=renderer,
         stream=bool(fields.stream),

@@ -363,8 +363,8 @@ def responses_call(body: Mapping[str, Any], ignored: Ignored, api: Api) -> Answe
         keep = body.keep
     elif wire.store:
         ignored.leave_out("store", "store: this server stores no responses; leave it out")
-    content = api.constraints.read(wire, read_format(wire), ignored, "text.format")
-    conversation, tools, namespaces = read_conversation(wire, body, ignored, config, content.spec)
+    content = _, spec = api.constraints.read(wire, read_format(wire), ignored, "text.format")
+    conversation, tools, namespaces = read_conversation(wire, body, ignored, config, spec)
     # Clients set either of the two (langchain-openai sends top_logprobs alone).
     logprobs = LOGPROBS in (wire.include or ()) or bool(wire.top_logprobs)
     return answer_call(

@@ -20,10 +20,10 @@ from app.answer.pieces import (
     CallEnd,
     CallStart,
     Content,
-    Delta,
     End,
     Fields,
     FieldValue,
+    Piece,
     Reasoning,
     TextPiece,
 )
@@ -347,18 +347,18 @@ class _Unstreamed(ListRenderer):
         self._vocabulary = vocabulary
         self._status: Ended = "completed"
 
-    def chunk(self, delta: Delta) -> bytes:
-        self._add(delta)
+    def chunk(self, index: int, pieces: Sequence[Piece]) -> bytes:
+        self._add(pieces)
         return b""
 
     def end(self) -> bytes:
         self.response = self._response()
         return to_json(self.response)
 
-    def _add(self, delta: Delta) -> list[Event]:
-        """The events of ``delta``."""
+    def _add(self, pieces: Sequence[Piece]) -> list[Event]:
+        """The events of ``pieces``."""
         events: list[Event] = []
-        for piece in delta.pieces:
+        for piece in pieces:
             if isinstance(piece, End):
                 self._status = "incomplete" if piece.reason == "length" else "completed"
                 events += self._output.end(self._status)
@@ -393,8 +393,8 @@ class _Events(_Unstreamed):
         steps = ("response.created", "response.in_progress")
         return self._write({"type": step, "response": self._head} for step in steps)
 
-    def chunk(self, delta: Delta) -> bytes:
-        return self._write(self._with_origins(self._add(delta)))
+    def chunk(self, index: int, pieces: Sequence[Piece]) -> bytes:
+        return self._write(self._with_origins(self._add(pieces)))
 
     def end(self) -> bytes:
         self.response = self._response()
