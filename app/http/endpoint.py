@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
@@ -15,7 +15,7 @@ from pydantic_core import to_json
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
-from app.answer.pieces import Delta
+from app.answer.pieces import Piece
 from app.core.constraint import Vocabulary
 from app.core.errors import InvalidRequest, LeapjsonError, RequestError, Role, UnknownSchema
 from app.http.config import ApiConfig
@@ -97,7 +97,7 @@ def endpoint(
                     if resume is not None:
                         body, more = await resume(read, request)
                         size += more
-                    call = await _parsed(api, size, lambda: parse(body, ignored))
+                    call = await _parsed(api, size, ticket.tenant, lambda: parse(body, ignored))
             if respond is None:
                 assert isinstance(call, AnswerCall)
                 work = _generate(api, call, timeline, ticket)
@@ -119,11 +119,11 @@ def endpoint(
     return answer
 
 
-async def _parsed(api: Api, size: int, parse: Callable[[], Call]) -> Call:
+async def _parsed(api: Api, size: int, tenant: str, parse: Callable[[], Call]) -> Call:
     """``parse()``, again after each unknown schema that the store had."""
     for _ in range(_MOST_FETCHED):
         try:
-            return await in_thread_if_large(size, parse)
+            return await in_thread_if_large(size, tenant, parse)
         except UnknownSchema as error:
             if not (error.schema_id and await api.fetch_schema(error.schema_id)):
                 raise
@@ -145,11 +145,12 @@ class Renderer(ABC):
     """Sent while a stream is silent."""
 
     def begin(self) -> bytes:
-        """What comes before the first delta, or before an error where the API wants it there."""
+        """What comes before the first pieces, or before an error where the API wants it there."""
         return b""
 
     @abstractmethod
-    def chunk(self, delta: Delta) -> bytes: ...
+    def chunk(self, index: int, pieces: Sequence[Piece]) -> bytes:
+        """What was added to the choice ``index``; b"" where there is nothing to send."""
 
     @abstractmethod
     def end(self) -> bytes: ...
@@ -210,7 +211,7 @@ async def _output(api: Api, generation: Generation, call: AnswerCall) -> AsyncIt
                 continue
             head = b"" if begun else renderer.begin()
             begun = True
-            yield head + b"".join(map(renderer.chunk, deltas))
+            yield head + b"".join([renderer.chunk(*each) for each in deltas])
         if generation.relaxed is not None:
             await api.service.validation.complete(generation.relaxed, generation.tenant)
         data = await asyncio.to_thread(renderer.end) if call.logprobs else renderer.end()

@@ -12,6 +12,7 @@ import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import IO, TYPE_CHECKING, Any
 
 from pydantic_core import from_json, to_json
@@ -262,7 +263,8 @@ class BatchRunner:
         async with self._slots:
             self._waiting[piece.key].discard(number)
             self._work.set()
-            custom_id, body = await in_thread_if_large(len(line), lambda: _read_line(line))
+            read = partial(_read_line, line)
+            custom_id, body = await in_thread_if_large(len(line), piece.owner, read)
             if body is None:
                 error: dict[str, Any] = {
                     "message": "stream is not supported in a batch; leave stream out"

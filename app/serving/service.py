@@ -308,8 +308,8 @@ class GenerationService:
                     "has images and no text; leave x-verbatim out, or send the text as well",
                     role="constraint",
                 )
-        bound = await self._bindings.bind(constraint, texts, scope)
-        return bound.constraint, Quotable(texts, bound.documents)
+        bound, documents = await self._bindings.bind(constraint, texts, scope)
+        return bound, Quotable(texts, documents)
 
     async def _plan(
         self,

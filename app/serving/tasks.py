@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
+from weakref import WeakValueDictionary
 
 T = TypeVar("T")
 
@@ -13,13 +14,16 @@ LARGE = 1 << 15
 """Bytes of JSON from which work on it moves off the event loop: so many may take 10 ms."""
 _large_work = ThreadPoolExecutor(1, thread_name_prefix="leapjson-large")
 """One after the other: each takes the interpreter from the engine's thread again and again."""
+_turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+"""One call of each tenant waits for that thread, so that tenants take turns."""
 
 
-async def in_thread_if_large(size: int, work: Callable[[], T]) -> T:
-    """What ``work`` makes of ``size`` bytes of JSON."""
+async def in_thread_if_large(size: int, tenant: str, work: Callable[[], T]) -> T:
+    """What ``work`` makes of ``size`` bytes of the tenant's JSON."""
     if size < LARGE:
         return work()
-    return await asyncio.get_running_loop().run_in_executor(_large_work, work)
+    async with _turns.setdefault(tenant, asyncio.Lock()):
+        return await asyncio.get_running_loop().run_in_executor(_large_work, work)
 
 
 class Tasks:

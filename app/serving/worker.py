@@ -99,15 +99,6 @@ def _is_urgent(requests: Sequence[EngineRequest]) -> bool:
     return any(request.tier >= ServiceTier.DEFAULT for request in requests)
 
 
-def _settle(waiting: asyncio.Future[None], error: Exception | None) -> None:
-    if waiting.done():
-        return
-    if error is None:
-        waiting.set_result(None)
-    else:
-        waiting.set_exception(error)
-
-
 class EngineWorker:
     """Owns the engine and its thread, which runs ``_serve`` and the commands; every other method
     belongs to the event loop's thread, the properties to any."""
@@ -123,15 +114,16 @@ class EngineWorker:
         """Run between steps, in order; None ends the thread."""
         self._busy_since: float | None = None
         """When the thread's last turn ended, or it was woken; None: it sleeps."""
-        self._added: list[tuple[asyncio.Future[None], LeapjsonError | None]] = []
-        """Futures of requests that were added, each with the error that refused them."""
         self._urgent_added = 0
         """Calls of ``_add`` with requests above flex. Written by the engine's thread alone."""
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._inboxes: dict[str, Inbox] = {}
         """By the id of each choice that has not ended."""
-        self._submitting: set[asyncio.Future[None]] = set()
+        self._waiting: set[asyncio.Future[Any]] = set()
+        """Of calls of ``between_steps``."""
+        self._ran: list[tuple[asyncio.Future[Any], object, Exception | None]] = []
+        """Those whose work was done, with its result or error, until the next hand-over."""
         self._urgent_submitted = 0
         self._dead = False
         self._death_lock = threading.Lock()
@@ -186,7 +178,7 @@ class EngineWorker:
         self._inboxes.update((request.request_id, inbox) for request in requests)
         self._urgent_submitted += _is_urgent(requests)
         try:
-            await self._done(functools.partial(self._add, requests))
+            await self.between_steps(functools.partial(self._add, requests))
         except BaseException:
             self.abort([request.request_id for request in requests])
             raise
@@ -194,30 +186,22 @@ class EngineWorker:
     async def between_steps(self, work: Callable[[], T]) -> T:
         """What ``work`` returns, called on the engine's thread before its next step. Raises what it
         raises, ``EngineDied`` or ``ShutDown``. It is called even if this call is cancelled."""
-        results: list[T] = []
-
-        def command(done: asyncio.Future[None]) -> None:
-            error: Exception | None = None
-            try:
-                results.append(work())
-            except Exception as caught:
-                error = caught
-            self._on_loop(_settle, done, error)
-
-        await self._done(command)
-        return results[0]
-
-    async def _done(self, command: Callable[[asyncio.Future[None]], None]) -> None:
-        """Have the engine's thread run ``command``, and wait until the future is done."""
         if not self.alive:
             raise EngineDied(DEATH_NOTICE, retry_after=RETRY_SECONDS)
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._submitting.add(done)
-        self._commands.put(functools.partial(command, done))
+        done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+
+        def command() -> None:
+            try:
+                self._ran.append((done, work(), None))
+            except Exception as error:
+                self._ran.append((done, None, error))
+
+        self._waiting.add(done)
+        self._commands.put(command)
         try:
-            await done
+            return await done
         finally:
-            self._submitting.discard(done)
+            self._waiting.discard(done)
 
     def abort(self, request_ids: Iterable[str]) -> None:
         """Forget requests; nothing more reaches their inbox. Unknown ids are passed over."""
@@ -242,9 +226,9 @@ class EngineWorker:
     def _fail_all(self, error: Callable[[], LeapjsonError]) -> None:
         inboxes = dict.fromkeys(self._inboxes.values())
         self.abort(list(self._inboxes))
-        for added in self._submitting:
-            if not added.done():
-                added.set_exception(error())
+        for done in self._waiting:
+            if not done.done():
+                done.set_exception(error())
         for inbox in inboxes:
             inbox.on_failure(error())
 
@@ -273,30 +257,28 @@ class EngineWorker:
             began = self._clock()
             for output in engine.step() if engine.has_work else ():
                 self._hand_over(output, began)
-            if self._added:
+            if self._ran:
                 self._hand_over(StepOutput(), began)
             self._busy_since = self._clock()
 
-    def _add(self, requests: Sequence[EngineRequest], added: asyncio.Future[None]) -> None:
-        """Add all or none; ``added`` is done with the next hand-over, on the event loop."""
+    def _add(self, requests: Sequence[EngineRequest]) -> None:
+        """Add all or none, on the engine's thread."""
         self._urgent_added += _is_urgent(requests)
-        error: LeapjsonError | None = None
         try:
             for request in requests:
                 self._engine.add(request)
-        except RequestError as caught:
-            error = caught
-        except Exception as caught:
-            logger.error("a request could not be added", exc_info=caught)
-            error = LeapjsonError("internal error: the request could not be added to the engine")
-        if error is not None:
+        except Exception as error:
             for request in requests:
                 self._engine.abort(request.request_id)
-        self._added.append((added, error))
+            if isinstance(error, RequestError):
+                raise
+            logger.error("a request could not be added", exc_info=error)
+            fault = "internal error: the request could not be added to the engine"
+            raise LeapjsonError(fault) from None
 
     def _hand_over(self, output: StepOutput, began: float) -> None:
-        added, self._added = self._added, []
-        self._on_loop(self._receive, added, output, began)
+        ran, self._ran = self._ran, []
+        self._on_loop(self._receive, ran, output, began)
 
     def _report_death(self, why: str, error: BaseException | None = None) -> None:
         with self._death_lock:
@@ -313,13 +295,18 @@ class EngineWorker:
 
     def _receive(
         self,
-        added: Sequence[tuple[asyncio.Future[None], LeapjsonError | None]],
+        ran: Sequence[tuple[asyncio.Future[Any], object, Exception | None]],
         output: StepOutput,
         began: float,
     ) -> None:
         """Take what one turn of the engine's thread has; its step ``began`` at that moment."""
-        for waiting, error in added:
-            _settle(waiting, error)
+        for done, result, error in ran:
+            if done.done():
+                continue
+            if error is None:
+                done.set_result(result)
+            else:
+                done.set_exception(error)
         for request_id in output.scheduled:
             if (inbox := self._inboxes.get(request_id)) is not None:
                 inbox.on_scheduled(began)

@@ -77,7 +77,7 @@ async def test_another_constraint_shares_the_document_within_a_scope() -> None:
     cache = bindings(read)
     first = await cache.bind(FakeHoles(), said("a"))
     second = await cache.bind(FakeHoles(), said("a"))
-    assert first.documents[USER] is second.documents[USER]
+    assert first[1][USER] is second[1][USER]
     assert len(read.read) == 1
     await cache.bind(FakeHoles(), said("a"), "another tenant")
     assert len(read.read) == 2
@@ -93,8 +93,8 @@ async def test_the_least_recently_used_goes_when_there_are_too_many_bytes() -> N
     assert len(cache) == 2
     assert cache.nbytes == 220
     assert await cache.bind(base, said("a")) is first
-    assert isinstance(first.constraint, FakeHoles)
-    first.constraint.nbytes = 1000  # it has grown above the bound by itself
+    assert isinstance(first[0], FakeHoles)
+    first[0].nbytes = 1000  # it has grown above the bound by itself
     assert await cache.bind(base, said("a")) is not first
 
 

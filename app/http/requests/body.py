@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import functools
 import math
 import re
 from typing import Any
@@ -40,23 +41,54 @@ async def read_body(
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if "origin" in request.headers and media_type != "application/json":
         raise InvalidRequest("web pages must send the header content-type: application/json")
-    data = await _read(request, ticket, max_bytes)
+    coding = request.headers.get("content-encoding", "identity")
+    if coding.lower() != "identity":
+        raise InvalidRequest(f"the content-encoding {coding!r} is not supported; send plain JSON")
+    too_large = BodyTooLarge(f"the request body is larger than the limit of {max_bytes} bytes")
+    announced = request.headers.get("content-length", "")
+    if announced.isdecimal() and int(announced) > max_bytes:
+        raise too_large
+    data = bytearray()
+    async for chunk in request.stream():
+        if len(data) + len(chunk) > max_bytes:
+            raise too_large
+        ticket.hold_body(len(chunk))
+        data += chunk
     ticket.admit(data)
     size = len(data)
-    return await in_thread_if_large(size, lambda: parse_json_object(data, max_nesting)), size
+    parse = functools.partial(parse_json_object, data, max_nesting)
+    return await in_thread_if_large(size, ticket.tenant, parse), size
 
 
 def parse_json_object(data: bytes | bytearray, max_nesting: int) -> dict[str, Any]:
     check_size(data)
     try:  # behind a byte order mark, which RFC 8259 lets a parser pass over
-        value = from_json(data.removeprefix(codecs.BOM_UTF8), allow_inf_nan=False)
+        body = from_json(data.removeprefix(codecs.BOM_UTF8), allow_inf_nan=False)
     except ValueError as error:
         reason = "nested too deeply" if "recursion limit" in str(error) else str(error)
         raise InvalidRequest(f"the body could not be parsed as JSON: {reason}") from None
-    if not isinstance(value, dict):
+    if not isinstance(body, dict):
         raise InvalidRequest("the body must be a JSON object")
-    _check(value, max_nesting)
-    return value
+    # Depth and numbers are checked level by level: deep input would break a recursion.
+    level: list[Any] = [body]
+    depth = 0
+    while level:
+        depth += 1
+        if depth > max_nesting:
+            raise InvalidRequest(f"the body is nested deeper than the limit of {max_nesting}")
+        children: list[Any] = []
+        for value in level:
+            children.extend(value.values() if isinstance(value, dict) else value)
+        kinds = set(map(type, children))  # most levels of a large body have one
+        if float in kinds and not all(
+            math.isfinite(child) for child in children if type(child) is float
+        ):
+            raise InvalidRequest("the body has a number that is too large")
+        if not kinds <= _CONTAINERS:
+            inside = not kinds.isdisjoint(_CONTAINERS)
+            children = [each for each in children if type(each) in _CONTAINERS] if inside else []
+        level = children
+    return body
 
 
 def check_size(data: bytes | bytearray, param: str | None = None) -> None:
@@ -79,48 +111,6 @@ def check_size(data: bytes | bytearray, param: str | None = None) -> None:
 
 def _brackets(data: bytes | bytearray) -> int:
     return data.count(b"[") + data.count(b"{")
-
-
-async def _read(request: Request, ticket: Ticket, max_bytes: int) -> bytearray:
-    coding = request.headers.get("content-encoding", "identity")
-    if coding.lower() != "identity":
-        raise InvalidRequest(f"the content-encoding {coding!r} is not supported; send plain JSON")
-    announced = request.headers.get("content-length", "")
-    if announced.isdecimal() and int(announced) > max_bytes:
-        raise _too_large(max_bytes)
-    data = bytearray()
-    async for chunk in request.stream():
-        if len(data) + len(chunk) > max_bytes:
-            raise _too_large(max_bytes)
-        ticket.hold_body(len(chunk))
-        data += chunk
-    return data
-
-
-def _too_large(max_bytes: int) -> BodyTooLarge:
-    return BodyTooLarge(f"the request body is larger than the limit of {max_bytes} bytes")
-
-
-def _check(body: dict[str, Any], max_nesting: int) -> None:
-    """Check depth and numbers level by level: deep input would break a recursion."""
-    level: list[Any] = [body]
-    depth = 0
-    while level:
-        depth += 1
-        if depth > max_nesting:
-            raise InvalidRequest(f"the body is nested deeper than the limit of {max_nesting}")
-        children: list[Any] = []
-        for value in level:
-            children.extend(value.values() if isinstance(value, dict) else value)
-        kinds = set(map(type, children))  # most levels of a large body have one
-        if float in kinds and not all(
-            math.isfinite(child) for child in children if type(child) is float
-        ):
-            raise InvalidRequest("the body has a number that is too large")
-        if not kinds <= _CONTAINERS:
-            inside = not kinds.isdisjoint(_CONTAINERS)
-            children = [each for each in children if type(each) in _CONTAINERS] if inside else []
-        level = children
 
 
 def parsed(text: str, param: str) -> Any:

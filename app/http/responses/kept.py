@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from pydantic_core import from_json, to_json
@@ -96,8 +97,8 @@ class Conversations:
             before = await self._conversation(kept.previous) if kept.previous else []
         except UnknownResponse:
             before = []
-        own: Items = await in_thread_if_large(kept.nbytes, lambda: from_json(kept.items))
-        return [*before, *own]
+        read = partial(from_json, kept.items)
+        return [*before, *await in_thread_if_large(kept.nbytes, self._owner, read)]
 
     async def _conversation(self, response_id: str) -> Items:
         """The items of a response, and of all that it went on from, the oldest first."""
@@ -143,7 +144,7 @@ class Conversations:
         def read() -> Items:
             return [*from_json(kept.items), *from_json(kept.response)["output"]]
 
-        return await in_thread_if_large(kept.nbytes, read)
+        return await in_thread_if_large(kept.nbytes, self._owner, read)
 
 
 def _is_reference(item: Any) -> bool:

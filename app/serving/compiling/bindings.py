@@ -25,28 +25,23 @@ _GROWING = 64
 
 _Key = tuple[str, int, tuple[tuple[Source, bytes], ...]]
 """Scope, the identity of the constraint without documents, and a digest of what fills it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Bound:
-    """A constraint, and what fills its holes."""
-
-    constraint: Constraint
-    documents: Mapping[Source, Document]
+_Bound = tuple[Constraint, Mapping[Source, Document]]
+"""A constraint, and what fills its holes."""
 
 
 @dataclass(slots=True)
 class _Entry:
     base: Constraint
     """Kept, so that its identity is nobody else's."""
-    bound: Bound
+    bound: _Bound
     nbytes: int = 0
     """As last measured: a constraint grows while its states are visited."""
 
     def measure(self) -> int:
         """By how much it has grown."""
-        documents = {id(each): each for each in self.bound.documents.values()}
-        now = self.bound.constraint.nbytes + sum(each.nbytes for each in documents.values())
+        constraint, by_source = self.bound
+        documents = {id(each): each for each in by_source.values()}
+        now = constraint.nbytes + sum(each.nbytes for each in documents.values())
         grown, self.nbytes = now - self.nbytes, now
         return grown
 
@@ -74,7 +69,7 @@ class Bindings:
         self._max_bytes = max_bytes
         self._max_characters = max_characters
         self._entries: OrderedDict[_Key, _Entry] = OrderedDict()
-        self._binding: dict[_Key, asyncio.Task[Bound]] = {}
+        self._binding: dict[_Key, asyncio.Task[_Bound]] = {}
         self._tasks = Tasks()
         self._long = asyncio.Semaphore(1)
         self.nbytes = 0
@@ -89,8 +84,8 @@ class Bindings:
 
     async def bind(
         self, constraint: Constraint, passages: Sequence[Passage], scope: str = ""
-    ) -> Bound:
-        """``constraint`` with its holes filled from ``passages``.
+    ) -> tuple[Constraint, Mapping[Source, Document]]:
+        """``constraint`` with its holes filled from ``passages``, and what fills them.
 
         Requests of one ``scope`` share what was bound. Raises ``InvalidRequest`` where a text is
         not there, too long, or no text at all, and ``ConstraintError`` where no answer is left.
@@ -122,17 +117,17 @@ class Bindings:
 
     async def _bind(
         self, key: _Key, base: Constraint, texts: Mapping[Source, Sequence[str]], length: int
-    ) -> Bound:
+    ) -> _Bound:
         known = self._known_documents(key)
         documents: dict[tuple[bytes, bool], Document] = {}
 
-        def work() -> Bound:
+        def work() -> _Bound:
             for source, digest in key[2]:
                 name = digest, source.words
                 if name not in documents:
                     documents[name] = known.get(name) or self._read(texts[source], source.words)
             by_source = {source: documents[digest, source.words] for source, digest in key[2]}
-            return Bound(base.bind(by_source), by_source)
+            return base.bind(by_source), by_source
 
         async with self._long if length > _LONG else contextlib.nullcontext():
             bound = await asyncio.to_thread(work)
@@ -147,7 +142,7 @@ class Bindings:
         for (scope, _, digests), entry in self._entries.items():
             names = {source: (digest, source.words) for source, digest in digests}
             if scope == key[0] and not wanted.isdisjoint(names.values()):
-                known.update({names[s]: each for s, each in entry.bound.documents.items()})
+                known.update({names[s]: each for s, each in entry.bound[1].items()})
         return known
 
     def _evict(self) -> None:

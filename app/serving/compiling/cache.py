@@ -27,12 +27,6 @@ class _Entry:
     """As last measured: a constraint grows while its states are visited."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Failure:
-    error: ConstraintError
-    expires: float
-
-
 class ConstraintCache:
     """An LRU of compiled constraints in front of ``compile``. Event loop's thread only.
 
@@ -62,7 +56,8 @@ class ConstraintCache:
         self._clock = clock
         self._failure_seconds = failure_seconds
         self._entries: OrderedDict[bytes, _Entry] = OrderedDict()
-        self._failures = Lru[bytes, _Failure](max_failures, lambda failure: 1)
+        self._failures = Lru[bytes, tuple[ConstraintError, float]](max_failures, lambda failure: 1)
+        """Each until it expires."""
         self._to_measure: deque[bytes] = deque()
         """In turn; some may have been dropped."""
         self._compiling: dict[bytes, asyncio.Task[Constraint]] = {}
@@ -104,7 +99,7 @@ class ConstraintCache:
         def digest() -> bytes:
             return hashlib.blake2b(spec.cache_key().encode(), digest_size=16).digest()
 
-        key = await in_thread_if_large(size, digest)
+        key = await in_thread_if_large(size, tenant, digest)
         entry = self._entries.get(key)
         if entry is not None:
             self._measure(entry)
@@ -115,9 +110,9 @@ class ConstraintCache:
                 return entry.constraint
             self._drop(key)
         failure = self._failures.get(key)
-        if failure is not None and self._clock() < failure.expires:
+        if failure is not None and self._clock() < failure[1]:
             self.hits += 1
-            raise _fresh(failure.error)
+            raise _fresh(failure[0])
         task = self._compiling.get(key)
         if task is None:
             self.misses += 1
@@ -146,7 +141,7 @@ class ConstraintCache:
             constraint = await self._compile(spec, tenant, tier)
         except ConstraintError as error:
             expires = self._clock() + self._failure_seconds
-            self._failures.keep(key, _Failure(_fresh(error), expires))
+            self._failures.keep(key, (_fresh(error), expires))
             self._observer.observe_compile(spec.kind, error.code, self._clock() - started)
             raise
         except Exception:

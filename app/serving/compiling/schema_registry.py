@@ -102,7 +102,9 @@ class SchemaRegistry:
         this schema would, ``InvalidRequest`` if it is too large to be kept, ``Unavailable`` and
         ``DeadlineExceeded``. If the call is cancelled, what a compile worker has begun goes on.
         """
-        key = await in_thread_if_large(ticket.size, lambda: spec.cache_key().encode())
+        key = await in_thread_if_large(
+            ticket.size, ticket.tenant, lambda: spec.cache_key().encode()
+        )
         if _PARSED * len(key) > self._max_bytes:
             raise InvalidRequest(
                 "the schema is too large to be registered; send it with each request",
