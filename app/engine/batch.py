@@ -157,16 +157,6 @@ class Portion(Span):
 
 
 @dataclass(slots=True)
-class Tally:
-    """What leaps added to the answers of one step, and how many met their budget."""
-
-    leapt: int = 0
-    skipped: int = 0
-    budget_closed: int = 0
-    drawn_again: int = 0
-
-
-@dataclass(slots=True)
 class Batch:
     """A step as the engine sees it: the tokens that each sequence computes, and the outcome.
 
@@ -195,8 +185,9 @@ class Batch:
     """Whether lower classes have no part in it, as higher ones have prompts to compute."""
     stats: StepStats = field(default_factory=StepStats)
 
-    def finish_stats(self, tally: Tally, running: int, waiting: int) -> StepStats:
-        """Once it is committed; so many sequences run and wait behind it."""
+    def finish_stats(self, counts: StepStats, running: int, waiting: int) -> StepStats:
+        """Once it is committed, with what the decoder counted; so many sequences run and wait
+        behind it."""
         stats, portions = self.stats, self.portions.values()
         stats.prompt_tokens = sum([each.num_prompt for each in portions])
         stats.sampled_tokens = sum([each.num_taken for each in portions])
@@ -207,6 +198,6 @@ class Batch:
         stats.void_tokens = sum([len(each.tokens) for each in portions if each.void])
         stats.scored_tokens = sum([len(p.tokens) for p in portions if p.scoring])
         stats.running, stats.waiting = running, waiting
-        stats.leapt_tokens, stats.skipped_tokens = tally.leapt, tally.skipped
-        stats.budget_closed, stats.drawn_again = tally.budget_closed, tally.drawn_again
+        stats.leapt_tokens, stats.skipped_tokens = counts.leapt_tokens, counts.skipped_tokens
+        stats.budget_closed, stats.drawn_again = counts.budget_closed, counts.drawn_again
         return stats

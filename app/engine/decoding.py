@@ -7,10 +7,10 @@ from itertools import pairwise
 
 from app.core.constraint import ConstraintState, Mask, Vocabulary
 from app.core.errors import ConstraintTooComplex, DrawAgain, RejectedToken, WorkPending
-from app.core.events import AnswerToken
+from app.core.events import AnswerToken, StepStats
 from app.core.step import SampledToken
 from app.core.text import Tokenizer
-from app.engine.batch import Portion, Tally
+from app.engine.batch import Portion
 from app.engine.config import EngineConfig
 from app.engine.draft import NO_DRAFT, Source
 from app.engine.drafting import Drafter
@@ -46,15 +46,11 @@ class Decoder:
         self._drafter = Drafter(self._leaper, config)
         self._scorer = Scorer(self._leaper, vocabulary, config, room=room, branching=branching)
         self._config = config
-        self._tally = Tally()
+        self.counts = StepStats()
+        """What leaps added, and answers that met their budget, since the engine took them."""
         self.spelling = self._leaper.spelling
         self._plain: dict[int, AnswerToken] = {}
         """Drawn tokens without log-probabilities: the same ones come again and again."""
-
-    def take_tally(self) -> Tally:
-        """The counts since the last call."""
-        tally, self._tally = self._tally, Tally()
-        return tally
 
     def begin(self, sequence: Sequence) -> None:
         """Leap over a forced opening, before anything of the sequence is computed."""
@@ -157,7 +153,7 @@ class Decoder:
             mask = state.mask(budget, work=work)
         if budget is not None and plain is not None:
             first = sequence.budget.note(state, mask, plain, sequence.length, len(draft))
-            self._tally.budget_closed += first
+            self.counts.budget_closed += first
         return self._edit(sequence, mask, state, len(draft))
 
     def _edit(
@@ -201,7 +197,7 @@ class Decoder:
                     state.accept(token, budget=self._budget(sequence, (token,)))
                 except DrawAgain:
                     sequence.drawn_again += 1
-                    self._tally.drawn_again += 1
+                    self.counts.drawn_again += 1
                     if sequence.drawn_again > _MOST_AGAIN:
                         raise ConstraintTooComplex("too many drawn tokens were rejected") from None
                     return changed
@@ -281,10 +277,11 @@ class Decoder:
         )
         if leap is None:
             return changed
-        self._tally.leapt += sequence.leap(leap)
-        self._tally.skipped += max(0, len(sequence.tokens) - changed)
+        change, state = leap
+        self.counts.leapt_tokens += sequence.leap(change, state)
+        self.counts.skipped_tokens += max(0, len(sequence.tokens) - changed)
         self._finish_if_decided(sequence)
-        return changed - leap.change.dropped
+        return changed - change.dropped
 
     def _leaps(self, sequence: Sequence) -> bool:
         return self._config.leap and sequence.request.options.leap

@@ -57,7 +57,3 @@ class Draft:
 
 
 NO_DRAFT = Draft()
-
-
-def held_back(tokens: tuple[int, ...]) -> Draft:
-    return Draft(tokens, (Source.HELD_BACK,) * len(tokens))

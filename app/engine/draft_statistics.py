@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
-from app.engine.leap import KnownChanges
+from app.core.lru import Lru
+from app.engine.leap import WINDOW_TOKENS, Change
 
 MOST_CONTEXTS = 4096
 """Branches of one constraint that are remembered, the newest of them."""
@@ -18,6 +19,12 @@ _HALVED_AFTER = 64
 _EVERY_SO_OFTEN = 16
 """Where copies mostly failed, one in so many is tried all the same."""
 
+_CHANGES_BYTES = 800_000
+"""Of all changes that are known."""
+
+_TOKEN_BYTES = 200
+"""Of a token in them, roughly."""
+
 
 class DraftStatistics:
     """Of one constraint, in one scope. Takes up to 3 MB."""
@@ -25,7 +32,10 @@ class DraftStatistics:
     def __init__(self) -> None:
         self.copies = Rate(0.75)
         """How often what was copied from the prompt was right."""
-        self.changes = KnownChanges()
+        self.changes: Lru[Hashable, Change] = Lru(
+            _CHANGES_BYTES, lambda change: _TOKEN_BYTES * (WINDOW_TOKENS + len(change.tokens))
+        )
+        """Of forced text, by place and end of the answer, on which alone they depend."""
         self.multi_token_places: dict[Hashable, None] = {}
         """Places where more came of the last draw than a token: a leap, a draft, or the end."""
         self._skipped = 0

@@ -16,7 +16,7 @@ from app.core.errors import (
     RequestError,
     WorkPending,
 )
-from app.core.events import StepObserver, StepOutput, TokenChunk
+from app.core.events import StepObserver, StepOutput, StepStats, TokenChunk
 from app.core.request import EngineRequest, ServiceTier
 from app.core.step import Draw, Runner, SampledToken, StepInterrupted
 from app.core.text import Tokenizer
@@ -257,10 +257,10 @@ class Engine:
         chunks = [chunk for each in added if (chunk := each.emit()) is not None]
         for each in ended:
             each.stats.commit_seconds += lap()
-            tally = self._decoder.take_tally()
+            counts, self._decoder.counts = self._decoder.counts, StepStats()
             if self._observer is not None:
                 running, waiting = self.num_running, self.num_waiting
-                self._observer.observe_step(each.finish_stats(tally, running, waiting))
+                self._observer.observe_step(each.finish_stats(counts, running, waiting))
         if chunks or scheduled:
             yield StepOutput(chunks, scheduled)
 

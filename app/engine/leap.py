@@ -25,7 +25,7 @@ from app.core.constraint import ConstraintState, Vocabulary
 from app.core.events import AnswerToken
 from app.core.lru import Lru
 from app.core.text import Tokenizer
-from app.engine.draft import Draft, held_back
+from app.engine.draft import Draft, Source
 
 WINDOW_TOKENS = 8
 """Tokens before forced text that are tokenized with it, more where that changes all of them."""
@@ -35,11 +35,6 @@ _WORD = (string.ascii_letters + string.digits).encode()
 _WORD_AND_MARK = re.compile(rb'([0-9A-Za-z])(?=([",:\]}]))')
 """Between a word and a mark tokenizers cut, where no token of theirs spans the two: a window need
 not reach over such a seam."""
-
-_MOST_KNOWN = 800_000
-"""Bytes of what is known of one constraint."""
-_TOKEN_BYTES = 200
-"""Of a token in it, roughly."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,29 +60,8 @@ class Change:
     ) -> Change:
         pairs = zip(tokens, added, strict=True)
         new = tuple([AnswerToken(token, data, "leapt") for token, data in pairs if data])
-        return Change(dropped, tokens, added, b"".join(added), new, held_back(draft))
-
-
-@dataclass(frozen=True, slots=True)
-class Leap:
-    """A change to the end of an answer that its budget allows."""
-
-    change: Change
-    state: ConstraintState
-    """The state after it."""
-
-
-class KnownChanges(Lru[Hashable, Change]):
-    """What answers of one constraint came to where text was forced, by place and end of the answer.
-
-    The same end of an answer in the same place always changes in the same way, so nothing depends
-    on what is known."""
-
-    def __init__(self) -> None:
-        """None are known yet."""
-        super().__init__(
-            _MOST_KNOWN, lambda change: _TOKEN_BYTES * (WINDOW_TOKENS + len(change.tokens))
-        )
+        held_back = Draft(draft, (Source.HELD_BACK,) * len(draft))
+        return Change(dropped, tokens, added, b"".join(added), new, held_back)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,9 +103,10 @@ class Leaper:
         limit: int,
         *,
         finish: bool,
-        known: KnownChanges | None = None,
-    ) -> Leap | None:
-        """The leap from ``state``, where ``answer[start:]`` are the answer's tokens.
+        known: Lru[Hashable, Change] | None = None,
+    ) -> tuple[Change, ConstraintState] | None:
+        """The leap from ``state``, where ``answer[start:]`` are the answer's tokens, and the state
+        after it.
 
         ``limit`` is the most tokens the answer may have. With ``finish`` a leap is taken only if
         the answer can be finished within the limit after it. None where nothing is forced, where
@@ -152,14 +127,14 @@ class Leaper:
         left = limit - (len(answer) - start - change.dropped + len(change.tokens))
         if left < 0 or (finish and not after.fits(left)):
             return None
-        return Leap(change, after)
+        return change, after
 
     def change(
         self,
         answer: Sequence[int],
         start: int,
         state: ConstraintState,
-        known: KnownChanges | None = None,
+        known: Lru[Hashable, Change] | None = None,
     ) -> Change | None:
         """The change that ``propose`` would make with no limit. Something has to be forced."""
         forced = state.forced()

@@ -19,7 +19,7 @@ from app.engine.choices.cursor import Cursor
 from app.engine.choices.scoring import Scoring
 from app.engine.draft import NO_DRAFT, Draft
 from app.engine.draft_statistics import DraftStatistics
-from app.engine.leap import Change, Leap
+from app.engine.leap import Change
 from app.engine.prediction import Prediction
 from app.engine.prompt_images import PromptImageMap
 from app.engine.prompt_scores import PromptScores
@@ -242,17 +242,16 @@ class Sequence:
                 self._cut_pending(self._stops.length - cut)
                 self.finish("stop")
 
-    def leap(self, leap: Leap) -> int:
-        """Replace the answer's last tokens by those of ``leap``, up to a stop string or token.
+    def leap(self, change: Change, state: ConstraintState) -> int:
+        """Make ``change``, after which the state is ``state``, up to a stop string or token.
 
         Returns how many tokens go on from the old text.
         A stop token inside the old text ends nothing: that text was gone on from. One that begins
         there and adds to it ends the answer where the old text ended.
         """
-        change = leap.change
         self.drawn_again = 0
         self.draft = change.held_back
-        self.state = leap.state
+        self.state = state
         split = SAMPLED
         if change.dropped:
             del self.tokens[-change.dropped :]

@@ -113,11 +113,11 @@ class _Naive:
         jump = self.leaper.propose(
             [*request.prompt, *self.tokens], start, self.state, limit, finish=self.finish
         )
-        if jump is None or not jump.change.tokens:
+        if jump is None or not jump[0].tokens:
             return False
-        del self.tokens[len(self.tokens) - jump.change.dropped :]
-        self.state = jump.state
-        for token, added in zip(jump.change.tokens, jump.change.added, strict=True):
+        change, self.state = jump
+        del self.tokens[len(self.tokens) - change.dropped :]
+        for token, added in zip(change.tokens, change.added, strict=True):
             if added and self._ends(token, len(self.tokens)):
                 self._add(token, b"")
                 self.ended = True

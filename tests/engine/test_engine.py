@@ -24,7 +24,7 @@ from app.engine import Engine, EngineConfig
 from app.engine.batch import Portion
 from app.engine.budget import Budget
 from app.engine.decoding import Decoder
-from app.engine.draft import held_back
+from app.engine.draft import Draft, Source
 from app.engine.sequence import Sequence
 from tests.engine.harness import (
     GREEDY,
@@ -255,7 +255,7 @@ def test_a_draft_is_verified_up_to_the_first_token_that_its_mask_excludes() -> N
         budget = Budget(one.max_tokens)
         budget.finishes = True
         sequence = Sequence(one, language.start(), budget)
-        sequence.draft = held_back(drafted)
+        sequence.draft = Draft(drafted, (Source.HELD_BACK,) * len(drafted))
         return len(decoder.masks(Portion.of(sequence, sequence.gap), 1_000))
 
     assert verified(one) == 1

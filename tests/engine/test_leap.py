@@ -8,7 +8,8 @@ from collections.abc import Sequence
 import pytest
 
 from app.core.constraint import ConstraintState
-from app.engine.leap import KnownChanges, Leap, Leaper
+from app.engine.draft_statistics import DraftStatistics
+from app.engine.leap import Change, Leaper
 from tests.engine.harness import LANGUAGES, TOKENIZER, VOCABULARY, constraint, templates
 from tests.fakes import ByteTokenizer, ByteVocabulary, FiniteConstraint
 
@@ -21,7 +22,7 @@ def propose(
     answer: Sequence[int] = (),
     prompt: Sequence[int] = (),
     limit: int = ROOM,
-) -> Leap | None:
+) -> tuple[Change, ConstraintState] | None:
     return LEAPER.propose([*prompt, *answer], len(prompt), state, limit, finish=True)
 
 
@@ -43,17 +44,19 @@ def test_nothing_is_leapt_at_a_branch() -> None:
 def test_forced_text_at_the_start_is_split_as_the_tokenizer_splits_it() -> None:
     leap = propose(constraint("name12").start())
     assert leap is not None
-    assert leap.change.tokens == ids(b"name", b"12")
-    assert leap.change.added == (b"name", b"12")
-    assert (leap.change.dropped, leap.change.held_back.tokens) == (0, ())
+    change, _ = leap
+    assert change.tokens == ids(b"name", b"12")
+    assert change.added == (b"name", b"12")
+    assert (change.dropped, change.held_back.tokens) == (0, ())
 
 
 def test_the_prompt_is_never_tokenized_again() -> None:
     prompt = ids(b"n")
     leap = propose(constraint("ame").start(), prompt=prompt)
     assert leap is not None
-    assert leap.change.dropped == 0
-    assert leap.change.tokens == ids(b"a", b"me")
+    change, _ = leap
+    assert change.dropped == 0
+    assert change.tokens == ids(b"a", b"me")
 
 
 def test_the_last_tokens_give_way_to_a_merge_with_the_forced_text() -> None:
@@ -61,9 +64,10 @@ def test_the_last_tokens_give_way_to_a_merge_with_the_forced_text() -> None:
     answer = ids(b"x", b"n", b"a")
     leap = propose(state_after(language, answer), answer)
     assert leap is not None
-    assert leap.change.dropped == 2
-    assert leap.change.tokens == ids(b"name", b"12")
-    assert leap.change.added == (b"me", b"12")
+    change, _ = leap
+    assert change.dropped == 2
+    assert change.tokens == ids(b"name", b"12")
+    assert change.added == (b"me", b"12")
 
 
 def test_tokens_inside_the_old_text_add_nothing() -> None:
@@ -71,24 +75,27 @@ def test_tokens_inside_the_old_text_add_nothing() -> None:
     answer = ids(b"n", b"a")
     leap = propose(state_after(language, answer), answer)
     assert leap is not None
-    assert leap.change.tokens == ids(b"na", b"12")
-    assert leap.change.added == (b"", b"12")
+    change, _ = leap
+    assert change.tokens == ids(b"na", b"12")
+    assert change.added == (b"", b"12")
 
 
 def test_the_end_that_a_longer_token_could_continue_is_held_back() -> None:
     language = constraint("12na", "12name", "12nab")
     leap = propose(language.start())
     assert leap is not None
-    assert leap.change.tokens == ids(b"12")
-    assert leap.change.held_back.tokens == ids(b"na")
-    assert leap.state.shortest_completion() == b"na"
+    change, after = leap
+    assert change.tokens == ids(b"12")
+    assert change.held_back.tokens == ids(b"na")
+    assert after.shortest_completion() == b"na"
 
 
 def test_the_end_is_confirmed_where_no_token_can_continue_it() -> None:
     leap = propose(constraint("12na", "12nab").start())
     assert leap is not None
-    assert leap.change.tokens == ids(b"12", b"na")
-    assert leap.change.held_back.tokens == ()
+    change, _ = leap
+    assert change.tokens == ids(b"12", b"na")
+    assert change.held_back.tokens == ()
 
 
 def test_a_token_gives_way_to_no_merge_that_what_follows_could_undo() -> None:
@@ -98,18 +105,21 @@ def test_a_token_gives_way_to_no_merge_that_what_follows_could_undo() -> None:
     state = state_after(FiniteConstraint([b'"}]', b'"},'], vocabulary), b'"')
     leap = leaper.propose(b'"', 0, state, ROOM, finish=True)
     assert leap is not None
-    assert (leap.change.dropped, leap.change.tokens, leap.change.held_back.tokens) == (0, (), ())
+    change, _ = leap
+    assert (change.dropped, change.tokens, change.held_back.tokens) == (0, (), ())
     state = state_after(FiniteConstraint([b'"}.', b'"},'], vocabulary), b'"')
     leap = leaper.propose(b'"', 0, state, ROOM, finish=True)
     assert leap is not None
-    assert (leap.change.dropped, leap.change.tokens) == (1, (vocabulary.ids[b'"}'],))
+    change, _ = leap
+    assert (change.dropped, change.tokens) == (1, (vocabulary.ids[b'"}'],))
 
 
 def test_text_that_is_all_held_back_changes_nothing_and_is_drafted() -> None:
     leap = propose(constraint("name", "nab").start())
     assert leap is not None
-    assert (leap.change.dropped, leap.change.tokens) == (0, ())
-    assert leap.change.held_back.tokens == ids(b"na")
+    change, _ = leap
+    assert (change.dropped, change.tokens) == (0, ())
+    assert change.held_back.tokens == ids(b"na")
 
 
 def test_a_leap_past_the_budget_is_given_up() -> None:
@@ -123,7 +133,8 @@ def test_a_leap_past_the_budget_is_given_up() -> None:
 def test_a_character_that_the_forced_text_leaves_open_is_left_to_the_model() -> None:
     leap = propose(constraint("12é", "12è").start())
     assert leap is not None
-    assert b"".join(leap.change.added) == b"12"
+    change, _ = leap
+    assert b"".join(change.added) == b"12"
 
 
 def test_a_character_that_the_forced_text_completes_is_one_token_again() -> None:
@@ -131,8 +142,9 @@ def test_a_character_that_the_forced_text_completes_is_one_token_again() -> None
     answer = ids(b"\xc3")
     leap = propose(state_after(language, answer), answer)
     assert leap is not None
-    assert leap.change.tokens == ids("é".encode(), b"12")
-    assert leap.change.added == (b"\xa9", b"12")
+    change, _ = leap
+    assert change.tokens == ids("é".encode(), b"12")
+    assert change.added == (b"\xa9", b"12")
 
 
 class _Normalising(ByteTokenizer):
@@ -156,8 +168,9 @@ def test_the_window_widens_until_its_start_lines_up() -> None:
     answer = ids(b"a", b"b") * 20
     leap = propose(state_after(language, answer), answer)
     assert leap is not None
-    assert leap.change.dropped == len(answer)
-    assert leap.change.tokens == tuple(TOKENIZER.encode("ab" * 20 + "12"))
+    change, _ = leap
+    assert change.dropped == len(answer)
+    assert change.tokens == tuple(TOKENIZER.encode("ab" * 20 + "12"))
 
 
 @pytest.mark.parametrize("seed", range(200))
@@ -174,20 +187,17 @@ def test_leaps_only_ever_add_forced_text_split_canonically(seed: int) -> None:
     leap = propose(state, answer)
     if leap is None:
         return
+    change, _ = leap
     forced = state.forced()
-    confirmed = b"".join(leap.change.added)
-    assert forced.startswith(confirmed + VOCABULARY.spell(leap.change.held_back.tokens))
-    after = [*answer[: len(answer) - leap.change.dropped], *leap.change.tokens]
+    confirmed = b"".join(change.added)
+    assert forced.startswith(confirmed + VOCABULARY.spell(change.held_back.tokens))
+    after = [*answer[: len(answer) - change.dropped], *change.tokens]
     assert VOCABULARY.spell(after) == text + confirmed
     if confirmed:
-        assert leap.change.dropped == 0 or answer[-leap.change.dropped] != leap.change.tokens[0]
-        tail = [
-            token
-            for token, added in zip(leap.change.tokens, leap.change.added, strict=True)
-            if added
-        ]
-        spelled = VOCABULARY.spell([*leap.change.tokens, *leap.change.held_back.tokens]).decode()
-        assert tuple(TOKENIZER.encode(spelled)) == leap.change.tokens + leap.change.held_back.tokens
+        assert change.dropped == 0 or answer[-change.dropped] != change.tokens[0]
+        tail = [token for token, added in zip(change.tokens, change.added, strict=True) if added]
+        spelled = VOCABULARY.spell([*change.tokens, *change.held_back.tokens]).decode()
+        assert tuple(TOKENIZER.encode(spelled)) == change.tokens + change.held_back.tokens
         assert len(tail) >= 1
 
 
@@ -214,15 +224,16 @@ def test_the_window_ends_at_a_mark_behind_a_word_that_no_token_spans(
     state = state_after(FiniteConstraint([b'ab", 1', b"b"], vocabulary), b'ab"')
     leap = Leaper(vocabulary, tokenizer).propose(b'ab"', 0, state, ROOM, finish=True)
     assert leap is not None
+    change, _ = leap
     assert tokenizer.seen == [seen]
-    assert leap.change.added[-3:] == (b",", b" ", b"1")
+    assert change.added[-3:] == (b",", b" ", b"1")
 
 
 @pytest.mark.parametrize("seed", range(50))
 def test_a_leap_that_is_known_is_the_one_that_would_be_found(seed: int) -> None:
     rng = random.Random(seed)
     language = constraint(*templates(['é", "', 'ab", "', 'b", "'], "name", ["m", "me"]))
-    known = KnownChanges()
+    known = DraftStatistics().changes
     found = 0
     for _ in range(60):
         whole = rng.choice(language.answers)
@@ -231,9 +242,9 @@ def test_a_leap_that_is_known_is_the_one_that_would_be_found(seed: int) -> None:
         before = len(known)
         again = LEAPER.propose(answer, 0, state, ROOM, finish=True, known=known)
         fresh = propose(state, answer)
-        assert (again and again.change) == (fresh and fresh.change)
+        assert (again and again[0]) == (fresh and fresh[0])
         if again is not None and fresh is not None:
-            assert again.state.state_id == fresh.state.state_id
+            assert again[1].state_id == fresh[1].state_id
             found += len(known) == before
     assert found, "nothing was known"
 
@@ -241,11 +252,12 @@ def test_a_leap_that_is_known_is_the_one_that_would_be_found(seed: int) -> None:
 def test_what_is_known_of_leaps_is_bounded() -> None:
     leap = propose(constraint("name12" * 20).start())
     assert leap is not None
-    known = KnownChanges()
+    change, _ = leap
+    known = DraftStatistics().changes
     for place in range(10_000):
-        known.keep(place, leap.change)
-    assert len(known) * len(leap.change.tokens) <= 1 << 12
-    assert known.get(9_999) is leap.change
+        known.keep(place, change)
+    assert len(known) * len(change.tokens) <= 1 << 12
+    assert known.get(9_999) is change
     assert known.get(0) is None
 
 

@@ -291,11 +291,11 @@ def split_as_the_tokenizer_does(
     leapt = 0
     while len(answer) < len(own):
         leap = leaper.propose(answer, 0, state, 10_000, finish=False)
-        if leap is not None and leap.change.tokens:
-            del answer[len(answer) - leap.change.dropped :]
-            answer += leap.change.tokens
-            leapt += len(leap.change.tokens)
-            state = leap.state
+        if leap is not None and leap[0].tokens:
+            change, state = leap
+            del answer[len(answer) - change.dropped :]
+            answer += change.tokens
+            leapt += len(change.tokens)
             if answer != own[: len(answer)]:
                 return leapt, [f"{text[:60]!r} is split as {answer}, by the tokenizer as {own}"]
             if len(answer) == len(own):
