@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from app.answer.choice import ChoiceReader
 from app.answer.formats import HERMES, ChatFormat, ReasoningFormat
-from app.answer.pieces import CallStart, Content, Delta, End
+from app.answer.pieces import CallStart, Content, End, Piece
 from app.answer.plan import AnswerPlan
 from app.answer.tools import FunctionTool, ToolUse
 from app.core.events import AnswerToken, AnswerUsage, FinishReason, TokenChunk
@@ -25,12 +27,12 @@ def chunk(data: bytes, reason: FinishReason | None = None) -> TokenChunk:
     return TokenChunk("r", data, tokens, USAGE, reason)
 
 
-def content(delta: Delta) -> str:
-    return "".join(piece.text for piece in delta.pieces if isinstance(piece, Content))
+def content(pieces: Sequence[Piece]) -> str:
+    return "".join(piece.text for piece in pieces if isinstance(piece, Content))
 
 
 def test_a_character_split_between_chunks_comes_whole() -> None:
-    reader = ChoiceReader(0, CONTENT, GenerationOptions())
+    reader = ChoiceReader(CONTENT, GenerationOptions())
     first, second = "é".encode()[:1], "é".encode()[1:]
     assert content(reader.read([chunk(b"caf" + first)])) == "caf"
     assert content(reader.read([chunk(second)])) == "é"
@@ -38,7 +40,7 @@ def test_a_character_split_between_chunks_comes_whole() -> None:
 
 
 def test_an_unfinished_character_at_the_end_is_replaced() -> None:
-    reader = ChoiceReader(0, CONTENT, GenerationOptions())
+    reader = ChoiceReader(CONTENT, GenerationOptions())
     assert content(reader.read([chunk(b"\xf0\x9f")])) == ""
     assert content(reader.read([chunk(b"", "stop")])) == "\ufffd"
 
@@ -46,12 +48,12 @@ def test_an_unfinished_character_at_the_end_is_replaced() -> None:
 def test_no_token_is_lost_behind_bytes_that_are_no_character() -> None:
     format = ChatFormat(HERMES, ReasoningFormat("<think>", "</think>"))
     reader = ChoiceReader(
-        0, AnswerPlan.of(RenderedPrompt([1], "<think>"), None, None, format), GenerationOptions()
+        AnswerPlan.of(RenderedPrompt([1], "<think>"), None, None, format), GenerationOptions()
     )
     deltas = [
         reader.read([chunk(each)]) for each in (b"h\xff\xe2\x82m</think>\n", b"\n\xff\xe2a", b"bc")
     ]
-    pieces = [piece for delta in deltas for piece in delta.pieces if isinstance(piece, Content)]
+    pieces = [piece for delta in deltas for piece in delta if isinstance(piece, Content)]
     assert "".join(piece.text for piece in pieces) == "\ufffd\ufffdabc"
     spelled = b"".join(token.data for piece in pieces for token in piece.tokens)
     assert spelled == b"\xff\xe2abc"
@@ -59,11 +61,11 @@ def test_no_token_is_lost_behind_bytes_that_are_no_character() -> None:
 
 @given(st.text(), st.integers(1, 7))
 def test_chunks_of_any_size_give_the_same_text(text: str, size: int) -> None:
-    reader, data = ChoiceReader(0, CONTENT, GenerationOptions()), text.encode(errors="ignore")
+    reader, data = ChoiceReader(CONTENT, GenerationOptions()), text.encode(errors="ignore")
     deltas = [reader.read([chunk(data[i : i + size])]) for i in range(0, len(data), size)]
     deltas.append(reader.read([chunk(b"", "length")]))
     assert "".join(map(content, deltas)) == data.decode()
-    assert deltas[-1].pieces[-1] == End("length")
+    assert deltas[-1][-1] == End("length")
 
 
 @given(st.text(), st.integers(1, 3), st.integers(1, 7), st.booleans())
@@ -75,14 +77,14 @@ def test_chunks_read_together_are_read_as_one_after_the_other(
     plan = AnswerPlan.of(RenderedPrompt([1], "<think>" if reasons else ""), None, use, format)
     data = (("hm</think>" if reasons else "") + text).encode(errors="ignore")
     chunks = [chunk(data[i : i + size]) for i in range(0, len(data), size)] + [chunk(b"", "stop")]
-    single, joined = (ChoiceReader(0, plan, GenerationOptions()) for _ in range(2))
+    single, joined = (ChoiceReader(plan, GenerationOptions()) for _ in range(2))
     one_by_one = [single.read([each]) for each in chunks]
     in_groups = [
         joined.read(chunks[i : i + together]) for i in range(0, len(chunks), together)
     ]  # fmt: skip
 
-    def told(deltas: list[Delta]) -> tuple[str, bytes, object]:
-        pieces = [piece for delta in deltas for piece in delta.pieces]
+    def told(deltas: list[list[Piece]]) -> tuple[str, bytes, object]:
+        pieces = [piece for delta in deltas for piece in delta]
         found = [token for each in pieces if isinstance(each, Content) for token in each.tokens]
         return "".join(map(content, deltas)), b"".join(each.data for each in found), pieces[-1]
 
@@ -94,11 +96,11 @@ def test_tokens_go_with_the_content_in_which_they_begin() -> None:
     format = ChatFormat(HERMES, ReasoningFormat("<think>", "</think>"))
     use = ToolUse((FunctionTool("f"),))
     plan = AnswerPlan.of(RenderedPrompt([1], "<think>"), None, use, format)
-    reader = ChoiceReader(0, plan, GenerationOptions())
+    reader = ChoiceReader(plan, GenerationOptions())
     text = 'hm</think>\n\nHi \u00e9<tool_call>\n{"name": "f", "arguments": {}}\n</tool_call>'
     deltas = [reader.read([chunk(bytes([byte]))]) for byte in text.encode()]
     deltas.append(reader.read([chunk(b"", "stop")]))
-    pieces = [piece for delta in deltas for piece in delta.pieces]
+    pieces = [piece for delta in deltas for piece in delta]
     tokens = [token for piece in pieces if isinstance(piece, Content) for token in piece.tokens]
     assert b"".join(token.data for token in tokens) == "Hi \u00e9".encode()
     assert reader.reasoning_tokens == 2

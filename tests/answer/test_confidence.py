@@ -205,14 +205,14 @@ def _confidences(plan: AnswerPlan, text: str, choices: Sequence[ScoredChoice]) -
     data = text.encode()
     spelled = [AnswerToken(byte, bytes([byte]), "sampled", -0.1) for byte in data]
     usage = AnswerUsage(1, 0, 1, 0, 0, 0, 1)
-    reader = ChoiceReader(0, plan, GenerationOptions(confidence=True))
+    reader = ChoiceReader(plan, GenerationOptions(confidence=True))
     found: list[Confidence] = []
     for start in range(0, len(data), 7):
         part = slice(start, start + 7)
         last = start + 7 >= len(data)
         chunk = TokenChunk("r", data[part], spelled[part], usage, "stop" if last else None)
         chunk.choices = choices if last else ()
-        for piece in reader.read([chunk]).pieces:
+        for piece in reader.read([chunk]):
             if isinstance(piece, Measurements):
                 found += piece.confidence or ()
     return found
@@ -310,10 +310,10 @@ def test_where_choices_are_not_exact_is_told_by_pointer() -> None:
 @pytest.mark.parametrize("confidence", [False, True])
 def test_that_is_a_piece_of_its_own(confidence: bool) -> None:
     plan = AnswerPlan.of(RenderedPrompt([1], None), Choice(("a", "b")), None, FORMAT)
-    reader = ChoiceReader(0, plan, GenerationOptions(confidence=confidence), exact=True)
+    reader = ChoiceReader(plan, GenerationOptions(confidence=confidence), exact=True)
     chunk = TokenChunk("r", b"a", [], AnswerUsage(1, 0, 1, 0, 0, 0, 1), "stop")
     chunk.choices = [ScoredChoice(0, Place.TEXT, (), True, by_tokens=True)]
-    pieces = reader.read([chunk]).pieces
+    pieces = reader.read([chunk])
     [measured] = [piece for piece in pieces if isinstance(piece, Measurements)]
     assert measured.inexact == [TokenByToken("", "value")]
     assert (measured.confidence is not None) is confidence
