@@ -108,6 +108,7 @@ def _run(arguments: Sequence[str], environment: Mapping[str, str], output: str) 
 def running_server(
     model: Path | None, log: Path, settings: Mapping[str, str], timeout: float = 600.0
 ) -> Iterator[Server]:
-    """``loadtest.server.running_server`` with a fork for its process."""
+    """``loadtest.server.running_server`` with a fork for its process, and one compile worker."""
+    settings = {"COMPILE_WORKERS": "1", **settings}
     with server.running_server(model, log, settings, timeout, start=start) as running:
         yield running

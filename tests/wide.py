@@ -15,12 +15,13 @@ import pytest
 
 INSTRUMENTS = (
     # They measure the server, and have tests of their parts that stay.
-    r"loadtest/test_(demo_server|peers)\.py::",
+    r"loadtest/test_(demo_server|peers|workloads)\.py::",
     r"tools/bench/test_(costs|graph_fit|hybrid_costs|images|quantized_costs)\.py::",
     r"tools/bench/test_gpu_report\.py::test_(every_part|numba_that|any_tokenizer|a_part_that)",
     r"tools/bench/test_gpu_report\.py::test_(parts_that|the_code_of)",
     r"clients/test_openai_python\.py::test_the_openai_package_sends_pictures",
     r"tools/demo_model/test_main\.py::",
+    r"tools/demo_model/test_corpus\.py::test_an_answer_is_valid",
     r"tools/demo_model/test_model\.py::test_it_fills_in_the_parameters",
     # The files beside the tests are those that their README names.
     r"test_datasets\.py::test_(what_is_packed|every_folder)",
@@ -49,7 +50,7 @@ GPU_KERNELS = (
 SWEEPS = (
     r"constraint/test_schema_junk\.py::.*\[[1-7]\]",
     r"constraint/test_(masks|distinct)\.py::.*real_(vocabularies|tokenizers).*\[(?!gpt2)",
-    r"constraint/test_formats\.py::test_of_two_formats.*\[(?!date-time|email|hostname|uri\])",
+    r"constraint/test_formats\.py::test_of_two_formats.*\[(?!date-time|hostname|uri\])",
     r"constraint/test_spelling\.py::test_masks_hold_the_tokens.*-closed\]",
     r"conformance/test_maskbench\.py::.*\[qwen2_5\]",
     r"constraint/test_budget_walks\.py::.*\[(qwen2_5|llama3_2)\]",
@@ -79,7 +80,7 @@ SWEEPS = (
     r"model/cuda/test_sampling\.py::test_every_way_of_drawing.*\[dtype[12]",
     r"e2e/test_demo_vision\.py::",
     r"e2e/test_images\.py::.*\[(text|parts)\]",
-    r"e2e/test_exactness\.py::test_greedy.*\[[2-5]-",
+    r"e2e/test_exactness\.py::test_greedy.*\[([2-5]-|0-True|1-False)",
     r"e2e/test_real_weights\.py::test_(a_seed|an_answer_is_whole|.*\[no leap)",
     r"terminal/test_(serving|colours)\.py::test_(no_line|a_dumb|a_terminal_shows)",
     r"model/checkpoints/test_progress\.py::test_a_model_of_the_hub",
@@ -104,6 +105,7 @@ SWEEPS = (
     r"engine/test_(same_answers|overlap|predictions|drafting|token_sources|choices|images)\.py"
     r"::test_(whatever|answers_that|any_batching|under|an_engine|the_sources|scores|whenever)"
     r".*[-\[]\d*[1-35-79]\]",
+    r"engine/test_engine\.py::.*\[(serial-recurrent|overlapped-attention)[-\]]",
     r"engine/test_engine\.py::test_the_first_value.*\[(?!serial-attention-0|overlapped-recurrent-16)",
     r"http/test_responses_stream\.py::test_the_deltas_join.*[-\[]\d*[1-35-79]\]",
     r"model/cuda/test_graphs\.py::test_graphs_of_a_model_with_states_alone",
@@ -129,13 +131,18 @@ SWEEPS = (
 )
 EVERY_THIRD = (
     r"answer/test_(parameters|plan|reasoning_formats|tool_templates)\.py::test_what",
+    r"constraint/test_whitespace\.py::test_(what_is_forbidden|no_place)",
     r"constraint/test_counted\.py::test_(masks_are|counters_are|any_budget)",
     r"constraint/test_(budget_walks|composite|distinct|maps|masks|spelling|whitespace)\.py"
     r"::test_.*(walk|composite|tokens)",
     r"constraint/test_verbatim\.py::test_masks",
     r"engine/test_(drawn_again|drafting|engine|overlap|predictions|same_answers|states|stop_tokens)\.py"
     r"::test_(an_engine_that|answers_are|any|every|in_random|under|what|whenever)",
+    r"engine/test_prompt_scores\.py::test_many",
+    r"engine/test_token_sources\.py::test_the_sources",
+    r"http/test_begun_answers\.py::test_what_was_begun",
     r"k8s/test_(agreement|schemas)\.py::test_(every_pod|what_an_overlay_builds_is_valid)",
+    r"kv/test_kv\.py::test_no_sequence",
     r"model/checkpoints/gguf/test_gguf_loading\.py::test_(a_file_of|so_do|weights_stay)",
     r"model/checkpoints/test_language_part\.py::test_the_language_part",
     r"model/layers/test_(recurrent|own_attention)\.py::test_random",
@@ -146,6 +153,8 @@ EVERY_THIRD = (
 """Of the values of these tests' parameters every third is tried; the others are wide."""
 ONE_OF_EACH = (
     r"model/cpu/test_attention\.py::test_(short_and_long|a_token_has_the_same)",
+    r"model/cpu/test_layers\.py::test_random_batches",
+    r"model/cpu/test_quantized_products\.py::test_a_product_is_that_of",
     r"model/cpu/test_two_way\.py::test_tokens_of_an_image",
     r"model/cuda/test_attention\.py::test_(images_whose|the_kernels_(give|read))",
     r"model/vision/test_seeing_answers\.py::test_(images_cut|a_sequence_that_lost)",
@@ -153,9 +162,10 @@ ONE_OF_EACH = (
 """Of these each value of a parameter is tried once; all of them with all others are wide."""
 
 
-def many(number: int) -> int:
-    """How many inputs a test draws: all of ``number`` in ``make test-all``, else an eighth."""
-    return number if "LEAPJSON_TEST_ALL" in os.environ else max(1, number // 8)
+def many(number: int, part: int = 8) -> int:
+    """How many inputs a test draws: all of ``number`` in ``make test-all``, else an eighth, or
+    one in ``part``."""
+    return number if "LEAPJSON_TEST_ALL" in os.environ else max(1, number // part)
 
 
 def mark(items: Sequence[pytest.Item], *, whole_files: bool) -> None:

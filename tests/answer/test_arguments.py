@@ -23,6 +23,7 @@ from app.core.literals import Literals
 from app.core.specs import JsonSchema
 from tests.answer.walks import joined, read_arguments
 from tests.constraint.walks import Walker
+from tests.wide import many
 
 LINES = Parameters(
     "<parameter=", "\n</parameter>\n", "</parameter>", between=">\n", python_words=True
@@ -140,7 +141,7 @@ def test_every_text_that_is_admitted_reads_as_a_valid_object_in_every_split(
 ) -> None:
     walker, rng = Walker.of(spec_of(schema, notation)), random.Random(1)
     validator = jsonschema.Draft202012Validator({"type": "object", **schema})
-    for _ in range(12):
+    for _ in range(many(12, 2)):
         text = walker.sample(rng, rng.randint(0, 150)).decode()
         parts, rest = read(schema, notation, [text])
         value = json.loads(joined(parts))

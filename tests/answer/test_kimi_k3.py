@@ -18,6 +18,7 @@ from tests.answer.rendered import TURNS
 from tests.answer.round_trips import check, splits
 from tests.answer.tool_templates import KIMI_K3
 from tests.answer.walks import Walker, calls, content, cut, read, reasoning
+from tests.wide import many
 
 FORMAT = detect(KIMI_K3, ())
 SCHEMA = JsonSchema({"type": "object", "properties": {"n": {"type": "integer"}}})
@@ -114,7 +115,7 @@ def test_whatever_is_admitted_is_read_as_it_was_constrained(
     randoms, seen = random.Random(f"{spec} {prompt}"), {"calls": 0, "content": 0}
     plan = planned(spec, prompt=prompt, reasoning=ReasoningUse(max_tokens=9))
     assert plan.constraint is not None
-    for at in range(12):
+    for at in range(many(12, 2)):
         thoughts = "<|close|>think<|sep|>" + SAID if prompt == THINKS else ""
         begins = ("", SAID_END + "<|open|>tools<|sep|>", "{" if spec is SCHEMA else "<")
         start = thoughts + begins[at % 3]

@@ -22,6 +22,7 @@ from app.core.specs import JsonSchema
 from tests.answer.test_arguments import NESTED, SCHEMAS
 from tests.answer.walks import joined, read_arguments
 from tests.constraint.walks import Walker
+from tests.wide import many
 
 PYTHON = Literals()
 SINGLE = Literals(quote="'")
@@ -68,7 +69,7 @@ def test_every_text_that_is_admitted_reads_as_a_valid_object_in_every_split(
 ) -> None:
     walker, rng = Walker.of(spec_of(schema, notation)), random.Random(1)
     validator = jsonschema.Draft202012Validator({"type": "object", **schema})
-    for _ in range(12):
+    for _ in range(many(12, 2)):
         text = walker.sample(rng, rng.randint(0, 150)).decode()
         parts, rest = read(notation, [text])
         value = json.loads(joined(parts))

@@ -23,6 +23,7 @@ from app.core.errors import InvalidRequest, InvalidSchema
 from app.core.specs import Choice, Grammar, JsonObject, JsonSchema, Regex
 from tests.answer import templates
 from tests.answer.walks import Walker, calls, content, cut, read
+from tests.wide import many
 
 THINK = ReasoningFormat("<think>", "</think>")
 MISTRAL_LIST = detect(templates.MISTRAL_LIST, ()).tools
@@ -135,7 +136,7 @@ def test_content_after_reasoning_is_what_its_constraint_admits(kind: str, openin
     language = with_reasoning(spec, THINK, opening)
     assert language is not None
     randoms = random.Random(f"{kind} {opening}")
-    for _ in range(20):
+    for _ in range(many(20, 3)):
         text = WALKER.text(language, randoms)
         assert text is not None
         reader = AnswerReader(ChatFormat(PLAIN, THINK), opening=opening)

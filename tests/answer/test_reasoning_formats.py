@@ -22,6 +22,7 @@ from app.core.specs import JsonObject, JsonSchema, Regex
 from app.core.text import RenderedPrompt
 from tests.answer.reasoners import HARMONY, REASONERS
 from tests.answer.walks import Walker, calls, content, cut, read, reasoning
+from tests.wide import many
 
 MARKS = sorted(
     {mark for template in REASONERS.values() for mark in detect(template, ()).markers()}
@@ -104,7 +105,7 @@ def test_whatever_is_admitted_is_read_as_it_was_constrained(name: str, kind: str
     for wanted in (None, True, False):
         plan = planned(REASONERS[name], spec, use=ReasoningUse(wanted=wanted, max_tokens=9))
         assert plan.constraint is not None
-        for _ in range(4):
+        for _ in range(many(4, 2)):
             text = WALKER.text(plan.constraint, randoms, budget=80)
             assert text is not None
             reader = plan.answer_reader()

@@ -10,6 +10,7 @@ from app.constraint.language.expressions import INFINITE, Expression, Expression
 from app.constraint.program import Program
 from app.core.errors import ConstraintTooComplex
 from tests.constraint.languages import UNIVERSE, Recipe, build, recipes, strings
+from tests.wide import many
 
 
 def automaton_of(pool: ExpressionPool, root: Expression, max_states: int = 500_000) -> Automaton:
@@ -24,7 +25,7 @@ def colours(pool: ExpressionPool) -> Expression:
 
 
 @given(recipes())
-@settings(max_examples=200)
+@settings(max_examples=many(200, 4))
 def test_stepping_through_expressions_and_through_tables_agree(recipe: Recipe) -> None:
     pool = ExpressionPool()
     root = build(pool, recipe)

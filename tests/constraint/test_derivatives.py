@@ -21,6 +21,7 @@ from app.constraint.language.expressions import (
 from app.constraint.language.rows import TooMuchWork, at_once
 from app.core.errors import ConstraintTooComplex
 from tests.constraint.languages import UNIVERSE, Recipe, accepts, build, recipes, strings
+from tests.wide import many
 
 
 def measured(pool: ExpressionPool, max_search: int = 20_000) -> Derivatives:
@@ -40,7 +41,7 @@ def contains(derivatives: Derivatives, expression: int, text: bytes) -> bool:
 
 
 @given(recipes())
-@settings(max_examples=300)
+@settings(max_examples=many(300, 4))
 def test_derivatives_agree_with_set_algebra_on_every_short_string(recipe: Recipe) -> None:
     pool = ExpressionPool()
     expression = build(pool, recipe)
@@ -79,7 +80,7 @@ def test_intersections_are_counted_where_they_are_new() -> None:
 
 
 @given(recipes())
-@settings(max_examples=300)
+@settings(max_examples=many(300, 4))
 def test_the_shortest_string_is_in_the_language_and_nothing_is_shorter(recipe: Recipe) -> None:
     pool = ExpressionPool()
     expression = build(pool, recipe)
@@ -273,7 +274,7 @@ def test_too_many_nodes_are_an_error() -> None:
         pool.union(map(pool.literal, words))
 
 
-@settings(max_examples=200)
+@settings(max_examples=many(200, 4))
 @given(st.sets(st.binary(max_size=5).map(lambda data: bytes(97 + byte % 2 for byte in data))))
 def test_one_of_holds_its_texts_and_no_others(texts: set[bytes]) -> None:
     pool = ExpressionPool()
@@ -292,7 +293,7 @@ def test_a_derivative_of_many_texts_costs_one_place_and_not_all_of_them() -> Non
     assert len(pool) - before < 1000
 
 
-@settings(max_examples=100)
+@settings(max_examples=many(100, 4))
 @given(st.lists(st.tuples(st.text("ab", max_size=5), st.sampled_from("xyz")), max_size=60))
 def test_a_union_of_many_texts_keeps_its_language_when_it_branches_on_first_bytes(
     pairs: list[tuple[str, str]],

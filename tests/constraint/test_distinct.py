@@ -20,6 +20,7 @@ from app.core.errors import RejectedToken, UnsatisfiableSchema, UnsupportedSchem
 from app.text import Vocabulary
 from tests.conformance.tokenizers import tokenizer
 from tests.constraint.test_masks import acceptable, brute_force, random_walk
+from tests.wide import many
 from tools import datasets
 
 PIECES = [
@@ -234,7 +235,7 @@ def test_every_walk_ends_valid_within_its_budget(
     constraint = compiler.compile(JsonSchema(schema))
     likely = {t for t, data in enumerate(vocabulary.token_bytes) if data and data in b'"ab1, 2]}'}
     likely |= {256 + index for index in range(len(PIECES))}
-    for seed in range(25):
+    for seed in range(many(25, 3)):
         rng, state = Choosing(seed, likely), constraint.start()
         checked = partial(compare, vocabulary=vocabulary) if seed % 5 == 0 else leap
         budget = state.shortest_tokens() + rng.choice([0, 0, 1, 2, 3, 5, 8, 13, 30, 60])
@@ -359,7 +360,7 @@ def test_a_mask_beside_many_items_that_share_their_beginning_is_bounded_work(
     compiler: Compiler,
 ) -> None:
     constraint = compiler.compile(JsonSchema(SCHEMAS["strings"]))
-    beginning = "https://example.org/" + "a" * 100
+    beginning = "https://example.org/" + "a" * 20
     text = json.dumps([f"{beginning}{number}" for number in range(2_000)])[:-1] + ', "'
     state = constraint.start()
     for byte in text.encode():

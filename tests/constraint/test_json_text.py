@@ -13,6 +13,7 @@ from app.constraint.language.expressions import ExpressionPool
 from app.constraint.limits import Limits
 from app.core.specs import JsonObject, JsonSchema
 from tests.constraint.walks import Walker
+from tests.wide import many
 
 ANYTHING = Walker.of(JsonSchema(True))
 JSON = st.recursive(
@@ -23,7 +24,7 @@ JSON = st.recursive(
 
 
 @given(JSON)
-@settings(max_examples=200)
+@settings(max_examples=many(200, 4))
 def test_any_value_has_every_value_as_json_dumps_writes_it(value: object) -> None:
     assert ANYTHING.accepts_value(value)
     assert ANYTHING.accepts(json.dumps(value))

@@ -168,7 +168,7 @@ def test_every_walk_ends_valid_within_its_budget_with_no_name_twice(
     constraint = compiler.compile(JsonSchema(schema))
     likely = {t for t, data in enumerate(vocabulary.token_bytes) if data and data in b'"ab1: ,{x}'}
     likely |= {256 + index for index in range(len(PIECES))}
-    for seed in range(15):
+    for seed in range(many(15, 3)):
         rng, state = Choosing(seed, likely), constraint.start()
         checked = partial(compare, vocabulary=vocabulary) if seed % 5 == 0 else leap
         budget = state.shortest_tokens() + rng.choice([0, 0, 1, 2, 3, 5, 8, 13, 30, 60])

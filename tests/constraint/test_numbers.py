@@ -19,6 +19,7 @@ from app.constraint.limits import Limits
 from app.core.errors import UnsatisfiableSchema, UnsupportedSchema
 from app.core.specs import JsonSchema
 from tests.constraint.walks import Walker
+from tests.wide import many
 
 LIMITS = Limits()
 FLOATS = st.floats(-1e18, 1e18, allow_nan=False).map(lambda value: value + 0.0)
@@ -93,7 +94,7 @@ def test_bounds_of_integers_may_be_floats(
 
 
 @given(FLOATS, FLOATS, st.booleans(), st.integers(0, 10**6))
-@settings(max_examples=120)
+@settings(max_examples=many(120, 4))
 def test_every_bounded_number_is_valid_after_rounding(
     first: float, second: float, exclusive: bool, seed: int
 ) -> None:
@@ -121,7 +122,7 @@ def test_an_inclusive_bound_is_itself_admitted_as_it_is_written(bound: float) ->
 
 
 @given(st.decimals(-1000, 1000, places=3))
-@settings(max_examples=100)
+@settings(max_examples=many(100, 4))
 def test_decimals_are_compared_as_decimals(value: Any) -> None:
     pool = ExpressionPool()
     walker = Walker(pool, number(pool, Interval(Bound(-12.5, False), Bound(99.875, True)), LIMITS))

@@ -167,7 +167,7 @@ def test_remainders_are_followed_over_every_range(
     st.integers(-400, 400),
     st.integers(0, 1 << 30),
 )
-@settings(max_examples=150)
+@settings(max_examples=many(150, 4))
 def test_multiples_of_decimals_are_exact_both_ways(
     first: float, second: float, low: float, size: float, count: int, seed: int
 ) -> None:
@@ -219,7 +219,7 @@ def test_negated_facts_are_exact_on_decimals_of_a_few_places(
     st.lists(st.integers(-20, 20), max_size=4),
     st.data(),
 )
-@settings(max_examples=120)
+@settings(max_examples=many(120, 4))
 def test_integers_that_are_no_multiples_are_exact(
     factor: int, low: int, size: int, listed: list[int], data: st.DataObject
 ) -> None:

@@ -35,6 +35,7 @@ from app.text import Vocabulary
 from tests.constraint.languages import UNIVERSE, Recipe, accepts, build, recipes, strings
 from tests.constraint.test_masks import acceptable, random_walk, tokens_of
 from tests.constraint.verbatim_cases import pieces_of
+from tests.wide import many
 
 FAR = "\U00050000"
 """Its first byte is F1: SmolLM2's tokenizer has no token for it."""
@@ -307,7 +308,7 @@ def test_masks_hold_the_tokens_after_which_an_answer_can_be_spelled(
 
 
 @given(recipes(), st.sets(st.sampled_from(list(b"abc")), min_size=1))
-@settings(max_examples=300)
+@settings(max_examples=many(300, 4))
 def test_an_expression_loses_the_strings_with_missing_bytes_alone(
     recipe: Recipe, missing: set[int]
 ) -> None:
@@ -427,7 +428,7 @@ def test_a_name_that_cannot_be_spelled_is_left_out_where_it_may_be(smol: Compile
 @pytest.mark.parametrize("words", [False, True])
 def test_quoted_pieces_leave_out_what_cannot_be_spelled(words: bool) -> None:
     rng, alphabet = random.Random(7), [*"abé日", FAR, *' "\n.\x7f']
-    for _ in range(60):
+    for _ in range(many(60, 3)):
         missing = set(rng.sample([0xF1, 0xA9, 0xE6, 0x7F, *b"b\\."], 2))
         texts = ["".join(rng.choices(alphabet, k=rng.randint(1, 9))) for _ in range(2)]
         low, high = rng.choice([(0, None), (1, None), (2, 3), (1, 4)])

@@ -21,6 +21,7 @@ from tests.conformance.trials import validator_of
 from tests.conformance.walks import BruteForce, walk
 from tests.constraint.walks import Walker
 from tests.e2e.schemas import random_schema
+from tests.wide import many
 
 INDENTS = (0, 1, 2, 4, 16)
 LAYOUTS = ("spaced", "compact", "flexible", *(f"indent:{count}" for count in INDENTS))
@@ -127,7 +128,7 @@ def nested(depth: int, *, objects: bool) -> Any:
 
 
 @given(value=JSON, count=st.sampled_from(INDENTS))
-@settings(max_examples=150)
+@settings(max_examples=many(150, 4))
 def test_any_value_has_every_value_as_json_dumps_indents_it(value: Any, count: int) -> None:
     walker = anything(f"indent:{count}")
     indented = json.dumps(value, ensure_ascii=False, indent=count)
@@ -137,7 +138,7 @@ def test_any_value_has_every_value_as_json_dumps_indents_it(value: Any, count: i
 
 
 @given(value=JSON)
-@settings(max_examples=150)
+@settings(max_examples=many(150, 4))
 def test_any_value_has_every_value_as_json_dumps_writes_it_compactly(value: Any) -> None:
     compact = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     assert anything("compact").accepts(compact)
@@ -146,7 +147,7 @@ def test_any_value_has_every_value_as_json_dumps_writes_it_compactly(value: Any)
 
 
 @given(value=JSON)
-@settings(max_examples=150)
+@settings(max_examples=many(150, 4))
 def test_flexible_has_every_value_in_each_form_whose_places_are_small(value: Any) -> None:
     walker = anything("flexible")
     assert walker.accepts(json.dumps(value, ensure_ascii=False))
@@ -157,7 +158,7 @@ def test_flexible_has_every_value_in_each_form_whose_places_are_small(value: Any
 
 
 @given(value=JSON, data=st.data())
-@settings(max_examples=150)
+@settings(max_examples=many(150, 4))
 def test_flexible_has_two_blanks_and_a_newline_in_every_place(value: Any, data: Any) -> None:
     places = re.split(
         r'("(?:[^"\\]|\\.)*"|[-+.\w]+|[\[\]{},:])', json.dumps(value, separators=(",", ":"))

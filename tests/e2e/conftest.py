@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -37,7 +38,9 @@ def imports(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def server(imports: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     log = tmp_path_factory.mktemp("server") / "log"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", str(imports), prepend=os.pathsep)
-        with running_server(None, log, {"DTYPE": "float32"}) as server:
-            yield server
+    with ExitStack() as running:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("PYTHONPATH", str(imports), prepend=os.pathsep)
+            server = running_server(None, log, {"DTYPE": "float32"})
+            started = running.enter_context(server)
+        yield started

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.engine.fair_queue import MOST_IDLE, FairQueue
+from tests.wide import many
 
 DEAREST = 9
 
@@ -134,7 +135,7 @@ MOVES = st.lists(
 )
 
 
-@settings(max_examples=200)
+@settings(max_examples=many(200, 4))
 @given(MOVES, st.randoms(use_true_random=False))
 def test_nobody_is_lost_and_a_tenants_own_come_in_order(moves: list[Move], rng: object) -> None:
     choose = rng.choice  # type: ignore[attr-defined]
@@ -172,7 +173,7 @@ def test_nobody_is_lost_and_a_tenants_own_come_in_order(moves: list[Move], rng: 
         assert len(pushed) == len(found) + len(running) + len(gone)
 
 
-@settings(max_examples=200)
+@settings(max_examples=many(200, 4))
 @given(MOVES)
 def test_tenants_that_wait_all_the_time_are_served_the_same_up_to_two_requests(
     moves: list[Move],
@@ -199,7 +200,7 @@ def test_tenants_that_wait_all_the_time_are_served_the_same_up_to_two_requests(
                     since.pop((one, other), None)
 
 
-@settings(max_examples=200)
+@settings(max_examples=many(200, 4))
 @given(MOVES)
 def test_who_comes_to_the_queue_waits_for_one_turn_of_each_other_at_most(moves: list[Move]) -> None:
     found: FairQueue[Item] = FairQueue(lambda item: item.tenant)

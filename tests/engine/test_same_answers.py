@@ -36,6 +36,7 @@ from tests.engine.harness import (
 )
 from tests.engine.naive import naive_answer
 from tests.fakes import FiniteConstraint, Group, ScriptedModel
+from tests.wide import many
 
 HOT = SamplingParams(temperature=1.0)
 
@@ -197,7 +198,7 @@ def test_masks_after_a_draft_know_where_the_answer_would_stand() -> None:
         constraint(*templates(["y", "12"], "ab", ["", "ab", "l", "lxlxlxlx"], ["", "12na", "12"])),
     )
     rng, drafted, model = random.Random(1), 0, ScriptedModel(VOCABULARY, eos=3.0)
-    for index in range(400):
+    for index in range(many(400, 3)):
         allowed = rng.choice(languages)
         shortest = allowed.start().shortest_tokens()
         one = request(f"{index}", f"{index}", allowed=allowed, sampling=HOT, seed=index)
@@ -214,7 +215,7 @@ def test_masks_after_a_draft_know_where_the_answer_would_stand() -> None:
         assert (answer.tokens, answer.finish_reason) == (plain.tokens, plain.finish_reason)
         assert answer.usage is not None
         drafted += answer.usage.drafted_tokens + answer.usage.held_tokens
-    assert drafted > 30
+    assert drafted > 8
 
 
 @pytest.mark.parametrize("states", [None, StateSlots(12, 16)])

@@ -12,6 +12,7 @@ from app.core.images import PreparedImage, PromptImage, PromptImages
 from app.engine import EngineConfig
 from tests.engine.harness import make_engine, request
 from tests.engine.test_scheduler import Bench
+from tests.wide import many
 
 
 def images_at(*places: tuple[int, int]) -> PromptImages:
@@ -19,7 +20,7 @@ def images_at(*places: tuple[int, int]) -> PromptImages:
 
 
 def test_no_step_ends_inside_an_image_whoever_else_is_computed() -> None:
-    for seed in range(200):
+    for seed in range(many(200, 4)):
         dice = random.Random(seed)
         most = dice.randint(12, 40)
         bench = Bench(

@@ -156,13 +156,13 @@ def test_answers_walk_over_folded_graphs_as_over_whole_ones(answer: Any, most: i
 
 
 def test_a_large_object_is_cut_at_the_limit_and_soon() -> None:
-    properties = {f"property_{i}": {"type": "boolean"} for i in range(3_000)}
+    properties = {f"property_{i}": {"type": "boolean"} for i in range(1_000)}
     required = {"type": "object", "properties": properties, "required": list(properties)}
     for schema in (required, {"type": "object", "properties": properties}):
         graph = drawn(schema, max_states=100)
         assert not graph.whole
         assert 20 < len(graph.nodes) <= 100
-        assert len(graph.edges) < 3_000
+        assert len(graph.edges) < 1_000
 
 
 def test_what_is_no_schema_has_a_graph_without_places() -> None:

@@ -15,6 +15,7 @@ from app.constraint import Compiler, JsonSchema
 from app.core.constraint import Mask
 from app.model.cuda.mask_table import MASK_TABLE_BYTES, MaskTable
 from app.text import Vocabulary
+from tests.wide import many
 
 CPU = torch.device("cpu")
 WORDS = 3
@@ -79,7 +80,7 @@ STEPS = st.lists(
 
 
 @given(steps=STEPS, slots=st.integers(0, 7))
-@settings(max_examples=300)
+@settings(max_examples=many(300, 4))
 def test_any_steps_gather_their_masks_and_send_those_not_kept(
     steps: list[list[tuple[int, bool]]], slots: int
 ) -> None:

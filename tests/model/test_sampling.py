@@ -19,6 +19,7 @@ from app.model.cpu.sampling import CpuSampler
 from app.model.sampling import FIRST_TOKEN, full_mask
 from tests.model import naive_sampling as naive
 from tests.model.sampling_cases import CASES, VOCAB, WIDTH, random_logits, row_of, sample_one
+from tests.wide import many
 
 SAMPLER = CpuSampler(VOCAB)
 
@@ -107,7 +108,7 @@ ODD_LOGITS = st.sampled_from(
     ),
     key=st.integers(0, 2**64 - 1),
 )
-@settings(max_examples=150)
+@settings(max_examples=many(150, 4))
 def test_no_token_outside_the_mask_is_ever_drawn(
     allowed: set[int],
     odd: list[tuple[int, float]],

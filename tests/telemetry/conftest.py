@@ -68,6 +68,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         "MAX_QUEUE": "0",
         "MAX_RUNNING": "8",
         "COMPILE_WORKERS": "1",
+        "IMAGE_WORKERS": "1",
     }
     with (
         running_server(None, log, settings) as server,
