@@ -34,10 +34,10 @@ _WORK_PER_MASK = 3_000_000
 """Steps of work that one mask may cost in all, over several calls. What takes more is not worked
 out: the answer then goes on along its shortest completion."""
 
-_IN_VAIN, _MOST_IN_VAIN = 3, 16
-"""Calls in which nothing is learned: so many double the work of the next, and so many are the last
-ones before a mask is given up."""
-_MOST_IN_VAIN_WORK = 80_000
+_MOST_IN_VAIN = 200_000
+"""Steps of calls in which nothing is learned, after which a mask is given up."""
+_GROWTH = 3
+"""The next call may cost one in so many of them: a search that begins anew needs more each time."""
 
 _MOST_GROWN = 8_000
 """Up to which a turn's work grows fast on a mask that was given up."""
@@ -153,7 +153,7 @@ class AutomatonState:
         self._learned = 0
         """What was worked out when that was last left."""
         self._in_vain = 0
-        """Calls on it that were allowed some work, and learned nothing."""
+        """Steps of work in calls that learned nothing."""
         self._narrowing: tuple[int | None, InTurns[Mask]] | None = None
         """The budget of the mask that was given up, and what is worked on in its place."""
         self.gave_up = False
@@ -215,13 +215,14 @@ class AutomatonState:
 
     def _in_turn(self, work: int) -> int:
         """What a call may cost that is allowed ``work``, after some that were in vain."""
-        return max(work, min(work << self._in_vain // _IN_VAIN, _MOST_IN_VAIN_WORK))
+        return work and max(work, self._in_vain // _GROWTH)
 
     def _may_go_on(self, work: int) -> bool:
         """Whether what took more than ``work`` is left for a later call, and not given up."""
         self._work += work
         before, self._learned = self._learned, self._constraint.learned
-        self._in_vain += work > 0 and self._learned == before
+        if self._learned == before:
+            self._in_vain += self._in_turn(work)
         return self._work <= self._most_work and self._in_vain < _MOST_IN_VAIN
 
     @property

@@ -25,7 +25,7 @@ from app.engine.budget import Budget, Thinking
 from app.engine.config import EngineConfig
 from app.engine.decoding import Decoder
 from app.engine.draft import Source
-from app.engine.mask_work import WORK_ALONE, MaskWork
+from app.engine.mask_work import MaskWork
 from app.engine.prompt_scores import PromptScores
 from app.engine.scheduler import Scheduler
 from app.engine.sequence import Sequence
@@ -307,7 +307,8 @@ class Engine:
         """
         try:
             if sequence.state is not None:
-                sequence.state.prepare(work=self._work_for(sequence, self._unopened))
+                work = self._unopened.work_for(sequence, len(self._sequences))
+                sequence.state.prepare(work=work)
             self._unopened.done(sequence)
             self._decoder.begin(sequence)
         except WorkPending:
@@ -320,10 +321,6 @@ class Engine:
             self._scheduler.add(sequence)
         else:
             self._opened.append(sequence)
-
-    def _work_for(self, sequence: Sequence, mask_work: MaskWork[Sequence]) -> int:
-        """What its constraint may cost a step, which nobody else waits for where it is alone."""
-        return WORK_ALONE if len(self._sequences) == 1 else mask_work.work_for(sequence)
 
     def _draws(self, batch: Batch) -> list[Draw | None]:
         """One for each row of the step; None stands for a row that is not used."""
@@ -340,7 +337,8 @@ class Engine:
                 continue
             sequence = portion.sequence
             try:
-                masks = self._decoder.masks(portion, self._work_for(sequence, self._unmasked))
+                work = self._unmasked.work_for(sequence, len(self._sequences))
+                masks = self._decoder.masks(portion, work)
                 if sequence.state is not None and sequence.state.gave_up:
                     batch.stats.masks_given_up += 1
                     if sequence in self._unmasked:

@@ -11,9 +11,11 @@ WORK_AT_ONCE = 1_000
 """Steps of work (see ``ConstraintState.mask``) that one answer may cost a step of the engine."""
 
 WORK_IN_TURN = 2_000
-"""The same for the one whose turn it is, of those that this was not enough for."""
+"""The same for the one whose turn it is, of those that this was not enough for, while no more than
+``_FEW`` answers wait for the step; among more it stays at ``WORK_AT_ONCE``."""
+_FEW = 12
 
-WORK_ALONE = 80_000
+_WORK_ALONE = 80_000
 """The same where there is no other answer."""
 
 
@@ -39,11 +41,15 @@ class MaskWork(Generic[T]):
         """Of those that take part in a step the first one has its turn."""
         self._next = next(filter(takes_part, self._waiting), None)
 
-    def work_for(self, one: T) -> int:
-        """What ``one`` may cost in this step."""
+    def work_for(self, one: T, answers: int) -> int:
+        """What ``one`` of so many answers may cost in this step."""
+        if answers == 1:
+            return _WORK_ALONE
         if one not in self._waiting:
             return WORK_AT_ONCE
-        return WORK_IN_TURN if one == self._next else 0
+        if one != self._next:
+            return 0
+        return WORK_IN_TURN if answers <= _FEW else WORK_AT_ONCE
 
     def postpone(self, one: T) -> None:
         """``one`` was not done: behind the others, if it had its turn."""
