@@ -29,8 +29,8 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture(scope="package")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A server of the demo model. Tests share it, so none of them counts on its being new."""
-
-    with running_server(None, tmp_path_factory.mktemp("server") / "log", {}) as server:
+    settings = {"COMPILE_WORKERS": "2"}  # the page asks for the answer and the graph at once
+    with running_server(None, tmp_path_factory.mktemp("server") / "log", settings) as server:
         yield server
 
 

@@ -266,7 +266,7 @@ def test_the_server_listens_on_one_address_and_its_workers_on_none(running: Runn
     """Contrast: CVE-2025-32444, CVE-2025-30202, CVE-2026-3059, CVE-2023-48022 were other ports."""
     assert_it_lives(running)
     processes = _with_children(running.server.process.pid)
-    assert len(processes) >= 3  # it, and its two compile workers
+    assert len(processes) >= 2  # it, and its compile worker
     listening = [each for process in processes for each in _listening(process)]
     assert listening == [("127.0.0.1", int(running.server.url.rpartition(":")[2]))]
 
