@@ -11,9 +11,11 @@ WORK_AT_ONCE = 1_000
 """Steps of work (see ``ConstraintState.mask``) that one answer may cost a step of the engine."""
 
 WORK_IN_TURN = 2_000
-"""The same for the one whose turn it is, of those that this was not enough for, while no more than
-``_FEW`` answers wait for the step; among more it stays at ``WORK_AT_ONCE``."""
+"""The same for the one whose turn it is, of those that this was not enough for; ``WORK_AT_ONCE``
+where the engine has more answers than ``_FEW``."""
+
 _FEW = 12
+"""Answers, those that are queued included."""
 
 _WORK_ALONE = 80_000
 """The same where there is no other answer."""

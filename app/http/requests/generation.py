@@ -138,8 +138,8 @@ def answer_call(
     """What ``fields`` ask for, and how it is written. Raises ``InvalidRequest``.
 
     ``content``: see ``ConstraintReader.read``; ``limit``: see ``token_limit``; ``prompt``: the
-    field that the prompts are made of;
-    ``logprobs``: how many alternatives to report beside each token; None reports nothing.
+    field that the prompts are made of; ``logprobs``: how many alternatives to report beside each
+    token; None reports nothing.
     """
     if fields.stream_options is not None and not fields.stream:
         raise InvalidRequest("stream_options requires stream: true", param="stream_options")
@@ -187,7 +187,8 @@ def answer_call(
         tier=_TIERS.get(fields.service_tier or "auto", ServiceTier.DEFAULT),
         prediction=b"" if fields.prediction is None else fields.prediction.text.encode(),
     )
-    (constraint, spec), asked = content, fields.on_unsupported
+    param, spec = content
+    asked = fields.on_unsupported
     if asked is not None and spec is not None:
         spec = with_schemas(spec, lambda schema: replace(schema, relax=asked == "relax"))
     return AnswerCall(
@@ -199,7 +200,7 @@ def answer_call(
         names={
             "prompt": prompt,
             "max_tokens": name,
-            "constraint": "tools" if spec is None else constraint,
+            "constraint": "tools" if spec is None else param,
         },
         renderer=renderer,
         stream=bool(fields.stream),

@@ -109,10 +109,10 @@ class ConstraintCache:
                 self._evict(keep=key)
                 return entry.constraint
             self._drop(key)
-        failure = self._failures.get(key)
-        if failure is not None and self._clock() < failure[1]:
+        known, expires = self._failures.get(key) or (None, 0.0)
+        if known is not None and self._clock() < expires:
             self.hits += 1
-            raise _fresh(failure[0])
+            raise _fresh(known)
         task = self._compiling.get(key)
         if task is None:
             self.misses += 1
