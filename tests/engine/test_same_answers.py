@@ -215,7 +215,7 @@ def test_masks_after_a_draft_know_where_the_answer_would_stand() -> None:
         assert (answer.tokens, answer.finish_reason) == (plain.tokens, plain.finish_reason)
         assert answer.usage is not None
         drafted += answer.usage.drafted_tokens + answer.usage.held_tokens
-    assert drafted > 8
+    assert drafted > many(30, 3)
 
 
 @pytest.mark.parametrize("states", [None, StateSlots(12, 16)])

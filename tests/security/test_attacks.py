@@ -42,13 +42,14 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     folder = tmp_path_factory.mktemp("server")
     home, log = folder / "home", folder / "log"
     home.mkdir()
+    settings = {"DTYPE": "float32", "COMPILE_SECONDS": "3", "COMPILE_WORKERS": "2"}
     places = {name: str(home) for name in ("HOME", "TMPDIR", "XDG_CACHE_HOME")}
     # Where compiled machine code is kept is trusted; here it stays where it was.
     before = {name: os.environ.get(name) for name in places}
     os.environ.update(places)
     try:
         with (
-            running_server(None, log, {"DTYPE": "float32", "COMPILE_SECONDS": "3"}) as server,
+            running_server(None, log, settings) as server,
             httpx.Client(base_url=server.url, timeout=300) as client,
         ):
             yield Running(server, client, home, log)
@@ -266,7 +267,7 @@ def test_the_server_listens_on_one_address_and_its_workers_on_none(running: Runn
     """Contrast: CVE-2025-32444, CVE-2025-30202, CVE-2026-3059, CVE-2023-48022 were other ports."""
     assert_it_lives(running)
     processes = _with_children(running.server.process.pid)
-    assert len(processes) >= 2  # it, and its compile worker
+    assert len(processes) >= 3  # it, and its two compile workers
     listening = [each for process in processes for each in _listening(process)]
     assert listening == [("127.0.0.1", int(running.server.url.rpartition(":")[2]))]
 
