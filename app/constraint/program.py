@@ -5,6 +5,7 @@ Pure Python: neither numba nor torch is imported, so a small worker process can 
 
 from __future__ import annotations
 
+import pickle
 from dataclasses import dataclass, replace
 
 from app.constraint.composite import Leaf, lower_composite
@@ -16,6 +17,7 @@ from app.constraint.json.literals import LiteralText
 from app.constraint.json.text import SPELLINGS, JsonText, json_pool
 from app.constraint.json.whitespace import Whitespace
 from app.constraint.language.codepoints import utf8
+from app.constraint.language.counting import COUNTED, Counting
 from app.constraint.language.derivatives import Derivatives, measured
 from app.constraint.language.expressions import (
     INFINITE,
@@ -27,7 +29,7 @@ from app.constraint.language.expressions import (
     Notation,
 )
 from app.constraint.language.rewriting import pruned, spelled, unspelled
-from app.constraint.language.rows import UNBOUNDED
+from app.constraint.language.rows import UNBOUNDED, TooMuchWork
 from app.constraint.limits import Limits
 from app.constraint.regex.lowering import Lowering
 from app.constraint.regex.parser import parse_keyword
@@ -149,8 +151,23 @@ def _program(built: ExpressionPool, whole: Expression, missing: ByteSet) -> Prog
     derivatives.allow(UNBOUNDED)
     if empty:
         raise _unsatisfiable(built, whole, missing)
+    if pool.items_are_needed:
+        pool.longer_items = _longer_items(derivatives)
     characters = tuple([pool.landmarks.get(name) for name in SPELLINGS])
     return Program(root, derivatives, characters, tuple(pool.inexact))
+
+
+def _longer_items(derivatives: Derivatives) -> dict[int, int]:
+    """What ``ExpressionPool.longer_items`` holds, worked out in a copy: it derives every item."""
+    index = derivatives.pool.index[Kind.MARKED]
+    items = [inner for inner, mark in index if mark == Mark.ITEM]
+    derivatives = pickle.loads(pickle.dumps(derivatives))
+    derivatives.allow(_COMPILE_WORK)
+    counting = Counting(derivatives)
+    try:
+        return {size: counting.longer(items, size + 1) for size in (COUNTED, COUNTED**2)}
+    except TooMuchWork:
+        return {}
 
 
 def _unsatisfiable(

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import islice
 
 from app.constraint.distinct.places import Place, Places
-from app.constraint.language.counting import Counting
+from app.constraint.language.counting import COUNTED, Counting
 from app.constraint.language.expressions import INFINITE, Expression
 from app.constraint.language.rows import InTurns, TooMuchWork
-
-_ROUND = 16
-"""Counts up to a power of this are looked up as that power."""
 
 _MOST_TRIED = 8
 """Strings that are tried in vain, of those that another place began with."""
@@ -31,7 +28,8 @@ class Plans:
         self._automaton = places.automaton
         self._pool = places.automaton.pool
         self._strings = places.items
-        self._extra: dict[tuple[Expression, int], int] = {}
+        self._items = tuple(places.levels.items)
+        self._extra = {(self._items, size): each for size, each in self._pool.longer_items.items()}
 
     def is_plain(self, place: Place) -> bool:
         """Whether the shortest completion of the state of ``place`` repeats nothing."""
@@ -48,35 +46,31 @@ class Plans:
             return INFINITE
         if near:
             rest = places.levels.rest(place.state, near[0])
-            length += self._longer(self._strings, rest, place.frames[near[0]].near)
+            length += self._longer(self._strings, place.frames[near[0]].near, rest)
         elif name is not None:
             ending = places.ending_of_name(place)
             if ending is None:
                 return INFINITE
-            length += self._longer(ending.counting, ending.rest, name.near)
+            length += self._longer(ending.counting, name.near, ending.rest)
         seen = max([len(frame.seen.texts) for frame in place.frames], default=0)
         if self._pool.items_are_needed or seen:
             count = 1 + (length // 2 if self._pool.items_are_needed else 0)
-            length += count * self._longest(places.levels.items, seen + count)
+            length += count * self._longer(self._strings, seen + count, *self._items)
         if self._pool.needed_names:
             seen = max([len(each.texts) for each in place.names.open if each], default=0)
             count = 1 + length // 4
-            length += count * self._longest(self._pool.needed_names, seen + count)
+            length += count * self._longer(self._strings, seen + count, *self._pool.needed_names)
         return length
 
-    def _longest(self, strings: Iterable[Expression], number: int) -> int:
-        return max([self._longer(self._strings, each, number) for each in strings], default=0)
-
-    def _longer(self, counting: Counting, strings: Expression, number: int) -> int:
-        """Bytes by which one of ``strings`` gets longer, at most, where ``number`` of them may not
-        be repeated."""
+    def _longer(self, counting: Counting, number: int, *languages: Expression) -> int:
+        """Bytes by which a string of one of ``languages`` gets longer, at most, where ``number`` of
+        them may not be repeated."""
         size = 1
         while size <= number:
-            size *= _ROUND
-        known = self._extra.get((strings, size))
+            size *= COUNTED
+        known = self._extra.get((languages, size))
         if known is None:
-            wanted = counting.count(strings, size + 1)
-            known = self._extra[strings, size] = counting.longer(strings, wanted)
+            known = self._extra[languages, size] = counting.longer(languages, size + 1)
         return known
 
     def completion(self, place: Place) -> InTurns[bytes | None]:

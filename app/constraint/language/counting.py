@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import count
 
 from app.constraint.language.derivatives import Derivatives, preferred_byte
@@ -11,6 +11,9 @@ from app.constraint.language.expressions import INFINITE, ByteSet, Expression
 
 ENDLESS = 1 << 24
 """So many that no answer uses them up."""
+
+COUNTED = 16
+"""Numbers of strings up to a power of this are looked up as that power."""
 
 UNKNOWN_LENGTH = 1 << 30
 _MOST_NESTED = 100
@@ -126,14 +129,20 @@ class Counting:
         self._exact[expression] = total
         return total
 
-    def longer(self, expression: Expression, number: int) -> int:
-        """Bytes that ``number`` strings, and a shortest completion of each, are longer than the
-        shortest of all at most; they must be there. ``UNKNOWN_LENGTH`` where that is not found."""
-        length = self._derivatives.length(expression)
-        for longer in range(_MOST_LONGER):
-            if self.within(expression, length + longer, number) >= number:
-                return longer
-        return UNKNOWN_LENGTH
+    def longer(self, languages: Iterable[Expression], number: int) -> int:
+        """Bytes that ``number`` strings of one of ``languages``, or all that it has, and a shortest
+        completion of each, are longer than its shortest at most. ``UNKNOWN_LENGTH`` where that is
+        not found."""
+        longer = 0
+        for expression in languages:
+            length, wanted = self._derivatives.length(expression), number
+            if self.within(expression, length + longer, number) < number:
+                wanted = self.count(expression, number)
+            while self.within(expression, length + longer, wanted) < wanted:
+                longer += 1
+                if longer == _MOST_LONGER:
+                    return UNKNOWN_LENGTH
+        return longer
 
     def within(self, expression: Expression, length: int, most: int) -> int:
         """How many strings there are, at most ``most``, that can be completed in ``length`` bytes,

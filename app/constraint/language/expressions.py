@@ -67,7 +67,7 @@ _CONCATENATIONS = {Kind.CONCATENATION}
 
 _KEPT = (
     "landmarks", "exact_choices", "exact_lists", "pointers", "has_free_names",
-    "notations", "items_are_needed", "items_vary", "needed_names",
+    "notations", "items_are_needed", "items_vary", "longer_items", "needed_names",
 )  # fmt: skip
 """What a pool knows beside its expressions, and a copy of it, too."""
 

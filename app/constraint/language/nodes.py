@@ -140,6 +140,9 @@ class Nodes:
         """Keywords of schemas that validators read in different ways, and how they are read."""
         self.items_are_needed = False
         """Whether some container must have an item of those that differ."""
+        self.longer_items: dict[int, int] = {}
+        """By powers of ``COUNTED``: bytes by which an item of any that differ gets longer, at most,
+        where so many are not to be repeated. Empty: no item is needed, or it was not worked out."""
         self.items_vary = False
         """Whether what may follow such an item depends on which it is."""
         self.needed_names: set[Expression] = set()
