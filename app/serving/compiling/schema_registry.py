@@ -25,8 +25,8 @@ logger = logging.getLogger(__name__)
 Explain = Callable[[JsonSchema, str], Awaitable[bytes]]
 """From a schema and the tenant that asks to a report as JSON; raises ``ConstraintError``."""
 
-_PARSED = 32
-"""Bytes of memory that a byte of JSON takes once it is parsed: of ``{"":{}}``, in CPython."""
+_PARSED = 33
+"""Bytes of memory for a byte of JSON: itself, and parsed as ``{"":{}}`` is by CPython."""
 _KINDS = {each.kind: each for each in (JsonSchema, Regex, Choice, Grammar)}
 
 
@@ -189,7 +189,7 @@ class SchemaRegistry:
             explanation = json.dumps(problem).encode()
         registered = self._registered(key, spec, int(self._wall_clock()), name, explanation)
         if self._store is not None:  # before the id is returned: another replica may get it next
-            parts = {each.name: getattr(spec, each.name) for each in fields(spec)}
+            parts = {each.name: getattr(spec, each.name) for each in fields(spec) if each.init}
             row = [spec.kind, parts, registered.created, name, explanation.decode()]
             body = (await asyncio.to_thread(json.dumps, row)).encode()
             await self._store.keep(SCHEMA, tenant, registered.id, body)
