@@ -136,7 +136,7 @@ class FusedLayer(nn.Module):
         self._routes.attention.check()
         attention, _ = self._routes.targets()
         if options is not None:
-            self._workspace.select(attention, layer)
+            self._workspace.select(attention, attention.storage.group_of[layer])
         jobs.first_half(*self._team.shared, layer)
         if options is not None and attention.has_long:
             record = self._team.layers[layer]

@@ -50,7 +50,7 @@ class Workspace:
         self._team = workers
         self._size = 0
         self._buffers: dict[str, Tensor] = {}
-        self._group = 0
+        self._group = -1
         self._storages: tuple[Any, Any] = (None, None)
         self._pools: Ints = np.empty((2, 0, 2), dtype=np.int64)
         self._rotations: tuple[Tensor, ...] = ()
@@ -63,7 +63,7 @@ class Workspace:
         tokens = hidden.shape[1]
         self._make_room(tokens)
         self._address_pools(attention, scan)
-        self._group, self._rotations = 0, ()
+        self._group, self._rotations = -1, ()
         step, short = self._team.steps, attention.short
         values = {
             "tokens": tokens,
@@ -72,11 +72,6 @@ class Workspace:
             "span_count": len(short.spans),
             "block_size": short.block_size,
         }
-        if attention.slots:
-            values["slots"] = attention.slots[0].ctypes.data
-            values["blocks"] = short.blocks[0].ctypes.data
-            values |= _later(attention, 0)
-            values["pool_slots"] = attention.storage.pool_slots(0)
         states = None if scan is None else scan.step_states
         if states is not None:
             values["state_spans"] = len(states.reads)
@@ -84,6 +79,8 @@ class Workspace:
                 values[name] = getattr(states, name).ctypes.data
         for name, value in values.items():
             step[name] = value
+        if attention.slots:
+            self.select(attention, 0)
         self._alive = (hidden, attention.slots, short, states)
 
     def rotate_by(self, position_embeddings: tuple[Tensor, Tensor]) -> None:
@@ -108,17 +105,15 @@ class Workspace:
         """Where attention puts what it gives: [T, Hq, D], a view."""
         return self._buffers["attended"][: tokens * size].view(tokens, -1, dim)
 
-    def select(self, attention: CpuAttention, layer: int) -> None:
-        """Have the loops read and write the blocks of the cache group of ``layer``."""
-        group = attention.storage.group_of[layer]
+    def select(self, attention: CpuAttention, group: int) -> None:
+        """Have the loops read and write the blocks of a cache group."""
         if group == self._group:
             return
         self._group = group
-        step = self._team.steps
+        step, later = self._team.steps, attention.later[group]
         step["slots"] = attention.slots[group].ctypes.data
         step["blocks"] = attention.short.blocks[group].ctypes.data
-        for name, value in _later(attention, group).items():
-            step[name] = value
+        step["later"], step["later_count"] = later.ctypes.data, len(later)
         step["pool_slots"] = attention.storage.pool_slots(group)
 
     def _make_room(self, tokens: int) -> None:
@@ -158,9 +153,3 @@ class Workspace:
                 self._pools[1, layer] = conv[layer].data_ptr(), states[layer].data_ptr()
                 step["state_slots"] = len(states[layer])
         step["pools"], step["state_pools"] = (part.ctypes.data for part in self._pools)
-
-
-def _later(attention: CpuAttention, group: int) -> dict[str, int]:
-    """What the loops are told of rows that see later ones, for the layers of a cache group."""
-    later = attention.later[group]
-    return {"later": later.ctypes.data, "later_count": len(later)}
