@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import nn
 
 from app.model import optimise
 from app.model.composition import load_runner
 from app.model.config import ModelConfig
 from app.model.cpu.attention import CpuAttention
 from app.model.cpu.kernels import panels
-from app.model.cpu.packed_linear import can_pack
+from app.model.cpu.packed_linear import PackedLinear, can_pack, padded
 from app.model.cpu.trial import BLOCKS, ROWS, Trial, compare
 from app.model.kv_storage import allocate
 from app.model.layers.attention import AttentionRoute, probe_layers
@@ -26,6 +27,23 @@ BOTH = pytest.mark.skipif(
     reason="needs own loops and torch's products in bfloat16",
 )
 SLOW, FAST = [1.0, 2.0, 3.0, 4.0], [0.5, 1.0, 1.5, 2.0]
+
+
+def test_few_shapes_reach_the_kernels_of_torch() -> None:
+    """Each shape is compiled, and the code kept."""
+    sizes = {padded(rows) for rows in range(1, 4097)}
+    assert len(sizes) == 80
+    assert all(rows <= padded(rows) <= rows * 9 / 8 for rows in range(1, 4097))
+
+
+@pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="this torch has no oneDNN")
+def test_a_packed_product_is_the_plain_one_for_any_number_of_rows() -> None:
+    linear = nn.Linear(64, 32)
+    packed = PackedLinear(linear)
+    with torch.inference_mode():
+        for shape in [(0,), (1,), (15,), (17,), (33,), (1, 0), (1, 37), (2, 9)]:
+            x = torch.randn(*shape, 64)
+            torch.testing.assert_close(packed(x), linear(x))
 
 
 @pytest.mark.parametrize(
