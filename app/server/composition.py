@@ -264,11 +264,9 @@ def assemble(
         )
     )
     logger.info(
-        "memory limits: %s; %.1f GiB together, plus %d compile workers of up to %.1f GiB each",
+        "memory limits: %s; %.1f GiB together",
         ", ".join([f"{part} {size / 2**30:.2f} GiB" for part, size in bounds.items() if size]),
         sum(bounds.values()) / 2**30,
-        settings.compile_workers,
-        settings.compile_memory_bytes / 2**30,
     )
 
     traces = open_traces(settings.otlp_endpoint, model=settings.served_model)

@@ -23,8 +23,9 @@ _STATM = Path("/proc/self/statm")
 
 
 def memory_bounds(settings: Settings, backend: Backend) -> dict[str, int]:
-    """Bytes that the process holds now, and that each of its caches may come to hold."""
+    """Bytes that the process holds now, and that its caches and its workers may come to hold."""
     pages = int(_STATM.read_text().split()[1]) if _STATM.exists() else 0
+    sees = backend.vision is not None
     return {
         "start": pages * os.sysconf("SC_PAGE_SIZE"),
         "kv_cache": backend.host_cache_bytes,
@@ -32,7 +33,9 @@ def memory_bounds(settings: Settings, backend: Backend) -> dict[str, int]:
         "registered_schemas": settings.schema_registry_bytes,
         "kept_responses": settings.kept_responses_bytes if settings.data is None else 0,
         "verbatim": settings.verbatim_cache_bytes,
-        "images": settings.image_cache_bytes if backend.vision is not None else 0,
+        "images": settings.image_cache_bytes * sees,
+        "compile_workers": settings.compile_workers * settings.compile_memory_bytes,
+        "image_workers": settings.image_workers * settings.image_limits().memory_bytes * sees,
     }
 
 
@@ -105,7 +108,7 @@ def readings(
         ],
         *[
             Reading("memory_bound_bytes",
-                    "Resident memory at start, and the limit of each cache.",
+                    "Resident memory at start; limits of the caches and of all workers.",
                     partial(float, size), {"part": part})
             for part, size in bounds.items()
         ],

@@ -31,11 +31,15 @@ def chat(text: str, **fields: Any) -> dict[str, Any]:
 
 
 async def test_the_assembled_server_answers_compiles_and_counts(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.syspath_prepend(str(ROOT))
     metrics = Metrics()
-    assembly = assemble(Settings(compile_workers=1), backend(FakeEngine()), metrics)
+    with caplog.at_level("INFO"):
+        assembly = assemble(Settings(compile_workers=1), backend(FakeEngine()), metrics)
+    assert "memory limits: start 0." in caplog.text
+    assert "schemas 0.25 GiB" in caplog.text
+    assert "compile_workers 1.00 GiB" in caplog.text
     transport = httpx.ASGITransport(assembly.app)
     async with (
         assembly.app.router.lifespan_context(assembly.app),
@@ -60,6 +64,8 @@ async def test_the_assembled_server_answers_compiles_and_counts(
         'leapjson_memory_bound_bytes{part="schemas"} 2.68435456e+08',
         'leapjson_memory_bound_bytes{part="kv_cache"} 0.0',
         'leapjson_memory_bound_bytes{part="kept_responses"} 6.7108864e+07',
+        'leapjson_memory_bound_bytes{part="compile_workers"} 1.073741824e+09',
+        'leapjson_memory_bound_bytes{part="image_workers"} 0.0',
         'leapjson_schema_compile_seconds_count{kind="regex",result="unsupported_schema"} 1.0',
         f'leapjson_requests_total{{endpoint="{CHAT}",finish_reason="stop",status="200"}} 2.0',
         f'leapjson_requests_total{{endpoint="{CHAT}",finish_reason="error",status="400"}} 1.0',
