@@ -39,6 +39,20 @@ CLASHES: list[tuple[dict[str, Any], set[str]]] = [
         {"allOf": [{"const": 1}, {"enum": [2, 3]}]},
         {"allOf/0/const", "allOf/1/enum"},
     ),
+    (
+        {
+            "allOf": [
+                {
+                    "type": "object",
+                    "properties": {name: {"type": "string"}},
+                    "required": [name],
+                    "additionalProperties": False,
+                }
+                for name in "ab"
+            ]
+        },
+        {"allOf/0/required", "allOf/1/additionalProperties"},
+    ),
     ({"type": "array", "minItems": 2, "maxItems": 1}, {"minItems", "maxItems"}),
     ({"enum": []}, {"enum"}),
     ({"not": {}}, {"not"}),

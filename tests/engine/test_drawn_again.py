@@ -121,6 +121,37 @@ def test_any_batching_drafts_and_preemption_give_the_tokens_of_plain_decoding(na
     assert again > 0 or name == "any object"
 
 
+def ranking(number: int) -> dict[str, Any]:
+    return unique({"type": "integer", "minimum": 1, "maximum": number}, minItems=number)
+
+
+@pytest.mark.parametrize("room", [1, 50])
+@pytest.mark.parametrize(
+    "items",
+    [ranking(70), ranking(100), unique({"enum": [f"option {n}" for n in range(80)]}, minItems=80)],
+    ids=["a ranking of 70", "a ranking of 100", "all 80 of a list"],
+)
+def test_a_long_ranking_ends_within_its_budget_and_others_go_on_beside_it(
+    items: dict[str, Any], room: int
+) -> None:
+    """Each is the property of an object, at temperature 1, from 6 seeds, with little room or some.
+
+    Searches for a mask under the budget and for a plain one once ended each other for ever, and
+    an answer failed after its first tokens.
+    """
+    allowed = compiled({"type": "object", "properties": {"order": items}, "required": ["order"]})
+    budget = allowed.start().shortest_tokens() + room
+    one = request(allowed=allowed, sampling=HOT, max_tokens=budget)
+    asked = [replace(one, request_id=f"r{seed}", seed=seed) for seed in range(many(6))]
+    beside = replace(request(max_tokens=100, sampling=HOT), request_id="beside")
+    answers = answers_of(make_engine(), [*asked, beside])
+    assert answers.pop("beside").finish_reason == "length"
+    for answer in answers.values():
+        assert answer.finish_reason == "stop"
+        order = json.loads(answer.data)["order"]
+        assert len({*order}) == len(order) == items["minItems"]
+
+
 class Liking(ScriptedModel):
     """Likes some bytes, whatever came before, by their weights."""
 
