@@ -131,7 +131,11 @@ class Readings:
         dialect = schema.get("$schema") if isinstance(schema, dict) else None
         self._lonely_ref = isinstance(dialect, str) and bool(_LONELY_REF.search(dialect))
         self._follows = not any(
-            _names_itself(each) for each in objects_in(schema) if each is not schema
+            # References below it may be relative to it.
+            isinstance(each.get(keyword), str)
+            for each in objects_in(schema)
+            for keyword in ("$id", "id")
+            if each is not schema
         )
         self.declared = frozenset(self._declared())
         """Names that some ``properties`` has; all others are read alike."""
@@ -279,8 +283,3 @@ def objects_in(value: Any) -> Iterator[dict[str, Any]]:
             waiting += here.values()
         elif isinstance(here, list):
             waiting += here
-
-
-def _names_itself(node: dict[str, Any]) -> bool:
-    """Whether references below ``node`` may be relative to it."""
-    return any(isinstance(node.get(keyword), str) for keyword in ("$id", "id"))

@@ -117,16 +117,9 @@ def _sources(folder: Path) -> str:
     return digest.hexdigest()
 
 
-def _stamp(self: Any) -> object:
-    """By what numba knows whether a loop that it has kept is that of the sources.
-
-    Its own is the time and size of the one file that has the loop, though what others have is
-    compiled into it: after an update of those it would go on with their old code.
-    """
-    return _sources(Path(self._py_file).parent)
-
-
-_LOCATOR.get_source_stamp = _stamp
+# By it numba knows whether a loop that it has kept is that of the sources. Its own stamp is of the
+# file with the loop alone, though code of other files is compiled into it.
+_LOCATOR.get_source_stamp = lambda self: _sources(Path(self._py_file).parent)
 
 
 def kernel(**options: Any) -> Callable[[_F], _F]:

@@ -109,10 +109,15 @@ class FairQueue(Generic[T]):
 
     def push(self, item: T) -> None:
         """Join the line of its tenant. Costs O(tenants) where that was empty."""
-        if not self._of(item).lines:
-            self._of(item).idle.clear()  # nobody waits for anybody: all start anew
+        tenant, found = self._tenant_of(item), self._of(item)
+        if not found.lines:
+            found.idle.clear()  # nobody waits for anybody: all start anew
         self._serials[item] = self._arrivals
-        self._line_of(item).waiting[item] = None
+        if tenant not in found.lines:
+            line = found.idle.pop(tenant, None) or _Line[T](0)
+            line.served = max(line.served, found.least)
+            found.lines[tenant] = line
+        found.lines[tenant].waiting[item] = None
         self._arrivals += 1
 
     def put_back(self, item: T) -> None:
@@ -198,15 +203,6 @@ class FairQueue(Generic[T]):
         if level not in self._classes:
             self._classes[level] = _Class()
         return self._classes[level]
-
-    def _line_of(self, item: T) -> _Line[T]:
-        """The line of its tenant, which may have been empty."""
-        tenant, found = self._tenant_of(item), self._of(item)
-        if tenant not in found.lines:
-            line = found.idle.pop(tenant, None) or _Line[T](0)
-            line.served = max(line.served, found.least)
-            found.lines[tenant] = line
-        return found.lines[tenant]
 
     def _leave(self, item: T) -> None:
         del self._serials[item]

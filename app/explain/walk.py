@@ -6,7 +6,6 @@ another way spells, too. Equal positions are one, that of the way which comes fi
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from app.constraint.language.derivatives import Derivatives
@@ -237,7 +236,11 @@ class Walker:
             arrival, step = positions[0].origin, positions[0].origin.last
             if arrival.offset < offset:
                 step = replace(positions[0].start, end=offset)
-        return Walk(list(_in_order(step)), arrival.node, bool(ends), offset, resume)
+        steps: list[Step] = []
+        while step is not None:
+            steps.append(step)
+            step = step.before
+        return Walk(steps[::-1], arrival.node, bool(ends), offset, resume)
 
 
 def _common_origin(positions: list[_Position], arrivals: list[_Arrival]) -> _Arrival | None:
@@ -247,11 +250,3 @@ def _common_origin(positions: list[_Position], arrivals: list[_Arrival]) -> _Arr
         return first if len(arrivals) == 1 and all(p.origin is first for p in positions) else None
     first = positions[0].origin
     return first if all(position.origin is first for position in positions) else None
-
-
-def _in_order(last: Step | None) -> Iterator[Step]:
-    steps = []
-    while last is not None:
-        steps.append(last)
-        last = last.before
-    return reversed(steps)

@@ -292,7 +292,10 @@ def assemble(
                 with progress.stage("compiling the preloaded types", len(preloads)) as stage:
                     for number, preload in enumerate(preloads):
                         stage.reach(number, now=preload.name)
-                        warm(await constraints.get(_as_asked_for(preload.spec, settings)))
+                        spec = preload.spec
+                        if isinstance(spec, JsonSchema | JsonObject):  # as requests with none
+                            spec = replace(spec, whitespace=settings.whitespace)
+                        warm(await constraints.get(spec))
                         logger.info("preloaded", extra={"type": preload.name})
             worker.start()
             backend.watch(worker.lose)
@@ -323,13 +326,6 @@ def assemble(
         ),
     )
     return Assembly(app, admission, worker)
-
-
-def _as_asked_for(spec: ConstraintSpec, settings: Settings) -> ConstraintSpec:
-    """With the white space of requests that set none."""
-    if isinstance(spec, JsonSchema | JsonObject):
-        return replace(spec, whitespace=settings.whitespace)
-    return spec
 
 
 def _places(settings: Settings) -> int:

@@ -6,6 +6,7 @@ import json
 import pickle
 import random
 import re
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -208,6 +209,14 @@ def test_each_schema_of_a_composite_has_its_own_form_and_may_be_open_or_closed()
     assert not walker.accepts('{"b": 1}|{"a": null}|{"c":[1,2]}')
     assert not walker.accepts('{"b":1}|{"a":null}|{"c":[1,2]}')
     assert not walker.accepts('{"b":1}|{"b": null}|{"c":[1,2]}')
+
+
+def test_the_key_of_a_schema_is_written_once_and_not_kept_for_another() -> None:
+    spec = JsonSchema({"type": "string"})
+    assert spec.cache_key() is spec.cache_key()
+    changed = replace(spec, close_objects=True)
+    assert changed.cache_key() != spec.cache_key()
+    assert spec == JsonSchema({"type": "string"})
 
 
 def test_equal_composites_have_one_cache_key_and_different_ones_have_not() -> None:

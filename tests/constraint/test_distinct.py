@@ -15,6 +15,9 @@ import pytest
 
 from app.constraint import Compiler, Composite, Grammar, JsonSchema, compile_program
 from app.constraint.constraint import AutomatonState, CompiledConstraint
+from app.constraint.language.counting import Counting
+from app.constraint.program import Program
+from app.constraint.stored import compile_and_dump, load
 from app.core.composite import FixedText, Series
 from app.core.errors import RejectedToken, UnsatisfiableSchema, UnsupportedSchema
 from app.text import Vocabulary
@@ -393,6 +396,25 @@ def test_a_program_that_was_pickled_still_remembers(compiler: Compiler) -> None:
     program = pickle.loads(pickle.dumps(compile_program(JsonSchema(SCHEMAS["strings"]))))
     with pytest.raises(RejectedToken):
         follow(compiler.link(program), '["a", "a"')
+
+
+def test_how_much_longer_items_get_comes_with_the_program(
+    compiler: Compiler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As that takes up to 0.1 s, and the engine's thread would work it out."""
+    items = {"anyOf": [{"type": "string"}, {"enum": [5, 70, 800]}, {"type": "boolean"}]}
+    data = compile_and_dump(JsonSchema(unique(items=items, minItems=3)), compiler.limits)[1]
+
+    def bound(program: Program) -> int:
+        constraint = compiler.link(program)
+        assert constraint.places is not None
+        return constraint.plans.bound(constraint.places.start())
+
+    without, shipped = load(data, compiler.limits), load(data, compiler.limits)
+    without.derivatives.pool.longer_items = {}
+    worked_out = bound(without)
+    monkeypatch.setattr(Counting, "longer", None)
+    assert bound(shipped) == worked_out > len("[1,2,3]")
 
 
 def test_items_differ_inside_an_answer_with_text_around_it(compiler: Compiler) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,7 +15,6 @@ from app.core.errors import InvalidAdapter, UnsupportedModel
 from app.core.progress import SILENCE, Progress
 from app.model.adapters.peft import AdapterWeights, Pair, read_adapter
 from app.model.adapters.targets import (
-    AdaptedProduct,
     Bank,
     Product,
     Target,
@@ -68,7 +68,15 @@ class AdapterSlots:
 
     def beside(self, product: Product, names: Sequence[str]) -> Product:
         """``product`` with what adapters add; modules of these ``names`` have its columns."""
-        return AdaptedProduct(product, self._bank(tuple(names)), self._route)
+        bank, route = self._bank(tuple(names)), self._route
+
+        def adapted(x: Tensor) -> Tensor:
+            attention: Any = route.target
+            out = product(x)
+            bank.add(x, out, attention.adapters)
+            return out
+
+        return adapted
 
     def attach(self, run: Callable[[], object]) -> None:
         """Have the modules that no fused layer has taken in add what adapters bring.

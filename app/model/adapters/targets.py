@@ -83,19 +83,6 @@ def add_to_results(module: nn.Module, bank: Bank, route: AttentionRoute) -> None
     module.register_forward_hook(add)
 
 
-class AdaptedProduct:
-    """A product of a fused layer, with ``bank``'s part."""
-
-    def __init__(self, product: Product, bank: Bank, route: AttentionRoute) -> None:
-        self._product, self._bank, self._route = product, bank, route
-
-    def __call__(self, x: Tensor) -> Tensor:
-        attention: Any = self._route.target
-        out = self._product(x)
-        self._bank.add(x, out, attention.adapters)
-        return out
-
-
 @contextmanager
 def rows_seen(modules: Mapping[str, nn.Module]) -> Iterator[dict[str, list[int]]]:
     """By name, how many rows each call of these modules has had so far."""

@@ -151,16 +151,13 @@ class ConstraintCache:
         entry = _Entry(constraint, 0)
         self._entries[key] = entry
         self._measure(entry)
-        self._measure_some()
-        self._evict(keep=key)
-        return constraint
-
-    def _measure_some(self) -> None:
         for _ in range(min(_MEASURED, len(self._entries))):
             if not self._to_measure:
                 self._to_measure.extend(self._entries)
-            if (entry := self._entries.get(self._to_measure.popleft())) is not None:
-                self._measure(entry)
+            if (other := self._entries.get(self._to_measure.popleft())) is not None:
+                self._measure(other)
+        self._evict(keep=key)
+        return constraint
 
     def _measure(self, entry: _Entry) -> None:
         now = entry.constraint.nbytes
