@@ -98,7 +98,7 @@ def build_app(
         _meta_router(service, config, render_metrics),
     )
     for router in routers:
-        app.include_router(router)
+        app.router.routes.extend(router.routes)
     if config.page is not None:
         app.include_router(page_router(config.page))
     install_error_handlers(app)
