@@ -5,6 +5,7 @@ Pure Python: neither numba nor torch is imported, so a small worker process can 
 
 from __future__ import annotations
 
+import contextlib
 import pickle
 from dataclasses import dataclass, replace
 
@@ -29,7 +30,7 @@ from app.constraint.language.expressions import (
     Notation,
 )
 from app.constraint.language.rewriting import pruned, spelled, unspelled
-from app.constraint.language.rows import UNBOUNDED, TooMuchWork
+from app.constraint.language.rows import UNBOUNDED
 from app.constraint.limits import Limits
 from app.constraint.regex.lowering import Lowering
 from app.constraint.regex.parser import parse_keyword
@@ -51,6 +52,8 @@ from app.core.specs import Choice, Grammar, JsonObject, JsonSchema, Regex
 
 _COMPILE_WORK = 1_000_000
 """Steps of work that lengths and emptiness may cost: a fraction of a second."""
+_ITEM_WORK = 50_000
+"""Steps of work that ``longer_items`` may cost, some 0.1 s: twice those of SARIF's schema."""
 _MAY_BE_EMPTY = frozenset([Kind.INTERSECTION, Kind.COMPLEMENT, Kind.RULE])
 """What may turn out to have no string though no part of it is plainly empty."""
 
@@ -151,23 +154,22 @@ def _program(built: ExpressionPool, whole: Expression, missing: ByteSet) -> Prog
     derivatives.allow(UNBOUNDED)
     if empty:
         raise _unsatisfiable(built, whole, missing)
-    if pool.items_are_needed:
-        pool.longer_items = _longer_items(derivatives)
+    pool.longer_items = _longer_items(derivatives)
     characters = tuple([pool.landmarks.get(name) for name in SPELLINGS])
     return Program(root, derivatives, characters, tuple(pool.inexact))
 
 
 def _longer_items(derivatives: Derivatives) -> dict[int, int]:
     """What ``ExpressionPool.longer_items`` holds, worked out in a copy: it derives every item."""
-    index = derivatives.pool.index[Kind.MARKED]
-    items = [inner for inner, mark in index if mark == Mark.ITEM]
-    derivatives = pickle.loads(pickle.dumps(derivatives))
-    derivatives.allow(_COMPILE_WORK)
-    counting = Counting(derivatives)
-    try:
-        return {size: counting.longer(items, size + 1) for size in (COUNTED, COUNTED**2)}
-    except TooMuchWork:
-        return {}
+    index, found = derivatives.pool.index[Kind.MARKED], dict[int, int]()
+    if items := [inner for inner, mark in index if mark == Mark.ITEM]:
+        derivatives = pickle.loads(pickle.dumps(derivatives))
+        derivatives.allow(_ITEM_WORK)
+        counting = Counting(derivatives)
+        with contextlib.suppress(ConstraintTooComplex, RecursionError):
+            for size in (COUNTED, COUNTED**2):
+                found[size] = counting.longer(items, size + 1)
+    return found
 
 
 def _unsatisfiable(

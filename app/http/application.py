@@ -98,7 +98,7 @@ def build_app(
         _meta_router(service, config, render_metrics),
     )
     for router in routers:
-        app.router.routes.extend(router.routes)
+        app.router.routes.extend(router.routes)  # to include it would examine each a second time
     if config.page is not None:
         app.include_router(page_router(config.page))
     install_error_handlers(app)

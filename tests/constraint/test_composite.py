@@ -25,6 +25,7 @@ from app.core.composite import (
     Repeated,
     Series,
     text_before,
+    with_schemas,
 )
 from app.core.errors import (
     ConstraintTooComplex,
@@ -216,7 +217,11 @@ def test_the_key_of_a_schema_is_written_once_and_not_kept_for_another() -> None:
     assert spec.cache_key() is spec.cache_key()
     changed = replace(spec, close_objects=True)
     assert changed.cache_key() != spec.cache_key()
-    assert spec == JsonSchema({"type": "string"})
+    assert spec == JsonSchema({"type": "string"}) == pickle.loads(pickle.dumps(spec))
+    composite = Composite(Series((FixedText("a"), spec)))
+    assert with_schemas(composite, lambda part: FixedText("b"), FixedText) == Composite(
+        Series((FixedText("b"), spec))
+    )
 
 
 def test_equal_composites_have_one_cache_key_and_different_ones_have_not() -> None:

@@ -16,10 +16,17 @@ import pytest
 from app.constraint import Compiler, Composite, Grammar, JsonSchema, compile_program
 from app.constraint.constraint import AutomatonState, CompiledConstraint
 from app.constraint.language.counting import Counting
+from app.constraint.language.derivatives import measured
+from app.constraint.language.expressions import ExpressionPool
 from app.constraint.program import Program
 from app.constraint.stored import compile_and_dump, load
 from app.core.composite import FixedText, Series
-from app.core.errors import RejectedToken, UnsatisfiableSchema, UnsupportedSchema
+from app.core.errors import (
+    ConstraintTooComplex,
+    RejectedToken,
+    UnsatisfiableSchema,
+    UnsupportedSchema,
+)
 from app.text import Vocabulary
 from tests.conformance.tokenizers import tokenizer
 from tests.constraint.test_masks import acceptable, brute_force, random_walk
@@ -396,6 +403,31 @@ def test_a_program_that_was_pickled_still_remembers(compiler: Compiler) -> None:
     program = pickle.loads(pickle.dumps(compile_program(JsonSchema(SCHEMAS["strings"]))))
     with pytest.raises(RejectedToken):
         follow(compiler.link(program), '["a", "a"')
+
+
+def test_how_much_longer_items_get_is_the_most_of_all_kinds() -> None:
+    """Of 300 numbers ten have one digit and ninety have two; of the first ten each has one."""
+    pool = ExpressionPool()
+    texts = [pool.one_of([str(n).encode() for n in range(stop)]) for stop in (10, 300)]
+    for languages in (texts, texts[::-1]):
+        longer = partial(Counting(measured(pool)).longer, languages)
+        assert [longer(number) for number in (1, 10, 17, 100, 257)] == [0, 0, 1, 1, 2]
+    assert Counting(measured(pool)).longer(texts[:1], 17) == 0
+
+
+def test_a_schema_whose_items_are_too_much_to_count_compiles(
+    compiler: Compiler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def longer(counting: Counting, languages: Any, number: int) -> int:
+        if number > 17:
+            raise ConstraintTooComplex("more than 6438 expression nodes")
+        return 1
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Counting, "longer", longer)
+        program = compile_program(JsonSchema(SCHEMAS["strings"]))
+    assert program.derivatives.pool.longer_items == {16: 1}
+    follow(compiler.link(program), '["a", "b"]')
 
 
 def test_how_much_longer_items_get_comes_with_the_program(

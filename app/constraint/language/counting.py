@@ -130,9 +130,12 @@ class Counting:
         return total
 
     def longer(self, languages: Iterable[Expression], number: int) -> int:
-        """Bytes that ``number`` strings of one of ``languages``, or all that it has, and a shortest
-        completion of each, are longer than its shortest at most. ``UNKNOWN_LENGTH`` where that is
-        not found."""
+        """The bytes by which any of ``number`` strings of a language, or of all it has, exceeds the
+        shortest one at most, each completed in the fewest bytes: the most of ``languages``.
+
+        ``UNKNOWN_LENGTH`` where that is not found; 0 without languages. Raises as
+        ``Derivatives.row``.
+        """
         longer = 0
         for expression in languages:
             length, wanted = self._derivatives.length(expression), number

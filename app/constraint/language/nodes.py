@@ -141,8 +141,9 @@ class Nodes:
         self.items_are_needed = False
         """Whether some container must have an item of those that differ."""
         self.longer_items: dict[int, int] = {}
-        """By powers of ``COUNTED``: bytes by which an item of any that differ gets longer, at most,
-        where so many are not to be repeated. Empty: no item is needed, or it was not worked out."""
+        """By a number of items, a power of ``COUNTED``: how many bytes longer than the shortest one
+        an item gets at most where so many may not be repeated. Numbers that were too much work, and
+        larger ones, are left out."""
         self.items_vary = False
         """Whether what may follow such an item depends on which it is."""
         self.needed_names: set[Expression] = set()

@@ -52,7 +52,8 @@ class PackedLinear(nn.Module):
         if not count:
             # oneDNN has no kernel for no rows: a step that samples nothing ends up here.
             return x.new_empty(*x.shape[:-1], self.out_features)
-        rows = nn.functional.pad(rows, (0, 0, 0, padded(count) - count))
+        if more := padded(count) - count:
+            rows = nn.functional.pad(rows, (0, 0, 0, more))
         out: Tensor = torch.ops.mkldnn._linear_pointwise(
             rows, self._packed, self._bias, "none", [], ""
         )

@@ -36,7 +36,7 @@ def test_few_shapes_reach_the_kernels_of_torch() -> None:
     assert all(rows <= padded(rows) <= rows * 9 / 8 for rows in range(1, 4097))
 
 
-@pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="this torch has no oneDNN")
+@pytest.mark.skipif(not torch._C._has_mkldnn, reason="this torch has no oneDNN")
 def test_a_packed_product_is_the_plain_one_for_any_number_of_rows() -> None:
     linear = nn.Linear(64, 32)
     packed = PackedLinear(linear)
@@ -44,6 +44,9 @@ def test_a_packed_product_is_the_plain_one_for_any_number_of_rows() -> None:
         for shape in [(0,), (1,), (15,), (17,), (33,), (1, 0), (1, 37), (2, 9)]:
             x = torch.randn(*shape, 64)
             torch.testing.assert_close(packed(x), linear(x))
+        x = torch.randn(64, 17).T
+        torch.testing.assert_close(packed(x), linear(x))
+        assert packed(x).untyped_storage().nbytes() == 18 * linear(x[:1]).nbytes
 
 
 @pytest.mark.parametrize(
