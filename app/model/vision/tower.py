@@ -130,8 +130,11 @@ class Tower:
         """
         self._is_wanted = is_wanted
         ids = torch.tensor([list(image.expansion)], device=self.device)
+        dtypes = {"f": self._encoder.dtype}
         inputs = {
-            name: self._tensor(each) for name, each in image.inputs.items() if name in self._taken
+            name: torch.from_numpy(each).to(self.device, dtypes.get(each.dtype.kind))
+            for name, each in image.inputs.items()
+            if name in self._taken
         }
         positions = torch.arange(ids.shape[1], device=self.device).unsqueeze(0)
         try:
@@ -181,12 +184,6 @@ class Tower:
         """Which tokens of an expansion have features."""
         placed: NDArray[np.bool_] = np.asarray(tokens) == self._placeholder
         return placed
-
-    def _tensor(self, array: NDArray[Any]) -> Tensor:
-        tensor = torch.from_numpy(array)
-        if tensor.is_floating_point():
-            return tensor.to(self.device, self._encoder.dtype)
-        return tensor.to(self.device)
 
 
 class ModelVisionSpec:
