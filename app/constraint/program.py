@@ -146,7 +146,8 @@ def _program(built: ExpressionPool, whole: Expression, missing: ByteSet) -> Prog
     if missing:
         built.needed_names = {spelled(built, names, missing) for names in built.needed_names}
     pool, root = pruned(built, root)
-    if Kind.HOLE in pool.kinds and any(mark == Mark.ITEM for _, mark in pool.index[Kind.MARKED]):
+    items = [inner for inner, mark in pool.index[Kind.MARKED] if mark == Mark.ITEM]
+    if items and Kind.HOLE in pool.kinds:
         reason = "unlisted items are not kept distinct beside x-verbatim"
         raise UnsupportedSchema("uniqueItems", "", reason)
     derivatives = measured(pool, _COMPILE_WORK)
@@ -154,21 +155,20 @@ def _program(built: ExpressionPool, whole: Expression, missing: ByteSet) -> Prog
     derivatives.allow(UNBOUNDED)
     if empty:
         raise _unsatisfiable(built, whole, missing)
-    pool.longer_items = _longer_items(derivatives)
+    if items:
+        pool.longer_items = _longer_items(items, derivatives)
     characters = tuple([pool.landmarks.get(name) for name in SPELLINGS])
     return Program(root, derivatives, characters, tuple(pool.inexact))
 
 
-def _longer_items(derivatives: Derivatives) -> dict[int, int]:
+def _longer_items(items: list[Expression], derivatives: Derivatives) -> dict[int, int]:
     """What ``ExpressionPool.longer_items`` holds, worked out in a copy: it derives every item."""
-    index, found = derivatives.pool.index[Kind.MARKED], dict[int, int]()
-    if items := [inner for inner, mark in index if mark == Mark.ITEM]:
-        derivatives = pickle.loads(pickle.dumps(derivatives))
-        derivatives.allow(_ITEM_WORK)
-        counting = Counting(derivatives)
-        with contextlib.suppress(ConstraintTooComplex, RecursionError):
-            for size in (COUNTED, COUNTED**2):
-                found[size] = counting.longer(items, size + 1)
+    derivatives = pickle.loads(pickle.dumps(derivatives))
+    derivatives.allow(_ITEM_WORK)
+    counting, found = Counting(derivatives), dict[int, int]()
+    with contextlib.suppress(ConstraintTooComplex, RecursionError):
+        for size in (COUNTED, COUNTED**2):
+            found[size] = counting.longer(items, size + 1)
     return found
 
 

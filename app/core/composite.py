@@ -100,9 +100,8 @@ def with_schemas(spec: Any, change: Callable[[Any], Any], kinds: Any = JsonSchem
     if isinstance(spec, tuple):
         return tuple([with_schemas(each, change, kinds) for each in spec])
     if is_dataclass(spec) and not isinstance(spec, type):
-        inside = {each.name: getattr(spec, each.name) for each in fields(spec) if each.init}
-        changed = {name: with_schemas(part, change, kinds) for name, part in inside.items()}
-        return replace(spec, **changed)
+        names = [each.name for each in fields(spec) if each.init]
+        return replace(spec, **{n: with_schemas(getattr(spec, n), change, kinds) for n in names})
     return spec
 
 

@@ -117,8 +117,7 @@ def _sources(folder: Path) -> str:
     return digest.hexdigest()
 
 
-# By it numba knows whether a loop that it has kept is that of the sources. Its own stamp is of the
-# file with the loop alone, though code of other files is compiled into it.
+# Numba's own stamp is of the file with the loop alone, though code of others is compiled into it.
 _LOCATOR.get_source_stamp = lambda self: _sources(Path(self._py_file).parent)
 
 

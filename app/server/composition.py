@@ -17,7 +17,7 @@ from fastapi import FastAPI
 
 from app.core.constraint import Constraint, ConstraintSpec
 from app.core.errors import LeapjsonError
-from app.core.images import ImageJob, ReadingLimits
+from app.core.images import ImageJob
 from app.core.progress import SILENCE, Progress
 from app.core.request import ServiceTier
 from app.core.specs import JsonObject, JsonSchema
@@ -28,7 +28,6 @@ from app.http.edge import ask
 from app.http.errors import status_of
 from app.http.keys import ApiKeys, read_api_keys
 from app.http.requests.body import check_size
-from app.http.requests.messages import ImageRules
 from app.page import STATIC_PATH
 from app.server.backend import COMPILE_TARGET, Backend
 from app.server.preload import Preload, warm
@@ -294,7 +293,7 @@ def assemble(
                     for number, preload in enumerate(preloads):
                         stage.reach(number, now=preload.name)
                         spec = preload.spec
-                        if isinstance(spec, JsonSchema | JsonObject):  # as requests with none
+                        if isinstance(spec, JsonSchema | JsonObject):  # as in requests
                             spec = replace(spec, whitespace=settings.whitespace)
                         warm(await constraints.get(spec))
                         logger.info("preloaded", extra={"type": preload.name})
@@ -345,13 +344,7 @@ def _api_config(settings: Settings, backend: Backend) -> ApiConfig:
         created=int(time.time()),
         has_adapters=backend.adapter_slots is not None,
         max_body_bytes=settings.body_bytes(sees=backend.vision is not None),
-        images=None
-        if backend.vision is None
-        else ImageRules(
-            hosts=frozenset(settings.allowed_image_hosts),
-            max_images=settings.max_images,
-            max_bytes=settings.max_image_bytes,
-        ),
+        images=None if backend.vision is None else settings.image_rules(),
         max_nesting=settings.max_body_nesting,
         max_n=min(settings.max_n, _places(settings)),
         max_messages=settings.max_messages,
@@ -378,7 +371,7 @@ def _image_intake(settings: Settings, backend: Backend, metrics: Metrics) -> Ima
     pool = WorkerPool(
         backend.image_target,
         backend.image_model,
-        ReadingLimits(max_bytes=settings.max_image_bytes, max_pixels=settings.max_image_pixels),
+        settings.reading_limits(),
         workers=settings.image_workers,
         limits=settings.image_limits(),
         trouble=READING,

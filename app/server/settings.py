@@ -13,10 +13,12 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from app.answer.tools import MOST_CALLS
 from app.constraint.limits import Limits
 from app.core.errors import LeapjsonError
+from app.core.images import ReadingLimits
 from app.core.model_name import gguf_stem, is_gguf
 from app.demo import MODELS
 from app.engine.config import EngineConfig
 from app.http.config import UnknownFields, Whitespace
+from app.http.requests.messages import ImageRules
 from app.model.config import (
     AdaptersConfig,
     DeviceName,
@@ -505,6 +507,16 @@ class Settings(BaseSettings):
         if sees and "max_body_bytes" not in self.model_fields_set:
             return min(IMAGE_BODY_BYTES, self.max_bodies_bytes)
         return self.max_body_bytes
+
+    def image_rules(self) -> ImageRules:
+        return ImageRules(
+            hosts=frozenset(self.allowed_image_hosts),
+            max_images=self.max_images,
+            max_bytes=self.max_image_bytes,
+        )
+
+    def reading_limits(self) -> ReadingLimits:
+        return ReadingLimits(max_bytes=self.max_image_bytes, max_pixels=self.max_image_pixels)
 
     def image_limits(self) -> WorkerLimits:
         """Of the workers that read images, which hold several copies of one."""

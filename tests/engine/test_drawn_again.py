@@ -134,7 +134,7 @@ def ranking(number: int) -> dict[str, Any]:
 def test_a_long_ranking_ends_within_its_budget_and_others_go_on_beside_it(
     items: dict[str, Any], room: int
 ) -> None:
-    """Each is the property of an object, at temperature 1, from 6 seeds, with little room or some.
+    """Each is a property of an object, at temperature 1, up to 6 seeds, with little room or some.
 
     Searches for a mask under the budget and for a plain one once ended each other for ever, and
     an answer failed after its first tokens.

@@ -133,8 +133,7 @@ class Counting:
         """The bytes by which any of ``number`` strings of a language, or of all it has, exceeds the
         shortest one at most, each completed in the fewest bytes: the most of ``languages``.
 
-        ``UNKNOWN_LENGTH`` where that is not found; 0 without languages. Raises as
-        ``Derivatives.row``.
+        ``UNKNOWN_LENGTH`` where that is not found. Raises as ``Derivatives.row``.
         """
         longer = 0
         for expression in languages:

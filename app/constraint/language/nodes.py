@@ -140,12 +140,11 @@ class Nodes:
         """Keywords of schemas that validators read in different ways, and how they are read."""
         self.items_are_needed = False
         """Whether some container must have an item of those that differ."""
-        self.longer_items: dict[int, int] = {}
-        """By a number of items, a power of ``COUNTED``: how many bytes longer than the shortest one
-        an item gets at most where so many may not be repeated. Numbers that were too much work, and
-        larger ones, are left out."""
         self.items_vary = False
         """Whether what may follow such an item depends on which it is."""
+        self.longer_items: dict[int, int] = {}
+        """By powers of ``COUNTED``: bytes by which an item exceeds the shortest one at most where
+        so many may not be repeated. Larger powers, and too much work, are left out."""
         self.needed_names: set[Expression] = set()
         """The names, with their quotes, of objects that must have some that are left open."""
         self.pointers: dict[str, int] = {}

@@ -48,8 +48,8 @@ class PackedLinear(nn.Module):
         self._packed = torch.ops.mkldnn._reorder_linear_weight(linear.weight.detach(), None)
 
     def forward(self, x: Tensor) -> Tensor:
-        rows, count = x.reshape(-1, self.in_features), x.numel() // self.in_features
-        if not count:
+        rows = x.reshape(-1, self.in_features)
+        if not (count := len(rows)):
             # oneDNN has no kernel for no rows: a step that samples nothing ends up here.
             return x.new_empty(*x.shape[:-1], self.out_features)
         if more := padded(count) - count:

@@ -130,9 +130,9 @@ class Tower:
         """
         self._is_wanted = is_wanted
         ids = torch.tensor([list(image.expansion)], device=self.device)
-        dtypes = {"f": self._encoder.dtype}
+        floats = self._encoder.dtype
         inputs = {
-            name: torch.from_numpy(each).to(self.device, dtypes.get(each.dtype.kind))
+            name: torch.from_numpy(each).to(self.device, floats if each.dtype.kind == "f" else None)
             for name, each in image.inputs.items()
             if name in self._taken
         }
