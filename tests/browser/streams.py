@@ -12,13 +12,15 @@ FEED: Final = """
   const encoder = new TextEncoder();
   const event = (value) => encoder.encode(`data: ${JSON.stringify(value)}\\n\\n`);
   const sources = ["sampled", "leapt", "drafted", "held"];
-  const chunk = (index) => {
-    const token = `word${index % 10} `;
+  const word = (index) => `word${index % 10} `;
+  const text = (index) => ({ choices: [{ delta: { content: word(index) } }] });
+  const origins = (index) => {
+    const token = word(index);
     const source = sources[index % 4];
     const told = { token, bytes: [...encoder.encode(token)], source, logprob: -0.5 };
     const passes = Math.floor(index / 2) + 1;
     return {
-      choices: [{ delta: { content: token }, origins: { index, tokens: [told] } }],
+      choices: [{ delta: {}, origins: { index, tokens: [told] } }],
       usage: {
         prompt_tokens: 9,
         completion_tokens: index + 1,
@@ -26,30 +28,34 @@ FEED: Final = """
       },
     };
   };
-  const stream = (controller) => {
+  const wait = (milliseconds) => new Promise((done) => setTimeout(done, milliseconds));
+  const stream = async (controller) => {
     const began = performance.now();
-    let sent = 0;
-    const tick = () => {
+    for (let sent = 0; sent < options.tokens; ) {
       const seconds = (performance.now() - began) / 1000;
       const due = options.atOnce + Math.ceil(seconds * options.rate);
-      for (; sent < Math.min(due, options.tokens); sent++) controller.enqueue(event(chunk(sent)));
-      if (sent < options.tokens) return void setTimeout(tick, 1);
-      controller.enqueue(event({ choices: [{ delta: {}, finish_reason: "stop" }] }));
-      controller.enqueue(encoder.encode("data: [DONE]\\n\\n"));
-      controller.close();
-    };
-    tick();
+      for (; sent < Math.min(due, options.tokens); sent++) {
+        controller.enqueue(event(text(sent)));
+        if (options.gap) await wait(options.gap);
+        controller.enqueue(event(origins(sent)));
+      }
+      if (sent < options.tokens) await wait(1);
+    }
+    controller.enqueue(event({ choices: [{ delta: {}, finish_reason: "stop" }] }));
+    controller.enqueue(encoder.encode("data: [DONE]\\n\\n"));
+    controller.close();
   };
   window.fetch = (...request) => {
     if (!String(request[0]).endsWith("/v1/chat/completions")) return ask(...request);
     const headers = { "content-type": "text/event-stream" };
-    return Promise.resolve(new Response(new ReadableStream({ start: stream }), { headers }));
+    const body = new ReadableStream({ start: (controller) => void stream(controller) });
+    return Promise.resolve(new Response(body, { headers }));
   };
 }
 """
 
 
-def feed(page: Page, *, tokens: int, rate: float, at_once: int = 0) -> None:
+def feed(page: Page, *, tokens: int, rate: float, at_once: int = 0, gap: int = 0) -> None:
     """Answers of the page come from here on at ``rate`` tokens a second, each by itself, behind
-    some that come ``at_once``."""
-    page.evaluate(FEED, {"tokens": tokens, "rate": rate, "atOnce": at_once})
+    some that come ``at_once``; the text of each comes ``gap`` milliseconds before its origin."""
+    page.evaluate(FEED, {"tokens": tokens, "rate": rate, "atOnce": at_once, "gap": gap})

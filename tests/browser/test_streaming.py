@@ -42,3 +42,11 @@ def test_however_many_tokens_come_the_page_is_written_once_a_frame(
     # The answer's end does not wait for a frame; nor does the first look at it, which is new.
     assert seen["writes"] <= seen["frames"] + 2
     assert seen["nodes"] == tokens  # none is written anew for those that come after it
+
+
+def test_tokens_are_shown_though_their_text_was_painted_before_they_came(page: Page) -> None:
+    feed(page, tokens=1, rate=1e6, gap=1000)
+    press(page, "Run")
+    expect(page.locator(".answer-tools .state")).to_have_class("state done")
+    expect(page.locator("#answer .token")).to_have_count(1)
+    assert answer(page) == "word0 "

@@ -44,6 +44,8 @@ function Headline({ lane }: { lane: Lane }) {
 
 function AnswerText({ lane, id, title }: { lane: Lane; id: string; title: string }) {
   const plain = useSignal(false);
+  const { counts } = lane.figures.value; // of the tokens painted: their text may come a frame before them
+  const hasTokens = Object.values(counts).some(Boolean);
   return (
     <div class="answer-text">
       <div class="answer-tools">
@@ -54,7 +56,7 @@ function AnswerText({ lane, id, title }: { lane: Lane; id: string; title: string
         </label>
         <CopyText lane={lane} />
       </div>
-      {plain.value || (lane.tokens.length === 0 && lane.text.value) ? (
+      {plain.value || (!hasTokens && lane.text.value) ? (
         <pre class="tokens" tabIndex={0} role="region" aria-label={`${title}, plain text`}>
           {lane.text.value}
         </pre>
