@@ -222,7 +222,9 @@ class _Explorer:
             rest = split.then(pool, pool.epsilon)
             if pool.kinds[head] == Kind.MARKED:
                 pointer = self._marks.pointer_of(head)
-                self._add(source, "fold", self._fold_label(head), head, rest, mode, pointer)
+                first = first_bytes(self._derivatives.row(head))
+                value = {_OBJECT: "object", _ARRAY: "array"}.get(first, "value")
+                self._add(source, "fold", f"{value} {pointer}", head, rest, mode, pointer)
             else:
                 self._add(source, "rule", self._name(head, pointer), head, rest, mode, pointer)
             return
@@ -274,11 +276,6 @@ class _Explorer:
             if start is not None:
                 self._nodes[start].rule = number
         return f"rule {self._rules[operand]}"
-
-    def _fold_label(self, head: Expression) -> str:
-        first = first_bytes(self._derivatives.row(head))
-        kind = {_OBJECT: "object", _ARRAY: "array"}.get(first, "value")
-        return f"{kind} {self._marks.pointer_of(head)}"
 
     def _apart(self, head: Expression, mode: Mode) -> list[Expression]:
         """Of a union's members those that are a way of their own: rules, folds and free text.

@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Request
 from pydantic import Field, create_model
 
 from app.core.errors import InvalidRequest
-from app.http.endpoint import Api, endpoint
+from app.http.endpoint import Api, api_of, endpoint
 from app.http.errors import NotKept, StoreOff
-from app.http.files import KEPT_SECONDS, expiry, page, paging, parameters, required
+from app.http.files import KEPT_SECONDS, expiry, page, paging, required
 from app.http.keys import owner_of
 from app.http.openapi import Page, Shape, describe
 from app.http.requests.wire import Body, Ignored, Wire, refusal
 from app.serving.admission import Ticket
-from app.serving.usage import UsageByKey
 from app.store.rows import COUNTS
 from app.store.store import Store
 
@@ -101,113 +99,120 @@ class UsageList(Shape):
     data: list[UsageDay]  # type: ignore[valid-type]
 
 
-def batches_router(api: Api, store: Store | None, wake: Callable[[], None]) -> APIRouter:
-    """``store`` None: every call says so. ``wake`` is called when there is work, or less."""
-    router, most = APIRouter(), api.config.key_batches
+def _parse(body: Mapping[str, Any], ignored: Ignored, api: Api) -> BatchRequest:
+    required(api.store, "batches")
+    wire = BatchRequest.read(body, ignored)
+    names = wire.metadata or {}
+    if len(names) > 16 or any(len(name) > 64 for name in names):
+        raise refusal("metadata", "at most 16 pairs, with keys of at most 64 characters")
+    return wire
 
-    kept = partial(required, store, "batches")
 
-    def parse(body: Mapping[str, Any], ignored: Ignored) -> BatchRequest:
-        kept()
-        wire = BatchRequest.read(body, ignored)
-        names = wire.metadata or {}
-        if len(names) > 16 or any(len(name) > 64 for name in names):
-            raise refusal("metadata", "at most 16 pairs, with keys of at most 64 characters")
-        return wire
+async def _create(call: BatchRequest, ticket: Ticket, api: Api) -> dict[str, Any]:
+    after = call.output_expires_after and dict(call.output_expires_after)
+    seconds = expiry(after, "output_expires_after") if after else KEPT_SECONDS
+    store, owner = required(api.store, "batches"), api.config.api_keys.owners.get(ticket.tenant, "")
+    file = await store.run(store.state.find_file, owner, call.input_file_id)
+    if file is None or file["purpose"] != "batch":
+        raise InvalidRequest(
+            f"there is no file {call.input_file_id!r} with the purpose batch",
+            param="input_file_id",
+        )
+    row = {
+        "endpoint": call.endpoint,
+        "input_file_id": call.input_file_id,
+        "input_bytes": file["bytes"],
+        "completion_window": call.completion_window,
+        "window_seconds": WINDOW_SECONDS,
+        "output_seconds": seconds,
+        "metadata": call.metadata,
+    }
+    batch = await store.run(store.state.add_batch, owner, row, api.config.key_batches)
+    api.wake()
+    return _shown(batch)
 
-    async def create(call: BatchRequest, ticket: Ticket) -> dict[str, Any]:
-        after = call.output_expires_after and dict(call.output_expires_after)
-        seconds = expiry(after, "output_expires_after") if after else KEPT_SECONDS
-        state, owner = kept().state, api.config.api_keys.owners.get(ticket.tenant, "")
-        file = await kept().run(state.find_file, owner, call.input_file_id)
-        if file is None or file["purpose"] != "batch":
-            raise InvalidRequest(
-                f"there is no file {call.input_file_id!r} with the purpose batch",
-                param="input_file_id",
-            )
-        row = {
-            "endpoint": call.endpoint,
-            "input_file_id": call.input_file_id,
-            "input_bytes": file["bytes"],
-            "completion_window": call.completion_window,
-            "window_seconds": WINDOW_SECONDS,
-            "output_seconds": seconds,
-            "metadata": call.metadata,
-        }
-        batch = await kept().run(state.add_batch, owner, row, most)
-        wake()
-        return _shown(batch)
 
-    operation = describe(
+router = APIRouter()
+router.post(
+    PATH,
+    openapi_extra=describe(
         "Answer the requests of a file",
         BatchObject,
         bodies=[BatchRequest],
         errors=[400, 404, 413, 429, 503],
-    )
-    router.post(PATH, openapi_extra=operation)(endpoint(api, PATH, parse, create))
-
-    async def find(batch_id: str, request: Request) -> Mapping[str, Any]:
-        found = await kept().run(kept().state.find_batch, owner_of(request.scope), batch_id)
-        if found is None:
-            message = f"there is no batch {batch_id[:64]!r}, or it belongs to another API key"
-            raise NotKept(message, param="batch_id")
-        return found
-
-    @router.get(_ONE, openapi_extra=describe("A batch", BatchObject, errors=[404, 503]))
-    async def retrieve(batch_id: str, request: Request) -> dict[str, Any]:
-        return _shown(await find(batch_id, request))
-
-    operation = describe("Cancel a batch", BatchObject, errors=[400, 404, 503])
-
-    @router.post(f"{_ONE}/cancel", openapi_extra=operation)
-    async def cancel(batch_id: str, request: Request) -> dict[str, Any]:
-        found = await find(batch_id, request)
-        if found["status"] not in ("validating", "in_progress", "cancelling", "cancelled"):
-            raise InvalidRequest(
-                f"the batch is {found['status']} and can no longer be cancelled", param="batch_id"
-            )
-        await kept().run(kept().state.cancel, batch_id)
-        wake()
-        return _shown(await find(batch_id, request))
-
-    listed = Page[BatchObject]  # type: ignore[valid-type]
-    operation = describe("The batches of an API key", listed, errors=[400, 404, 503])
-    operation["parameters"] = parameters("limit", "after")
-
-    @router.get(PATH, openapi_extra=operation)
-    async def list_batches(request: Request) -> dict[str, Any]:
-        after, limit, _ = paging(request, _MOST_LISTED, 20)
-        owner = owner_of(request.scope)
-        found = await kept().run(kept().state.list_batches, owner, after, limit + 1)
-        return page([_shown(row) for row in found], limit)
-
-    return router
+    ),
+)(endpoint(PATH, _parse, _create))
 
 
-def usage_router(usage: UsageByKey | None) -> APIRouter:
-    router = APIRouter()
-    operation = describe(
-        "Requests and tokens of an API key, by day", UsageList, errors=[400, 404, 503]
-    )
-    operation["parameters"] = parameters("start", "end")
+async def _find(batch_id: str, request: Request) -> tuple[Store, Mapping[str, Any]]:
+    store = required(api_of(request).store, "batches")
+    found = await store.run(store.state.find_batch, owner_of(request.scope), batch_id)
+    if found is None:
+        message = f"there is no batch {batch_id[:64]!r}, or it belongs to another API key"
+        raise NotKept(message, param="batch_id")
+    return store, found
 
-    @router.get("/v1/usage", openapi_extra=operation)
-    async def find(request: Request) -> dict[str, Any]:
-        """``start`` and ``end`` are days of UTC, both included; by default the last 30."""
-        if usage is None:
-            raise StoreOff("usage counts")
-        today = datetime.now(UTC)
-        last = request.query_params.get("end", f"{today:%Y-%m-%d}")
-        first = request.query_params.get("start", f"{_day(last, 'end') - timedelta(29):%Y-%m-%d}")
-        if not 0 <= (_day(last, "end") - _day(first, "start")).days < _MOST_DAYS:
-            raise InvalidRequest(
-                f"start and end must span 1 to {_MOST_DAYS} days, with start first", param="start"
-            )
-        rows = await usage.find(owner_of(request.scope), first, last)
-        names = ("day", *COUNTS)
-        return {"object": "list", "data": [{name: row[name] for name in names} for row in rows]}
 
-    return router
+@router.get(_ONE, openapi_extra=describe("A batch", BatchObject, errors=[404, 503]))
+async def retrieve(batch_id: str, request: Request) -> dict[str, Any]:
+    _, found = await _find(batch_id, request)
+    return _shown(found)
+
+
+@router.post(
+    f"{_ONE}/cancel",
+    openapi_extra=describe("Cancel a batch", BatchObject, errors=[400, 404, 503]),
+)
+async def cancel(batch_id: str, request: Request) -> dict[str, Any]:
+    store, found = await _find(batch_id, request)
+    if found["status"] not in ("validating", "in_progress", "cancelling", "cancelled"):
+        raise InvalidRequest(
+            f"the batch is {found['status']} and can no longer be cancelled", param="batch_id"
+        )
+    await store.run(store.state.cancel, batch_id)
+    api_of(request).wake()
+    return await retrieve(batch_id, request)
+
+
+@router.get(
+    PATH,
+    openapi_extra=describe(
+        "The batches of an API key",
+        Page[BatchObject],  # type: ignore[valid-type]
+        query=("limit", "after"),
+        errors=[400, 404, 503],
+    ),
+)
+async def list_batches(request: Request) -> dict[str, Any]:
+    store, owner = required(api_of(request).store, "batches"), owner_of(request.scope)
+    after, limit, _ = paging(request, _MOST_LISTED, 20)
+    found = await store.run(store.state.list_batches, owner, after, limit + 1)
+    return page([_shown(row) for row in found], limit)
+
+
+@router.get(
+    "/v1/usage",
+    openapi_extra=describe(
+        "Requests and tokens of an API key, by day",
+        UsageList,
+        query=("start", "end"),
+        errors=[400, 404, 503],
+    ),
+)
+async def find_usage(request: Request) -> dict[str, Any]:
+    """``start`` and ``end`` are days of UTC, both included; by default the last 30."""
+    if (usage := api_of(request).usage) is None:
+        raise StoreOff("usage counts")
+    today = datetime.now(UTC)
+    last = request.query_params.get("end", f"{today:%Y-%m-%d}")
+    first = request.query_params.get("start", f"{_day(last, 'end') - timedelta(29):%Y-%m-%d}")
+    if not 0 <= (_day(last, "end") - _day(first, "start")).days < _MOST_DAYS:
+        raise InvalidRequest(
+            f"start and end must span 1 to {_MOST_DAYS} days, with start first", param="start"
+        )
+    rows = await usage.find(owner_of(request.scope), first, last)
+    names = ("day", *COUNTS)
+    return {"object": "list", "data": [{name: row[name] for name in names} for row in rows]}
 
 
 def _day(text: str, param: str) -> datetime:

@@ -7,7 +7,8 @@ import contextlib
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, ClassVar, TypeVar
 
 from fastapi import Request, Response
@@ -27,10 +28,15 @@ from app.http.requests.body import read_body
 from app.http.requests.constraints import ConstraintReader
 from app.http.requests.wire import Ignored
 from app.serving.admission import Ticket
+from app.serving.compiling.graphs import Graphs
+from app.serving.compiling.schema_registry import SchemaRegistry
 from app.serving.generation import CLIENT_LEFT, Generation
+from app.serving.kept_responses import ResponseStore
 from app.serving.service import GenerationRequest, GenerationService
 from app.serving.tasks import in_thread_if_large
 from app.serving.timeline import Timeline
+from app.serving.usage import UsageByKey
+from app.store.store import Store
 
 logger = logging.getLogger(__name__)
 
@@ -41,29 +47,51 @@ _MOST_FETCHED = 16
 """Schemas of one request that are read from the store."""
 _UNHURRIED = 32
 """Chunks that are collected of an answer that is not streamed before it is woken."""
+UPLOADS = 8
+"""At a time, of all clients: each has a file on the disk until it is in the store."""
 
 Call = TypeVar("Call")
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Api:
-    """What routes read requests with, and answer them."""
+    """What routes read requests with, and answer them: an application's ``state.api``."""
 
+    config: ApiConfig
     service: GenerationService
     vocabulary: Vocabulary
-    config: ApiConfig
-    models: ServedModels
-    constraints: ConstraintReader
-    fetch_schema: Callable[[str], Awaitable[bool]]
-    """Whether the schema of an id is known, after the store was asked where it was not."""
+    schemas: SchemaRegistry
+    graphs: Graphs
+    render_metrics: Callable[[], tuple[bytes, str]]
+    """The exposition and its type."""
+    responses: ResponseStore | None = None
+    """None: none are kept."""
+    store: Store | None = None
+    """None: there are no files and batches."""
+    usage: UsageByKey | None = None
+    wake: Callable[[], None] = lambda: None
+    """Called when a batch is made or cancelled."""
+    models: ServedModels = field(init=False)
+    constraints: ConstraintReader = field(init=False)
+    uploads: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(UPLOADS))
+    large_answers: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(1))
+    """Of ``/tokenize`` and ``/detokenize``."""
+
+    def __post_init__(self) -> None:
+        self.models = ServedModels(self.config, self.service.adapters)
+        self.constraints = ConstraintReader(self.config.whitespace, self.schemas.schema)
+
+
+def api_of(request: Request) -> Api:
+    api: Api = request.app.state.api
+    return api
 
 
 def endpoint(
-    api: Api,
     path: str,
-    parse: Callable[[Mapping[str, Any], Ignored], Call],
-    respond: Callable[[Call, Ticket], Coroutine[Any, Any, Any]] | None = None,
+    parse: Callable[[Mapping[str, Any], Ignored, Api], Call],
+    respond: Callable[[Call, Ticket, Api], Coroutine[Any, Any, Any]] | None = None,
     *,
     resume: Callable[[dict[str, Any], Request], Awaitable[tuple[Mapping[str, Any], int]]]
     | None = None,
@@ -75,10 +103,10 @@ def endpoint(
     to an ``AnswerCall``. ``resume`` puts into a body what it refers to, and returns how many bytes
     more that has. All raise ``LeapjsonError``.
     """
-    config = api.config
 
     async def answer(request: Request) -> Response:
-        ticket: Ticket = request.state.ticket
+        api, ticket = api_of(request), request.state.ticket
+        config = api.config
         timeline = Timeline(
             path,
             request.state.request_id,
@@ -97,13 +125,14 @@ def endpoint(
                     if resume is not None:
                         body, more = await resume(read, request)
                         size += more
-                    call = await _parsed(api, size, ticket.tenant, lambda: parse(body, ignored))
+                    parsing = partial(parse, body, ignored, api)
+                    call = await _parsed(api, size, ticket.tenant, parsing)
             if respond is None:
                 assert isinstance(call, AnswerCall)
                 work = _generate(api, call, timeline, ticket)
                 response = await while_connected(request.receive, work)
             else:
-                found = await while_connected(request.receive, respond(call, ticket))
+                found = await while_connected(request.receive, respond(call, ticket, api))
                 timeline.end(status=200, finish_reason="stop")
                 data = found if isinstance(found, bytes) else to_json(found)
                 response = Response(data, media_type="application/json")
@@ -125,7 +154,7 @@ async def _parsed(api: Api, size: int, tenant: str, parse: Callable[[], Call]) -
         try:
             return await in_thread_if_large(size, tenant, parse)
         except UnknownSchema as error:
-            if not (error.schema_id and await api.fetch_schema(error.schema_id)):
+            if not (error.schema_id and await api.schemas.fetch(error.schema_id)):
                 raise
     raise InvalidRequest(
         f"the request refers to more than {_MOST_FETCHED} schemas that this server had to read "

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import errno
 from collections.abc import AsyncIterator, Mapping
-from functools import partial
 from typing import Any, Literal
 
 from fastapi import APIRouter, Request, Response
@@ -15,6 +14,7 @@ from starlette.formparsers import MultiPartException, MultiPartParser
 
 from app.core.errors import InvalidRequest, QueueFull, StoreUnavailable
 from app.http.config import ApiConfig
+from app.http.endpoint import UPLOADS, api_of
 from app.http.errors import BodyTooLarge, NotKept, StoreOff
 from app.http.keys import owner_of
 from app.http.openapi import Deleted, Json, Page, Shape, describe
@@ -29,8 +29,6 @@ KEPT_SECONDS = 30 * 86_400
 """Where a request does not say, as at OpenAI."""
 _SHORTEST, _LONGEST = 3600, 30 * 86_400
 _MOST_LISTED = 10_000
-_MOST_UPLOADS = 8
-"""At a time, of all clients: each has a file on the disk until it is in the store."""
 _UPLOAD_SECONDS = 3600.0
 _FORM_BYTES = 1 << 16
 """Of a form, beside the file in it."""
@@ -55,96 +53,105 @@ def required(store: Store | None, what: str) -> Store:
     return store
 
 
-def files_router(store: Store | None, config: ApiConfig) -> APIRouter:
-    """``store`` None: every call says so."""
-    router, uploads = APIRouter(), asyncio.Semaphore(_MOST_UPLOADS)
+def _kept(request: Request) -> Store:
+    return required(api_of(request).store, "files")
 
-    kept = partial(required, store, "files")
 
-    operation = describe("Upload a file", FileObject, errors=[400, 404, 413, 429, 503])
-    fields: Json = {
-        "file": {"type": "string", "format": "binary"},
-        "purpose": {"enum": ["batch"]},
-        "expires_after[anchor]": {"enum": ["created_at"]},
-        "expires_after[seconds]": {"type": "integer", "minimum": _SHORTEST, "maximum": _LONGEST},
-    }
-    form = {"type": "object", "properties": fields, "required": ["file", "purpose"]}
-    content = {"multipart/form-data": {"schema": form}}
-    operation["requestBody"] = {"required": True, "content": content}
+router = APIRouter()
+_UPLOAD = describe("Upload a file", FileObject, errors=[400, 404, 413, 429, 503])
+_FIELDS: Json = {
+    "file": {"type": "string", "format": "binary"},
+    "purpose": {"enum": ["batch"]},
+    "expires_after[anchor]": {"enum": ["created_at"]},
+    "expires_after[seconds]": {"type": "integer", "minimum": _SHORTEST, "maximum": _LONGEST},
+}
+_FORM = {"type": "object", "properties": _FIELDS, "required": ["file", "purpose"]}
+_UPLOAD["requestBody"] = {"required": True, "content": {"multipart/form-data": {"schema": _FORM}}}
 
-    @router.post(PATH, openapi_extra=operation)
-    async def upload(request: Request) -> Response:
-        origin, allowed = request.headers.get("origin"), config.cors_origins
-        # A page may send a form without a preflight: only a key shows that it was let.
-        if origin and not config.api_keys and origin not in allowed and "*" not in allowed:
-            raise InvalidRequest(
-                "web pages may not upload files to a server without API keys; add the page's "
-                "origin to LEAPJSON_CORS_ORIGINS, or set LEAPJSON_API_KEYS"
-            )
-        if kept() is not None and uploads.locked():
-            message = f"{_MOST_UPLOADS} files are being uploaded, the limit; retry later"
-            raise QueueFull(message, retry_after=5, code="bodies_full")
-        async with uploads:
-            ignored = Ignored(refuses=config.unknown_fields == "refuse")
-            row = await _upload(kept(), request, config, ignored)
-        return JSONResponse(shown(row), headers=ignored.headers)
 
-    operation = describe("The files that are kept", Page[FileObject], errors=[400, 404, 503])
-    operation["parameters"] = parameters("limit", "after", "order", "purpose")
-
-    @router.get(PATH, openapi_extra=operation)
-    async def list_files(request: Request) -> dict[str, Any]:
-        purpose = request.query_params.get("purpose")
-        after, limit, order = paging(request, _MOST_LISTED, _MOST_LISTED)
-        found = await kept().run(
-            kept().state.list_files, owner_of(request.scope), purpose, after, limit + 1, order
+@router.post(PATH, openapi_extra=_UPLOAD)
+async def upload(request: Request) -> Response:
+    api, store = api_of(request), _kept(request)
+    origin, allowed = request.headers.get("origin"), api.config.cors_origins
+    # A page may send a form without a preflight: only a key shows that it was let.
+    if origin and not api.config.api_keys and origin not in allowed and "*" not in allowed:
+        raise InvalidRequest(
+            "web pages may not upload files to a server without API keys; add the page's "
+            "origin to LEAPJSON_CORS_ORIGINS, or set LEAPJSON_API_KEYS"
         )
-        return page([shown(row) for row in found], limit)
+    if api.uploads.locked():
+        message = f"{UPLOADS} files are being uploaded, the limit; retry later"
+        raise QueueFull(message, retry_after=5, code="bodies_full")
+    async with api.uploads:
+        ignored = Ignored(refuses=api.config.unknown_fields == "refuse")
+        row = await _upload(store, request, api.config, ignored)
+    return JSONResponse(shown(row), headers=ignored.headers)
 
-    async def find(file_id: str, request: Request) -> Mapping[str, Any]:
-        found = await kept().run(kept().state.find_file, owner_of(request.scope), file_id)
-        if found is None:
-            raise NotKept(
-                f"there is no file {file_id[:64]!r}: it was deleted, has expired or belongs to "
-                "another API key",
-                param="file_id",
-            )
-        return found
 
-    @router.get(_ONE, openapi_extra=describe("A file", FileObject, errors=[404, 503]))
-    async def retrieve(file_id: str, request: Request) -> dict[str, Any]:
-        return shown(await find(file_id, request))
+@router.get(
+    PATH,
+    openapi_extra=describe(
+        "The files that are kept",
+        Page[FileObject],
+        query=("limit", "after", "order", "purpose"),
+        errors=[400, 404, 503],
+    ),
+)
+async def list_files(request: Request) -> dict[str, Any]:
+    purpose, store = request.query_params.get("purpose"), _kept(request)
+    after, limit, order = paging(request, _MOST_LISTED, _MOST_LISTED)
+    query = owner_of(request.scope), purpose, after, limit + 1, order
+    return page([shown(row) for row in await store.run(store.state.list_files, *query)], limit)
 
-    @router.delete(_ONE, openapi_extra=describe("Delete a file", Deleted, errors=[400, 404, 503]))
-    async def delete(file_id: str, request: Request) -> dict[str, Any]:
-        await find(file_id, request)
-        used = await kept().run(kept().state.delete_file, owner_of(request.scope), file_id)
-        if used is not None:
-            raise InvalidRequest(f"{used} is reading the file; cancel it first", param="file_id")
-        await kept().copy(kept().files.delete, file_id)
-        return {"id": file_id, "object": "file", "deleted": True}
 
-    binary = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
-    operation = describe(
-        "A file's contents",
-        errors=[404, 503],
-        others={200: {"description": "The contents", "content": binary}},
-    )
+async def _find(file_id: str, request: Request) -> tuple[Store, Mapping[str, Any]]:
+    store = _kept(request)
+    found = await store.run(store.state.find_file, owner_of(request.scope), file_id)
+    if found is None:
+        raise NotKept(
+            f"there is no file {file_id[:64]!r}: it was deleted, has expired or belongs to "
+            "another API key",
+            param="file_id",
+        )
+    return store, found
 
-    @router.get(f"{_ONE}/content", openapi_extra=operation)
-    async def contents(file_id: str, request: Request) -> Response:
-        row, files = await find(file_id, request), kept().files
-        first = await kept().copy(files.read, file_id, 0, CHUNK)  # while an error has a status
 
-        async def chunks() -> AsyncIterator[bytes]:
-            yield first
-            for offset in range(CHUNK, row["bytes"], CHUNK):
-                yield await kept().copy(files.read, file_id, offset, CHUNK)
+@router.get(_ONE, openapi_extra=describe("A file", FileObject, errors=[404, 503]))
+async def retrieve(file_id: str, request: Request) -> dict[str, Any]:
+    _, found = await _find(file_id, request)
+    return shown(found)
 
-        headers = {"content-length": str(row["bytes"])}
-        return StreamingResponse(chunks(), headers=headers, media_type="application/octet-stream")
 
-    return router
+@router.delete(_ONE, openapi_extra=describe("Delete a file", Deleted, errors=[400, 404, 503]))
+async def delete(file_id: str, request: Request) -> dict[str, Any]:
+    store, _ = await _find(file_id, request)
+    used = await store.run(store.state.delete_file, owner_of(request.scope), file_id)
+    if used is not None:
+        raise InvalidRequest(f"{used} is reading the file; cancel it first", param="file_id")
+    await store.copy(store.files.delete, file_id)
+    return {"id": file_id, "object": "file", "deleted": True}
+
+
+_BINARY = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
+_CONTENTS = {200: {"description": "The contents", "content": _BINARY}}
+
+
+@router.get(
+    f"{_ONE}/content",
+    openapi_extra=describe("A file's contents", errors=[404, 503], others=_CONTENTS),
+)
+async def contents(file_id: str, request: Request) -> Response:
+    store, row = await _find(file_id, request)
+    read = store.files.read
+    first = await store.copy(read, file_id, 0, CHUNK)  # while an error has a status
+
+    async def chunks() -> AsyncIterator[bytes]:
+        yield first
+        for offset in range(CHUNK, row["bytes"], CHUNK):
+            yield await store.copy(read, file_id, offset, CHUNK)
+
+    headers = {"content-length": str(row["bytes"])}
+    return StreamingResponse(chunks(), headers=headers, media_type="application/octet-stream")
 
 
 async def _upload(
@@ -251,13 +258,6 @@ def shown(row: Mapping[str, Any]) -> dict[str, Any]:
         "status": "processed",
         "status_details": None,
     }
-
-
-def parameters(*names: str) -> list[Json]:
-    """Query parameters of a list, as OpenAPI has them."""
-    kinds = {"limit": {"type": "integer", "minimum": 1}, "order": {"enum": ["asc", "desc"]}}
-    text = {"type": "string"}
-    return [{"name": name, "in": "query", "schema": kinds.get(name, text)} for name in names]
 
 
 def paging(request: Request, most: int, usual: int) -> tuple[str | None, int, str]:

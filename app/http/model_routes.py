@@ -6,7 +6,7 @@ model that was tuned (``DELETE /v1/models/{model}``).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -14,13 +14,14 @@ from fastapi import APIRouter, Request
 from pydantic import Field
 
 from app.core.errors import InvalidRequest
-from app.http.endpoint import Api, endpoint
+from app.http.endpoint import Api, api_of, endpoint
 from app.http.errors import ANTHROPIC_VERSION
 from app.http.models import ServedModel
 from app.http.openapi import Deleted, Shape, describe
 from app.http.requests.unserved import refused
 from app.http.requests.wire import Body, Ignored, Unserved
 from app.serving.adapters import NAME
+from app.serving.admission import Ticket
 
 LOAD = "/v1/load_lora_adapter"
 UNLOAD = "/v1/unload_lora_adapter"
@@ -85,71 +86,85 @@ class MessagesModels(Shape):
     has_more: Literal[False]
 
 
-def models_router(api: Api) -> APIRouter:
-    router, config, models, adapters = APIRouter(), api.config, api.models, api.service.adapters
-
-    def described(model: ServedModel, request: Request | None = None) -> dict[str, Any]:
-        if request is not None and ANTHROPIC_VERSION in request.headers:
-            created = datetime.fromtimestamp(model.created, UTC)
-            return {
-                "type": "model",
-                "id": model.id,
-                "display_name": model.id,
-                "created_at": created.isoformat().replace("+00:00", "Z"),
-                "lifecycle": "active",
-                "max_input_tokens": config.max_model_len,
-                "max_tokens": config.max_model_len,
-            }
+def _described(model: ServedModel, api: Api, headers: Collection[str] = ()) -> dict[str, Any]:
+    """As the client reads it that sent ``headers``."""
+    if ANTHROPIC_VERSION in headers:
+        created = datetime.fromtimestamp(model.created, UTC)
         return {
+            "type": "model",
             "id": model.id,
-            "object": "model",
-            "created": model.created,
-            "owned_by": "leapjson",
-            "root": model.root,
-            "parent": model.parent,
-            "max_model_len": config.max_model_len,
-            "input_modalities": ["text", "image"] if config.images else ["text"],
+            "display_name": model.id,
+            "created_at": created.isoformat().replace("+00:00", "Z"),
+            "lifecycle": "active",
+            "max_input_tokens": api.config.max_model_len,
+            "max_tokens": api.config.max_model_len,
         }
+    return {
+        "id": model.id,
+        "object": "model",
+        "created": model.created,
+        "owned_by": "leapjson",
+        "root": model.root,
+        "parent": model.parent,
+        "max_model_len": api.config.max_model_len,
+        "input_modalities": ["text", "image"] if api.config.images else ["text"],
+    }
 
-    @router.get("/v1/models", openapi_extra=describe("List the models", ModelList, MessagesModels))
-    async def list_models(request: Request) -> dict[str, Any]:
-        found = [described(model, request) for model in models.all()]
-        if ANTHROPIC_VERSION not in request.headers:
-            return {"object": "list", "data": found}
-        ends = {"first_id": found[0]["id"], "last_id": found[-1]["id"]}
-        return {"data": found, **ends, "has_more": False}
 
-    @router.get(
-        "/v1/models/{model:path}",
-        openapi_extra=describe("Get a model", ModelObject, MessagesModel, errors=[404]),
-    )
-    async def retrieve_model(model: str, request: Request) -> dict[str, Any]:
-        return described(models.find(model), request)
+router = APIRouter()
 
-    @router.delete(
-        "/v1/models/{model:path}",
-        openapi_extra=describe("Unload an adapter", Deleted, errors=[400, 404]),
-    )
-    async def delete_model(model: str) -> dict[str, Any]:
-        return await unload(models.find(model))
 
-    async def load(call: LoadAdapter, *_: object) -> dict[str, Any]:
-        return described(models.of(await adapters.load(call.lora_name, call.lora_path)))
+@router.get("/v1/models", openapi_extra=describe("List the models", ModelList, MessagesModels))
+async def list_models(request: Request) -> dict[str, Any]:
+    api = api_of(request)
+    found = [_described(model, api, request.headers) for model in api.models.all()]
+    if ANTHROPIC_VERSION not in request.headers:
+        return {"object": "list", "data": found}
+    ends = {"first_id": found[0]["id"], "last_id": found[-1]["id"]}
+    return {"data": found, **ends, "has_more": False}
 
-    def parse_unload(body: Mapping[str, Any], ignored: Ignored) -> ServedModel:
-        return models.find(f"{models.base.id}:{UnloadAdapter.read(body, ignored).lora_name}")
 
-    async def unload(model: ServedModel, *_: object) -> dict[str, Any]:
-        """Returns when the last answer that uses it has ended."""
-        if model.adapter is None:
-            raise InvalidRequest(
-                f"{model.id!r} is the base model; only adapters can be unloaded", param="model"
-            )
-        await adapters.unload(model.adapter)
-        return {"id": model.id, "object": "model", "deleted": True}
+@router.get(
+    "/v1/models/{model:path}",
+    openapi_extra=describe("Get a model", ModelObject, MessagesModel, errors=[404]),
+)
+async def retrieve_model(model: str, request: Request) -> dict[str, Any]:
+    api = api_of(request)
+    return _described(api.models.find(model), api, request.headers)
 
-    operation = describe("Load an adapter", ModelObject, bodies=[LoadAdapter], errors=_ERRORS)
-    router.post(LOAD, openapi_extra=operation)(endpoint(api, LOAD, LoadAdapter.read, load))
-    operation = describe("Unload an adapter", Deleted, bodies=[UnloadAdapter], errors=_ERRORS)
-    router.post(UNLOAD, openapi_extra=operation)(endpoint(api, UNLOAD, parse_unload, unload))
-    return router
+
+@router.delete(
+    "/v1/models/{model:path}",
+    openapi_extra=describe("Unload an adapter", Deleted, errors=[400, 404]),
+)
+async def delete_model(model: str, request: Request) -> dict[str, Any]:
+    api = api_of(request)
+    return await _unload(api.models.find(model), None, api)
+
+
+async def _load(call: LoadAdapter, _: Ticket, api: Api) -> dict[str, Any]:
+    loaded = await api.service.adapters.load(call.lora_name, call.lora_path)
+    return _described(api.models.of(loaded), api)
+
+
+def _parse_unload(body: Mapping[str, Any], ignored: Ignored, api: Api) -> ServedModel:
+    name = UnloadAdapter.read(body, ignored).lora_name
+    return api.models.find(f"{api.models.base.id}:{name}")
+
+
+async def _unload(model: ServedModel, _: Ticket | None, api: Api) -> dict[str, Any]:
+    """Returns when the last answer that uses it has ended."""
+    if model.adapter is None:
+        raise InvalidRequest(
+            f"{model.id!r} is the base model; only adapters can be unloaded", param="model"
+        )
+    await api.service.adapters.unload(model.adapter)
+    return {"id": model.id, "object": "model", "deleted": True}
+
+
+operation = describe("Load an adapter", ModelObject, bodies=[LoadAdapter], errors=_ERRORS)
+router.post(LOAD, openapi_extra=operation)(
+    endpoint(LOAD, lambda body, ignored, _: LoadAdapter.read(body, ignored), _load)
+)
+operation = describe("Unload an adapter", Deleted, bodies=[UnloadAdapter], errors=_ERRORS)
+router.post(UNLOAD, openapi_extra=operation)(endpoint(UNLOAD, _parse_unload, _unload))

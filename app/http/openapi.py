@@ -96,15 +96,16 @@ def describe(
     *answers: type[BaseModel],
     event: type[BaseModel] | None = None,
     bodies: Sequence[type[Body]] = (),
+    query: Sequence[str] = (),
     errors: Sequence[int] = (),
     others: Mapping[int, Json] | None = None,
     envelope: type[Shape] = ErrorEnvelope,
 ) -> Json:
     """A route's operation as OpenAPI has it, with models where their schemas will be.
 
-    The body is one of ``bodies``, if there are any. Status 200 brings one of ``answers`` as JSON,
-    ``event`` is the data of a stream's events. ``errors`` are statuses, beside 500, that bring an
-    ``envelope``; ``others`` are responses that bring something else.
+    The body is one of ``bodies``, if there are any; ``query`` names parameters. Status 200 brings
+    one of ``answers`` as JSON, ``event`` is the data of a stream's events. ``errors`` are statuses,
+    beside 500, that bring an ``envelope``; ``others`` are responses that bring something else.
     """
     responses: dict[int, Json] = {
         status: _error(status, envelope) for status in sorted({*errors, 500})
@@ -118,6 +119,12 @@ def describe(
         "summary": summary,
         "responses": {str(status): each for status, each in responses.items()},
     }
+    if query:
+        kinds = {"limit": {"type": "integer", "minimum": 1}, "order": {"enum": ["asc", "desc"]}}
+        schemas = {name: kinds.get(name, {"type": "string"}) for name in query}
+        operation["parameters"] = [
+            {"name": name, "in": "query", "schema": schema} for name, schema in schemas.items()
+        ]
     if bodies:
         content = {"application/json": {"schema": _one_of(bodies)}}
         names = {"schema": {"type": "string"}, "description": "Ignored fields"}

@@ -16,6 +16,8 @@ from pathlib import Path
 from fastapi import APIRouter, Request, Response
 from starlette.exceptions import HTTPException
 
+from app.http.endpoint import api_of
+
 HOME = "/"
 DOCS = "/docs"
 FILES = "/page/"
@@ -98,19 +100,19 @@ def _read(path: Path) -> _File:
     )
 
 
-def page_router(folder: Path) -> APIRouter:
-    """The router of the files below ``folder``. What is not among them is a 404 like any other."""
-    router, files = APIRouter(), page_files(folder)
+router = APIRouter()
+"""Of an application that has a page. What is not among its files is a 404 like any other."""
 
-    async def answer(request: Request) -> Response:
-        file = files.get(request.scope["path"])
-        if file is None:
-            raise HTTPException(404)
-        return _answer(file, request)
 
-    for path in (*(path for path in (HOME, DOCS) if path in files), FILES + "{file:path}"):
-        router.get(path, include_in_schema=False)(answer)
-    return router
+@router.get(HOME, include_in_schema=False)
+@router.get(DOCS, include_in_schema=False)
+@router.get(FILES + "{file:path}", include_in_schema=False)
+async def page_file(request: Request) -> Response:
+    folder = api_of(request).config.page
+    assert folder is not None, "the routes are left out without a page"
+    if (file := page_files(folder).get(request.scope["path"])) is None:
+        raise HTTPException(404)
+    return _answer(file, request)
 
 
 def _answer(file: _File, request: Request) -> Response:

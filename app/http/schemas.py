@@ -7,13 +7,11 @@ There is no list: whoever knows an id has seen the schema, and others need not s
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Request, Response
-from fastapi.responses import JSONResponse
 from pydantic import Field
 from pydantic_core import to_json
 
@@ -22,17 +20,18 @@ from app.core.errors import ConstraintError, InvalidRequest, UnknownSchema
 from app.core.graphs import MOST_STATES, MOST_WALKED, GraphOptions
 from app.core.specs import Choice, Grammar, JsonSchema, OnUnsupported, Regex
 from app.http.config import Whitespace
-from app.http.endpoint import Api, endpoint
-from app.http.errors import envelope
+from app.http.endpoint import Api, api_of, endpoint
+from app.http.errors import NotKept
 from app.http.openapi import Shape, describe
 from app.http.requests.constraints import ResponseFormat
 from app.http.requests.unserved import NO_EFFECT
 from app.http.requests.wire import Body, Ignored, Name, Wire
 from app.serving.admission import Ticket
-from app.serving.compiling.graphs import Graphs
-from app.serving.compiling.schema_registry import RegisteredSchema, SchemaRegistry
+from app.serving.compiling.schema_registry import RegisteredSchema
 
 PATH = "/v1/schemas"
+_ONE = f"{PATH}/{{schema_id}}"
+_WALK = f"{_ONE}/walk"
 
 _LONGEST_POINTER = 2_000
 _MOST_OPEN = 256
@@ -236,71 +235,17 @@ class _Call:
     """None: it was not asked for."""
 
 
-def schemas_router(api: Api, registry: SchemaRegistry, graphs: Graphs) -> APIRouter:
-    """The router of schemas that are compiled ahead."""
-    router = APIRouter()
-
-    async def register(call: _Call, ticket: Ticket) -> bytes:
-        try:
-            registered = await registry.register(call.spec, call.name, ticket)
-        except ConstraintError as error:
-            raise error.named({"constraint": call.param}) from None
-        answer = _object(registered)
-        if call.graph is not None:
-            picture = await graphs.picture(registered, call.graph, ticket)
-            answer = answer[:-1] + b',"graph":' + picture + b"}"
-        return answer
-
-    operation = describe(
-        "Register and explain a schema",
-        SchemaObject,
-        bodies=[SchemaRequest],
-        errors=(400, 413, 429, 503, 504),
-    )
-    router.post(PATH, openapi_extra=operation)(
-        endpoint(api, PATH, functools.partial(_call, api=api), register)
-    )
-
-    operation = describe(
-        "Follow a text through a schema's graph",
-        WalkObject,
-        bodies=[WalkRequest],
-        errors=(400, 404, 413, 429, 503, 504),
-    )
-
-    @router.post(PATH + "/{schema_id}/walk", openapi_extra=operation)
-    async def walk(schema_id: str, request: Request) -> Response:
-        try:
-            await registry.fetch(schema_id)
-            registered = registry.find(schema_id)
-        except UnknownSchema as error:
-            return _not_found(error)
-
-        async def follow(asked: WalkRequest, ticket: Ticket) -> bytes:
-            options = GraphOptions() if asked.graph is None else asked.graph.options
-            return await graphs.walk(registered, options, asked.text, asked.state, ticket)
-
-        path = PATH + "/{schema_id}/walk"
-        return await endpoint(api, path, WalkRequest.read, follow)(request)
-
-    @router.get(
-        PATH + "/{schema_id}",
-        openapi_extra=describe("Get a registered schema", SchemaObject, errors=[404]),
-    )
-    async def retrieve_schema(schema_id: str) -> Response:
-        try:
-            await registry.fetch(schema_id)
-            registered = registry.find(schema_id)
-        except UnknownSchema as error:
-            return _not_found(error)
-        return Response(_object(registered), media_type="application/json")
-
-    return router
+class _NotRegistered(NotKept):
+    code = UnknownSchema.code
 
 
-def _not_found(error: UnknownSchema) -> Response:
-    error.param = "schema_id"
-    return JSONResponse(envelope(error), 404)
+async def _find(schema_id: str, request: Request) -> RegisteredSchema:
+    registry = api_of(request).schemas
+    try:
+        await registry.fetch(schema_id)
+        return registry.find(schema_id)
+    except UnknownSchema as error:
+        raise _NotRegistered(str(error), param="schema_id") from None
 
 
 def _call(body: Mapping[str, Any], ignored: Ignored, api: Api) -> _Call:
@@ -378,3 +323,54 @@ def _object(registered: RegisteredSchema) -> bytes:
     }
     # The report is JSON already, and takes the place of the bracket that ends the object.
     return to_json(head)[:-1] + b',"explain":' + registered.explanation + b"}"
+
+
+async def _register(call: _Call, ticket: Ticket, api: Api) -> bytes:
+    try:
+        registered = await api.schemas.register(call.spec, call.name, ticket)
+    except ConstraintError as error:
+        raise error.named({"constraint": call.param}) from None
+    answer = _object(registered)
+    if call.graph is not None:
+        picture = await api.graphs.picture(registered, call.graph, ticket)
+        answer = answer[:-1] + b',"graph":' + picture + b"}"
+    return answer
+
+
+router = APIRouter()
+router.post(
+    PATH,
+    openapi_extra=describe(
+        "Register and explain a schema",
+        SchemaObject,
+        bodies=[SchemaRequest],
+        errors=(400, 413, 429, 503, 504),
+    ),
+)(endpoint(PATH, _call, _register))
+
+
+@router.post(
+    _WALK,
+    openapi_extra=describe(
+        "Follow a text through a schema's graph",
+        WalkObject,
+        bodies=[WalkRequest],
+        errors=(400, 404, 413, 429, 503, 504),
+    ),
+)
+async def walk(schema_id: str, request: Request) -> Response:
+    registered = await _find(schema_id, request)
+
+    async def follow(asked: WalkRequest, ticket: Ticket, api: Api) -> bytes:
+        options = GraphOptions() if asked.graph is None else asked.graph.options
+        return await api.graphs.walk(registered, options, asked.text, asked.state, ticket)
+
+    return await endpoint(_WALK, lambda body, ignored, _: WalkRequest.read(body, ignored), follow)(
+        request
+    )
+
+
+@router.get(_ONE, openapi_extra=describe("Get a registered schema", SchemaObject, errors=[404]))
+async def retrieve_schema(schema_id: str, request: Request) -> Response:
+    registered = await _find(schema_id, request)
+    return Response(_object(registered), media_type="application/json")

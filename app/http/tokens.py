@@ -86,72 +86,76 @@ class Detokenized(Shape):
     prompt: str
 
 
-def tokens_router(api: Api) -> APIRouter:
-    """Both routes. Neither queues, as no model runs."""
-    router, large_answers = APIRouter(), asyncio.Semaphore(1)
+router = APIRouter()
+"""Neither route queues, as no model runs."""
+
+
+async def _written(tokens: Sequence[int], api: Api, content: Callable[[], Any]) -> bytes:
+    """The JSON of ``content()``, made on a thread: it may be megabytes."""
+    async with api.large_answers if len(tokens) > LARGE else contextlib.nullcontext():
+        return await asyncio.to_thread(lambda: to_json(content()))
+
+
+def _parse_tokenize(
+    body: Mapping[str, Any], ignored: Ignored, api: Api
+) -> tuple[Prompt, bool, bool]:
+    """The prompt, whether special tokens are added, and whether texts are asked for.
+
+    A chat if there are ``messages``, else a text. Raises ``InvalidRequest``.
+    """
+    if "messages" not in body:
+        text = TokenizeText.read(body, ignored)
+        api.models.find(text.model)
+        return TextPrompt(text.prompt), text.add_special_tokens, bool(text.return_token_strs)
+    chat = TokenizeChat.read(body, ignored)
+    api.models.find(chat.model)
+    conversation, _ = read_conversation(chat, ignored, api.config)
+    return conversation, False, bool(chat.return_token_strs)
+
+
+async def _tokenize(call: tuple[Prompt, bool, bool], ticket: Ticket, api: Api) -> bytes:
+    """``token_strs`` are the texts of the tokens, each by itself; null if not asked for."""
+    prompt, add_special_tokens, strings = call
     token_bytes, decode = api.vocabulary.token_bytes, api.service.tokenizer.decode
+    tokens = await api.service.tokenize(prompt, ticket, add_special_tokens=add_special_tokens)
 
-    async def written(tokens: Sequence[int], content: Callable[[], Any]) -> bytes:
-        """The JSON of ``content()``, made on a thread: it may be megabytes."""
-        async with large_answers if len(tokens) > LARGE else contextlib.nullcontext():
-            return await asyncio.to_thread(lambda: to_json(content()))
+    def text(token: int) -> str:
+        """A special token has no bytes of its own, but the tokenizer can write it."""
+        data = token_bytes[token]
+        return decode([token]) if data is None else data.decode(errors="replace")
 
-    def parse_tokenize(body: Mapping[str, Any], ignored: Ignored) -> tuple[Prompt, bool, bool]:
-        """The prompt, whether special tokens are added, and whether texts are asked for.
+    def content() -> dict[str, Any]:
+        known = {token: text(token) for token in set(tokens)} if strings else {}
+        return {
+            "count": len(tokens),
+            "max_model_len": api.config.max_model_len,
+            "tokens": tokens,
+            "token_strs": [known[token] for token in tokens] if strings else None,
+        }
 
-        A chat if there are ``messages``, else a text. Raises ``InvalidRequest``.
-        """
-        if "messages" not in body:
-            text = TokenizeText.read(body, ignored)
-            api.models.find(text.model)
-            return TextPrompt(text.prompt), text.add_special_tokens, bool(text.return_token_strs)
-        chat = TokenizeChat.read(body, ignored)
-        api.models.find(chat.model)
-        conversation, _ = read_conversation(chat, ignored, api.config)
-        return conversation, False, bool(chat.return_token_strs)
+    return await _written(tokens, api, content)
 
-    async def tokenize(call: tuple[Prompt, bool, bool], ticket: Ticket) -> bytes:
-        """``token_strs`` are the texts of the tokens, each by itself; null if not asked for."""
-        prompt, add_special_tokens, strings = call
-        tokens = await api.service.tokenize(prompt, ticket, add_special_tokens=add_special_tokens)
 
-        def text(token: int) -> str:
-            """A special token has no bytes of its own, but the tokenizer can write it."""
-            data = token_bytes[token]
-            return decode([token]) if data is None else data.decode(errors="replace")
+def _parse_detokenize(body: Mapping[str, Any], ignored: Ignored, api: Api) -> Sequence[int]:
+    """The tokens. Raises ``InvalidRequest`` for one that the model does not have."""
+    wire = DetokenizeRequest.read(body, ignored)
+    api.models.find(wire.model)
+    check_token_ids(wire.tokens, "tokens", api.vocabulary.size)
+    return wire.tokens
 
-        def content() -> dict[str, Any]:
-            known = {token: text(token) for token in set(tokens)} if strings else {}
-            return {
-                "count": len(tokens),
-                "max_model_len": api.config.max_model_len,
-                "tokens": tokens,
-                "token_strs": [known[token] for token in tokens] if strings else None,
-            }
 
-        return await written(tokens, content)
+async def _detokenize(tokens: Sequence[int], ticket: Ticket, api: Api) -> bytes:
+    return await _written(tokens, api, lambda: {"prompt": api.service.tokenizer.decode(tokens)})
 
-    def parse_detokenize(body: Mapping[str, Any], ignored: Ignored) -> Sequence[int]:
-        """The tokens. Raises ``InvalidRequest`` for one that the model does not have."""
-        wire = DetokenizeRequest.read(body, ignored)
-        api.models.find(wire.model)
-        check_token_ids(wire.tokens, "tokens", api.vocabulary.size)
-        return wire.tokens
 
-    async def detokenize(tokens: Sequence[int], ticket: Ticket) -> bytes:
-        return await written(tokens, lambda: {"prompt": decode(tokens)})
-
-    operation = describe(
-        "Tokenize a text or a conversation's prompt",
-        Tokenized,
-        bodies=[TokenizeText, TokenizeChat],
-        errors=_ERRORS,
-    )
-    router.post(TOKENIZE, openapi_extra=operation)(
-        endpoint(api, TOKENIZE, parse_tokenize, tokenize)
-    )
-    operation = describe("Detokenize", Detokenized, bodies=[DetokenizeRequest], errors=_ERRORS)
-    router.post(DETOKENIZE, openapi_extra=operation)(
-        endpoint(api, DETOKENIZE, parse_detokenize, detokenize)
-    )
-    return router
+operation = describe(
+    "Tokenize a text or a conversation's prompt",
+    Tokenized,
+    bodies=[TokenizeText, TokenizeChat],
+    errors=_ERRORS,
+)
+router.post(TOKENIZE, openapi_extra=operation)(endpoint(TOKENIZE, _parse_tokenize, _tokenize))
+operation = describe("Detokenize", Detokenized, bodies=[DetokenizeRequest], errors=_ERRORS)
+router.post(DETOKENIZE, openapi_extra=operation)(
+    endpoint(DETOKENIZE, _parse_detokenize, _detokenize)
+)

@@ -102,16 +102,12 @@ def largest_steps(
     ]
     if scored:
         like = _step([scored] * sequences, scored, limits.context, vocab_size, block_size, blocks)
-        steps.append(_scored(like, vocab_size, trees=limits.trees))
+        for span in like.spans:
+            span.tree = [-1] * len(span.tokens) if limits.trees else ()
+        sets = [np.arange(min(vocab_size, _SCORED), dtype=np.int32)]
+        draws = [Draw(SamplingParams(), 0, scored=sets)] * len(like.draws)
+        steps.append(Rehearsed(like.spans, draws))
     return steps
-
-
-def _scored(step: Rehearsed, vocab_size: int, *, trees: bool) -> Rehearsed:
-    """The same step with scores in the place of its draws."""
-    for span in step.spans:
-        span.tree = [-1] * len(span.tokens) if trees else ()
-    sets = [np.arange(min(vocab_size, _SCORED), dtype=np.int32)]
-    return Rehearsed(step.spans, [Draw(SamplingParams(), 0, scored=sets)] * len(step.draws))
 
 
 @torch.inference_mode()

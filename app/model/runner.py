@@ -136,7 +136,10 @@ class TorchRunner:
         with naming_failures(), losses:
             step = lay_out(spans, self.block_size)
             if self._graphs is None:
-                _put_drawn(step, self._drawn.wait())  # drawn at once
+                tokens = self._drawn.wait().tokens  # drawn at once
+                if len(places := np.flatnonzero(step.drawn_rows >= 0)):
+                    drawn_ids = np.array([token.token_id for token in tokens])
+                    step.token_ids[places] = drawn_ids[step.drawn_rows[places]]
                 ids = None
             else:
                 drawn = self._drawn
@@ -189,14 +192,6 @@ class TorchRunner:
             self._seen.vision_encoder.close()
         if self._leader is not None:
             self._leader.rank_processes.close()
-
-
-def _put_drawn(step: StepArrays, drawn: StepResult) -> None:
-    """Replace the tokens that the step before drew, where the host has them."""
-    places = np.flatnonzero(step.drawn_rows >= 0)
-    if len(places):
-        ids = np.array([token.token_id for token in drawn.tokens])
-        step.token_ids[places] = ids[step.drawn_rows[places]]
 
 
 @dataclass(frozen=True, slots=True)

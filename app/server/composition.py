@@ -25,6 +25,7 @@ from app.core.version import version_of
 from app.http.application import build_app
 from app.http.config import ApiConfig
 from app.http.edge import ask
+from app.http.endpoint import Api
 from app.http.errors import status_of
 from app.http.keys import ApiKeys, read_api_keys
 from app.http.requests.body import check_size
@@ -305,17 +306,20 @@ def assemble(
                 closing.push_async_callback(part.close)
             yield
 
-    app = build_app(
+    api = Api(
         api_config,
-        service=service,
-        vocabulary=backend.vocabulary,
-        schemas=schemas,
-        graphs=graphs,
+        service,
+        backend.vocabulary,
+        schemas,
+        graphs,
+        metrics.render,
         responses=responses if settings.kept_responses_bytes else None,
         store=store,
         usage=usage,
         wake=(lambda: None) if runner is None else runner.wake,
-        render_metrics=metrics.render,
+    )
+    app = build_app(
+        api,
         lifespan=lifespan,
         telemetry=lambda app: Telemetry(
             app,

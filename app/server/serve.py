@@ -90,19 +90,12 @@ def serve(
     if not server.failed:
         screen.say("Stopped immediately." if server.force_exit else "Stopped.")
     if server.failed or assembly.worker.alive:
-        _leave_at_once(status)
+        # Python's own way out would free what lies on a device that may not answer any more.
+        logging.shutdown()
+        sys.stdout.flush()
+        os._exit(status)
     backend.close()
     return status
-
-
-def _leave_at_once(status: int) -> None:
-    """End the process of an engine that died or was left behind in a step.
-
-    Python's own way out would free what lies on a device that may not answer any more.
-    """
-    logging.shutdown()
-    sys.stdout.flush()
-    os._exit(status)
 
 
 async def _drain(assembly: Assembly, seconds: float, screen: Screen) -> None:

@@ -48,7 +48,10 @@ class Traces:
         The sampler and the resource's attributes are those of ``OTEL_TRACES_SAMPLER``,
         ``OTEL_SERVICE_NAME`` and ``OTEL_RESOURCE_ATTRIBUTES``.
         """
-        self._provider = TracerProvider(resource=_resource(), shutdown_on_exit=False)
+        resource = Resource.create({"service.version": version_of()})
+        if str(resource.attributes.get(SERVICE_NAME, "")).startswith("unknown_service"):
+            resource = resource.merge(Resource({SERVICE_NAME: "leapjson"}))
+        self._provider = TracerProvider(resource=resource, shutdown_on_exit=False)
         self._provider.add_span_processor(processor)
         self._tracer = self._provider.get_tracer("leapjson", version_of())
         self._propagator = TraceContextTextMapPropagator()
@@ -133,13 +136,6 @@ class Traces:
                 phase.name, context=parent, start_time=arrived + _nanoseconds(phase.start)
             )
             child.end(arrived + _nanoseconds(phase.end))
-
-
-def _resource() -> Resource:
-    found = Resource.create({"service.version": version_of()})
-    if str(found.attributes.get(SERVICE_NAME, "")).startswith("unknown_service"):
-        return found.merge(Resource({SERVICE_NAME: "leapjson"}))
-    return found
 
 
 def _failure(exchange: Exchange) -> Mapping[str, str]:

@@ -40,7 +40,9 @@ class HfTokenizer:
             own.no_truncation()
             own.no_padding()
         self._answers.encode_special_tokens = True
-        self._sentinel_ids = self._find_sentinel()
+        spelled = [self._answers.id_to_token(token) for token in self._encode_answer("a")]
+        # SentencePiece adds a space to what stands first.
+        self._sentinel_ids = [] if spelled == ["a"] else self._encode_answer(_SENTINEL)
         self._marks: dict[str, int] = {}
         self._mark_pattern = re.compile("")
 
@@ -206,8 +208,3 @@ class HfTokenizer:
     def _encode_answer(self, text: str) -> list[int]:
         ids: list[int] = self._answers.encode(text, add_special_tokens=False).ids
         return ids
-
-    def _find_sentinel(self) -> list[int]:
-        """Tokens of the sentinel if this tokenizer needs one (SentencePiece adds a space)."""
-        spelled = [self._answers.id_to_token(token) for token in self._encode_answer("a")]
-        return [] if spelled == ["a"] else self._encode_answer(_SENTINEL)

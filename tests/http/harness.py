@@ -18,6 +18,7 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from app.http.application import build_app
 from app.http.config import ApiConfig
 from app.http.connection import BoundedConnection
+from app.http.endpoint import Api
 from app.serving.kept_responses import ResponseStore
 from app.serving.usage import UsageByKey
 from app.store.store import Store
@@ -48,17 +49,18 @@ def application(
     store: Store | None = None,
     usage: UsageByKey | None = None,
 ) -> FastAPI:
-    return build_app(
+    api = Api(
         replace(config, chat_format=bench.chat_format),
-        service=bench.service,
-        vocabulary=ByteVocabulary(),
-        schemas=bench.schemas,
-        graphs=bench.graphs,
+        bench.service,
+        ByteVocabulary(),
+        bench.schemas,
+        bench.graphs,
+        lambda: (b"a_metric 1\n", "text/plain; version=0.0.4"),
         responses=responses,
         store=store,
         usage=usage,
-        render_metrics=lambda: (b"a_metric 1\n", "text/plain; version=0.0.4"),
     )
+    return build_app(api)
 
 
 @asynccontextmanager

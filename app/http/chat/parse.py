@@ -264,20 +264,6 @@ class ChatCompletionRequest(ConversationFields, GenerationFields, ConstraintFiel
 PATH = "/v1/chat/completions"
 
 
-def chat_router(api: Api) -> APIRouter:
-    """The router of chat completions."""
-    operation = describe(
-        "Answer a conversation",
-        ChatCompletion,
-        event=ChatCompletionChunk,
-        bodies=[ChatCompletionRequest],
-        errors=GENERATES,
-    )
-    router, parse = APIRouter(), partial(chat_call, api=api)
-    router.post(PATH, openapi_extra=operation)(endpoint(api, PATH, parse))
-    return router
-
-
 def chat_call(body: Mapping[str, Any], ignored: Ignored, api: Api) -> AnswerCall:
     """Raises ``InvalidRequest`` (or ``UnknownModel``) with the field in ``param``."""
     wire, config = ChatCompletionRequest.read(body, ignored), api.config
@@ -441,3 +427,16 @@ def _template_message(message: ChatMessage, param: str, images: ImageReader) -> 
             for each in message.tool_calls
         ]
     return rendered
+
+
+router = APIRouter()
+router.post(
+    PATH,
+    openapi_extra=describe(
+        "Answer a conversation",
+        ChatCompletion,
+        event=ChatCompletionChunk,
+        bodies=[ChatCompletionRequest],
+        errors=GENERATES,
+    ),
+)(endpoint(PATH, chat_call))

@@ -58,20 +58,6 @@ _SLICE = 1 << 16
 """Tokens that are checked in one go: between two, other threads have their turn."""
 
 
-def completions_router(api: Api) -> APIRouter:
-    """The router of completions."""
-    operation = describe(
-        "Continue a text",
-        Completion,
-        event=CompletionChunk,
-        bodies=[CompletionRequest],
-        errors=GENERATES,
-    )
-    router, parse = APIRouter(), partial(completion_call, api=api)
-    router.post(PATH, openapi_extra=operation)(endpoint(api, PATH, parse))
-    return router
-
-
 def completion_call(body: Mapping[str, Any], ignored: Ignored, api: Api) -> AnswerCall:
     """Raises ``InvalidRequest`` (or ``UnknownModel``) with the field in ``param``."""
     wire, vocabulary = CompletionRequest.read(body, ignored), api.vocabulary
@@ -169,3 +155,16 @@ def check_token_ids(tokens: Sequence[Any], param: str, vocabulary_size: int) -> 
             f"{where} is the token id {token}; the vocabulary has ids 0 to {vocabulary_size - 1}",
             param=where,
         )
+
+
+router = APIRouter()
+router.post(
+    PATH,
+    openapi_extra=describe(
+        "Continue a text",
+        Completion,
+        event=CompletionChunk,
+        bodies=[CompletionRequest],
+        errors=GENERATES,
+    ),
+)(endpoint(PATH, completion_call))

@@ -290,38 +290,6 @@ PATH = ANTHROPIC
 COUNT = f"{PATH}/count_tokens"
 
 
-def messages_router(api: Api) -> APIRouter:
-    """The router of both."""
-    operation = describe(
-        "Answer a conversation (Anthropic's Messages API)",
-        AnsweredMessage,
-        event=MessageEvent,
-        bodies=[MessagesRequest],
-        errors=GENERATES,
-        envelope=MessagesError,
-    )
-    router, parse = APIRouter(), partial(messages_call, api=api)
-    router.post(PATH, openapi_extra=operation)(endpoint(api, PATH, parse))
-
-    def parse_count(body: Mapping[str, Any], ignored: Ignored) -> Conversation:
-        wire = CountTokensRequest.read(body, ignored)
-        api.models.find(wire.model)
-        return read_conversation(wire, ignored, api.config)[0]
-
-    async def count(prompt: Conversation, ticket: Ticket) -> dict[str, Any]:
-        return {"input_tokens": len(await api.service.tokenize(prompt, ticket))}
-
-    operation = describe(
-        "Count the tokens of a conversation's prompt",
-        CountedTokens,
-        bodies=[CountTokensRequest],
-        errors=(400, 404, 413, 429, 504),
-        envelope=MessagesError,
-    )
-    router.post(COUNT, openapi_extra=operation)(endpoint(api, COUNT, parse_count, count))
-    return router
-
-
 def messages_call(body: Mapping[str, Any], ignored: Ignored, api: Api) -> AnswerCall:
     """Raises ``InvalidRequest`` (or ``UnknownModel``) with the field in ``param``."""
     wire = MessagesRequest.read(body, ignored)
@@ -547,3 +515,37 @@ class _Blocks(TemplateMessages):
             case SearchResultBlock(source=origin, title=title, content=content):
                 return _BETWEEN.join([title, origin, *[each.text for each in content]])
         raise self._images.refused(block.type, param)
+
+
+def _count_call(body: Mapping[str, Any], ignored: Ignored, api: Api) -> Conversation:
+    wire = CountTokensRequest.read(body, ignored)
+    api.models.find(wire.model)
+    return read_conversation(wire, ignored, api.config)[0]
+
+
+async def _count(prompt: Conversation, ticket: Ticket, api: Api) -> dict[str, Any]:
+    return {"input_tokens": len(await api.service.tokenize(prompt, ticket))}
+
+
+router = APIRouter()
+router.post(
+    PATH,
+    openapi_extra=describe(
+        "Answer a conversation (Anthropic's Messages API)",
+        AnsweredMessage,
+        event=MessageEvent,
+        bodies=[MessagesRequest],
+        errors=GENERATES,
+        envelope=MessagesError,
+    ),
+)(endpoint(PATH, messages_call))
+router.post(
+    COUNT,
+    openapi_extra=describe(
+        "Count the tokens of a conversation's prompt",
+        CountedTokens,
+        bodies=[CountTokensRequest],
+        errors=(400, 404, 413, 429, 504),
+        envelope=MessagesError,
+    ),
+)(endpoint(COUNT, _count_call, _count))

@@ -21,7 +21,7 @@ from app.core.errors import InvalidRequest
 from app.core.specs import Grammar, Regex
 from app.core.verbatim import Passage
 from app.http.config import ApiConfig
-from app.http.endpoint import AnswerCall, Api, endpoint
+from app.http.endpoint import AnswerCall, Api, api_of, endpoint
 from app.http.errors import NotKept
 from app.http.files import page, paging
 from app.http.keys import owner_of
@@ -651,89 +651,96 @@ _ONE = f"{PATH}/{{response_id}}"
 _MOST_LISTED = 100
 
 
-def responses_router(api: Api, store: ResponseStore | None) -> APIRouter:
-    """The router of responses. ``store`` None: none are kept."""
+router = APIRouter()
 
-    async def resume(body: dict[str, Any], request: Request) -> tuple[Mapping[str, Any], int]:
-        return (body, 0) if store is None else await conversations(request).resume(body)
 
-    def conversations(request: Request) -> Conversations:
-        assert store is not None
-        return Conversations(store, owner_of(request.scope), api.config.max_body_bytes)
+async def _resume(body: dict[str, Any], request: Request) -> tuple[Mapping[str, Any], int]:
+    store = api_of(request).responses
+    return (body, 0) if store is None else await _conversations(store, request).resume(body)
 
-    operation = describe(
+
+def _conversations(store: ResponseStore, request: Request) -> Conversations:
+    return Conversations(store, owner_of(request.scope), api_of(request).config.max_body_bytes)
+
+
+def _count_call(body: Mapping[str, Any], ignored: Ignored, api: Api) -> Conversation:
+    wire = ConversationFields.read(body, ignored)
+    api.models.find(wire.model)
+    content = api.constraints.response_format(read_format(wire), ignored, "text.format")
+    return read_conversation(wire, body, ignored, api.config, content)[0]
+
+
+async def _count(prompt: Conversation, ticket: Ticket, api: Api) -> dict[str, Any]:
+    tokens = await api.service.tokenize(prompt, ticket)
+    return {"object": "response.input_tokens", "input_tokens": len(tokens)}
+
+
+router.post(
+    PATH,
+    openapi_extra=describe(
         "Answer a list of items (Responses API)",
         ResponseObject,
         event=ResponseEvent,
         bodies=[ResponsesRequest],
         errors=GENERATES,
-    )
-    router, parse = APIRouter(), partial(responses_call, api=api)
-    router.post(PATH, openapi_extra=operation)(endpoint(api, PATH, parse, resume=resume))
-
-    def parse_count(body: Mapping[str, Any], ignored: Ignored) -> Conversation:
-        wire = ConversationFields.read(body, ignored)
-        api.models.find(wire.model)
-        content = api.constraints.response_format(read_format(wire), ignored, "text.format")
-        return read_conversation(wire, body, ignored, api.config, content)[0]
-
-    async def count(prompt: Conversation, ticket: Ticket) -> dict[str, Any]:
-        tokens = await api.service.tokenize(prompt, ticket)
-        return {"object": "response.input_tokens", "input_tokens": len(tokens)}
-
-    operation = describe(
+    ),
+)(endpoint(PATH, responses_call, resume=_resume))
+router.post(
+    COUNT,
+    openapi_extra=describe(
         "Count the tokens of a response's prompt",
         CountedInput,
         bodies=[ConversationFields],
         errors=(400, 404, 413, 429, 504),
-    )
-    router.post(COUNT, openapi_extra=operation)(
-        endpoint(api, COUNT, parse_count, count, resume=resume)
-    )
+    ),
+)(endpoint(COUNT, _count_call, _count, resume=_resume))
 
-    async def kept(response_id: str, request: Request) -> KeptResponse:
-        found = None if store is None else await store.find(owner_of(request.scope), response_id)
-        if found is None:
-            raise NotKept(not_kept(response_id), param="response_id")
-        return found
 
-    @router.get(_ONE, openapi_extra=describe("Get a response", ResponseObject, errors=[400, 404]))
-    async def retrieve(response_id: str, request: Request) -> Response:
-        if request.query_params.get("stream") == "true":
-            raise InvalidRequest(
-                "stored responses cannot be streamed; leave stream out", param="stream"
-            )
-        found = await kept(response_id, request)
-        return Response(found.response, media_type="application/json")
+async def _kept(response_id: str, request: Request) -> tuple[ResponseStore, KeptResponse]:
+    store = api_of(request).responses
+    found = None if store is None else await store.find(owner_of(request.scope), response_id)
+    if store is None or found is None:
+        raise NotKept(not_kept(response_id), param="response_id")
+    return store, found
 
-    @router.delete(_ONE, openapi_extra=describe("Delete a stored response", Deleted, errors=[404]))
-    async def delete(response_id: str, request: Request) -> Response:
-        await kept(response_id, request)
-        assert store is not None
-        await store.delete(owner_of(request.scope), response_id)
-        return JSONResponse({"id": response_id, "object": "response", "deleted": True})
 
-    @router.post(f"{_ONE}/cancel", openapi_extra=describe("Always refused", errors=[400, 404]))
-    async def cancel(response_id: str, request: Request) -> Response:
-        await kept(response_id, request)
-        raise InvalidRequest("background responses are not supported; close the connection")
+@router.get(_ONE, openapi_extra=describe("Get a response", ResponseObject, errors=[400, 404]))
+async def retrieve(response_id: str, request: Request) -> Response:
+    if request.query_params.get("stream") == "true":
+        raise InvalidRequest(
+            "stored responses cannot be streamed; leave stream out", param="stream"
+        )
+    _, found = await _kept(response_id, request)
+    return Response(found.response, media_type="application/json")
 
-    @router.get(
-        f"{_ONE}/input_items",
-        openapi_extra=describe("List the input items", Page[InputItem], errors=[400, 404, 413]),
-    )
-    async def input_items(response_id: str, request: Request) -> Response:
-        """``order`` (desc, asc), ``limit`` and ``after``, an item's id, as OpenAI has them."""
-        found = await kept(response_id, request)
-        items = await conversations(request).input_of(found)
-        after, limit, order = paging(request, _MOST_LISTED, 20)
-        if order == "desc":
-            items = items[::-1]
-        if after is not None:
-            names = [each["id"] for each in items]
-            if after not in names:
-                raise InvalidRequest(f"after: there is no item {after[:64]!r}", param="after")
-            items = items[names.index(after) + 1 :]
-        return Response(to_json(page(items, limit)), media_type="application/json")
 
-    return router
+@router.delete(_ONE, openapi_extra=describe("Delete a stored response", Deleted, errors=[404]))
+async def delete(response_id: str, request: Request) -> Response:
+    store, _ = await _kept(response_id, request)
+    await store.delete(owner_of(request.scope), response_id)
+    return JSONResponse({"id": response_id, "object": "response", "deleted": True})
+
+
+@router.post(f"{_ONE}/cancel", openapi_extra=describe("Always refused", errors=[400, 404]))
+async def cancel(response_id: str, request: Request) -> Response:
+    await _kept(response_id, request)
+    raise InvalidRequest("background responses are not supported; close the connection")
+
+
+@router.get(
+    f"{_ONE}/input_items",
+    openapi_extra=describe("List the input items", Page[InputItem], errors=[400, 404, 413]),
+)
+async def input_items(response_id: str, request: Request) -> Response:
+    """``order`` (desc, asc), ``limit`` and ``after``, an item's id, as OpenAI has them."""
+    store, found = await _kept(response_id, request)
+    items = await _conversations(store, request).input_of(found)
+    after, limit, order = paging(request, _MOST_LISTED, 20)
+    if order == "desc":
+        items = items[::-1]
+    if after is not None:
+        names = [each["id"] for each in items]
+        if after not in names:
+            raise InvalidRequest(f"after: there is no item {after[:64]!r}", param="after")
+        items = items[names.index(after) + 1 :]
+    return Response(to_json(page(items, limit)), media_type="application/json")

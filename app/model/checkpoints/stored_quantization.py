@@ -92,7 +92,9 @@ def loading_options(
                 "load"
             )
         return {"quantization_config": getattr(transformers, kind.config)(dequantize=True)}
-    way_out = _way_out(kind)
+    way_out = ""
+    if kind.config is not None:
+        way_out = "; or set LEAPJSON_DEQUANTIZE=true to serve it with 16-bit weights"
     if device.type == "cpu" and not kind.on_cpu:
         raise UnsupportedModel(
             f"the weights are quantised by {method}, for which there are no kernels on the CPU"
@@ -176,12 +178,6 @@ def _parts(tensor: Any) -> Iterator[Tensor]:
     names, _ = tensor.__tensor_flatten__()
     for name in names:
         yield from _parts(getattr(tensor, name))
-
-
-def _way_out(kind: _Kind) -> str:
-    if kind.config is None:
-        return ""
-    return "; or set LEAPJSON_DEQUANTIZE=true to serve it with 16-bit weights"
 
 
 def _as_stored_in_fp8(stored: Mapping[str, Any], way_out: str) -> Any:

@@ -26,7 +26,9 @@ def share(model: PreTrainedModel, group: Group) -> None:
     modules = dict(model.named_modules())
     widths = {name: _width(modules[name]) for name in styles if name in modules}
     if any(isinstance(parameter, DTensor) for parameter in model.parameters()):
-        _take_off_wrappers(model)
+        for module in modules.values():  # what transformers has put around them for DTensors
+            if module.__dict__.pop("_is_hooked", False):
+                module.__dict__.pop("forward", None)
         styles = _as_read(model, styles)
     _cut_parameters(model, styles, group)
     for name, style in styles.items():
@@ -55,13 +57,6 @@ def _width(module: nn.Module) -> int:
     """Columns of what it gives, or tokens of an embedding, while it is whole."""
     weight: Any = getattr(module, "weight", None)
     return 0 if weight is None else int(weight.shape[0])
-
-
-def _take_off_wrappers(model: PreTrainedModel) -> None:
-    """Undo what transformers has put around its modules to work with DTensors."""
-    for module in model.modules():
-        if module.__dict__.pop("_is_hooked", False):
-            module.__dict__.pop("forward", None)
 
 
 def _as_read(model: PreTrainedModel, styles: Mapping[str, Style]) -> dict[str, Style]:

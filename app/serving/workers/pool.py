@@ -367,7 +367,10 @@ class WorkerPool:
         return Job(target, (argument, *self._arguments), seconds)
 
     async def _ask(self, job: Job, tenant: str, tier: ServiceTier) -> bytes:
-        share = self._share_of(tenant)
+        if (share := self._shares.get(tenant)) is None:
+            self._shares[tenant] = share = FairPool()
+            for _ in range(self._most):
+                share.release(None)
         await share.acquire(tenant, tier)
         try:
             worker = await self._acquire(tenant, tier)
@@ -378,13 +381,6 @@ class WorkerPool:
             self._ask_worker(worker, job, tenant, tier), lambda: share.release(None)
         )
         return await (asked if self._kills_for_nobody else asyncio.shield(asked))
-
-    def _share_of(self, tenant: str) -> FairPool[None]:
-        if (share := self._shares.get(tenant)) is None:
-            self._shares[tenant] = share = FairPool()
-            for _ in range(self._most):
-                share.release(None)
-        return share
 
     async def _ask_worker(self, worker: _Worker, job: Job, tenant: str, tier: ServiceTier) -> bytes:
         clock = asyncio.get_running_loop().time
