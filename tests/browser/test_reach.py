@@ -140,6 +140,8 @@ def test_the_keyboard_reaches_all_and_it_is_seen_where_it_is(page: Page) -> None
     run(page)
     for tab in ("Confidence", "Explain", "Graph"):
         show_tab(page, tab)
+    # Nothing is drawn anew while the focus goes through it.
+    expect(page.locator(".graph-status")).to_contain_text("The answer is complete.")
     passed, wanted = controls_passed(page)
     reached = {each["known"] for each in passed}
     assert not [text for number, text in enumerate(wanted) if number not in reached]

@@ -2,7 +2,7 @@
  * them come at 60 frames a second, and only those that changed are touched. */
 
 import { signal } from "@preact/signals";
-import { useEffect, useRef } from "preact/hooks";
+import { useLayoutEffect, useRef } from "preact/hooks";
 
 import { percent, visible } from "../ui/number";
 import type { Lane } from "./lane";
@@ -16,7 +16,7 @@ export const INSPECTOR = "token-inspector";
 
 export function TokenView({ lane, label, id, describedBy }: { lane: Lane; label: string; id: string; describedBy: string }) {
   const place = useRef<HTMLDivElement>(null);
-  useEffect(() => paintInto(place.current!, lane, id), [lane, id]);
+  useLayoutEffect(() => paintInto(place.current!, lane, id), [lane, id]);
   return (
     <div
       ref={place}
