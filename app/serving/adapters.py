@@ -54,8 +54,8 @@ class Adapters:
         folder: str | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """``slots`` None: there are none. ``folder``: what lies in it may be loaded by request;
-        None: nothing may."""
+        """``slots`` None: adapters are not supported. ``folder``: requests may load adapters from
+        it; None: they may load none."""
         self._slots = slots
         self._worker = worker
         self._folder = None if folder is None else Path(folder).resolve()
@@ -63,9 +63,9 @@ class Adapters:
         self._loaded = {adapter.name: adapter for adapter in loaded}
         self._loads = len(loaded)
         self._answers: dict[Adapter, int] = {}
-        """Requests that use it, by adapter, of those that some do."""
+        """Number of requests that use each adapter, of those in use."""
         self._leaving: dict[Adapter, asyncio.Future[None]] = {}
-        """Unloaded, and still in use."""
+        """Unloaded adapters that are still in use."""
         self._changing = asyncio.Lock()
 
     @property
@@ -120,8 +120,8 @@ class Adapters:
     async def unload(self, adapter: Adapter) -> None:
         """Take an adapter out of the list, and wait until its last answer has ended.
 
-        Raises ``InvalidRequest`` where adapters are not loaded by request. Who stops waiting
-        changes nothing: its slot becomes free all the same.
+        Raises ``InvalidRequest`` if requests may not load adapters. If the wait is cancelled, the
+        slot still becomes free after the last answer.
         """
         if self._folder is None:
             raise _not_allowed()
@@ -131,7 +131,7 @@ class Adapters:
             await asyncio.shield(ended)
 
     def _allowed(self, place: str) -> Path:
-        """The folder, which lies in that of adapters once links are followed."""
+        """The resolved folder, if it lies inside the one for adapters."""
         if self._folder is None or self._slots is None:
             raise _not_allowed()
         try:

@@ -29,28 +29,28 @@ logger = logging.getLogger(__name__)
 
 PIECE_LINES = 32
 LEASE_SECONDS = 60.0
-"""After which another server takes the pieces of one that died."""
+"""Lifetime of a lease; after it another server takes over the pieces of a dead one."""
 _BEAT_SECONDS = 5.0
-"""Between two renewals, at which a server also learns that a batch is cancelled."""
+"""Interval between lease renewals, which also report cancelled batches."""
 _POLL_SECONDS = 1.0
-"""Between two looks for work of other servers; this one's own wakes it."""
+"""Interval between polls for other servers' batches; this server's own wake it at once."""
 _TIDY_SECONDS = 60.0
 _MOST_TRIES = 5
-"""Of a line that is answered with 503 though the server is well."""
+"""Maximum tries of a line that gets 503 although the server is healthy."""
 _ALONE_AFTER = 3
-"""Times that a piece was leased and not finished, after which its lines are asked one at a time."""
+"""Number of unfinished leases of a piece after which its lines are sent one at a time."""
 _MOST_DEATHS = 3
-"""Servers that a line may end while it is asked alone."""
+"""Maximum server crashes during a line that is sent alone, before the line fails."""
 _MOST_ERRORS = 50
-"""Wrong lines that a failed batch lists."""
+"""Maximum invalid lines that a failed batch lists."""
 _MOST_WHOLE = 2
-"""Files that are read or written while lines wait."""
+"""Maximum files that are read or written while lines are waiting."""
 _MOST_RECORDED = 256
-"""Answers of one transaction."""
+"""Maximum answers in one transaction."""
 _LONGEST_ID = 512
-"""Characters: those of all lines are held while a file is read."""
+"""Maximum characters of a custom_id: all ids of a file are in memory while it is read."""
 _FORGOTTEN_SECONDS = 6 * 3600
-"""After which a file that never got its contents is dropped."""
+"""Time after which a file without contents is dropped."""
 _KEPT_BATCH_SECONDS = 90 * 86_400
 
 Ask = Callable[[str, str, bytes], Awaitable[tuple[int, Mapping[str, str], bytes]]]
@@ -64,15 +64,15 @@ class BatchLimits:
     line_bytes: int
     batch_requests: int
     key_requests: int
-    """Of an owner's batches in progress."""
+    """Maximum requests in an owner's unfinished batches."""
     response_seconds: int
-    """That an unused kept response stays."""
+    """Time that a stored response is kept after its last use."""
     check: Callable[[bytes], None]
     """Raises ``LeapjsonError`` for JSON that would take long to parse."""
 
 
 class BatchRunner:
-    """Event loop's thread. Several servers may work on one batch, each on pieces of its own."""
+    """Runs batches, on the event loop's thread. Servers may share a batch, each with own pieces."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class BatchRunner:
         owners: Sequence[str],
         halted: Callable[[], bool],
     ) -> None:
-        """``owners``: whose batches are worked on. ``halted``: whether no more can be asked."""
+        """``owners``: owners of the batches to run. ``halted``: whether requests are impossible."""
         self._store = store
         self._state = store.state
         self._ask = ask
@@ -112,7 +112,7 @@ class BatchRunner:
         self._change.set()
 
     async def close(self) -> None:
-        """Keep what is answered, and leave the rest to others."""
+        """Save the answers so far, and leave the rest to other servers."""
         [feed, beat, record, tidy] = self._loops
         working = list(self._pieces.values())
         for task in (feed, beat, tidy, *working):
@@ -126,7 +126,7 @@ class BatchRunner:
         await asyncio.gather(record, return_exceptions=True)
 
     async def _lasting(self, loop: Callable[[], Awaitable[None]]) -> None:
-        """``loop`` for ever, whatever the store does."""
+        """Repeat ``loop`` for ever, also after errors of the store."""
         while True:
             try:
                 await loop()
@@ -137,7 +137,7 @@ class BatchRunner:
                 await asyncio.sleep(_BEAT_SECONDS)
 
     async def _feed(self) -> None:
-        """Lease a piece: of lines, where there are not enough for all slots."""
+        """Lease a piece: one with lines if there are too few for all slots."""
         piece = None
         lines = sum(map(len, self._waiting.values())) < self._limits.running
         whole = sum(number < 0 for _, number in self._pieces)
@@ -174,7 +174,7 @@ class BatchRunner:
         await asyncio.sleep(_TIDY_SECONDS)
 
     async def _record(self) -> None:
-        """Keep answers, those that came meanwhile together, until the store has taken them."""
+        """Save the waiting answers in one transaction, retrying until the store takes them."""
         taken = [await self._answers.get()]
         while len(taken) < _MOST_RECORDED and not self._answers.empty():
             taken.append(self._answers.get_nowait())
@@ -182,8 +182,8 @@ class BatchRunner:
             try:
                 await self._store.run(self._state.record, [row for row, _ in taken])
                 break
-            except Exception as error:  # they are lost for nothing less than the process's end
-                logger.warning("answers of batches wait for the store: %s", error)
+            except Exception as error:  # retried for as long as the process lives
+                logger.warning("batch answers are waiting for the store: %s", error)
                 await asyncio.sleep(_POLL_SECONDS)
         for _, kept in taken:
             if not kept.done():
@@ -322,20 +322,20 @@ class BatchRunner:
                 await self._drop(written)
                 raise
         counts = completed, batch["total"] - completed
-        # If this fails it may have been done all the same, and the files stay.
+        # On an error the files stay: the transaction may have succeeded all the same.
         if not await store.run(state.written, piece, self._server, written, *counts):
             await self._drop(written)
 
     async def _drop(self, files: Mapping[str, NewFile]) -> None:
-        """Forget files that nobody knows; what fails is forgotten with time."""
+        """Delete unreferenced files; those that cannot be deleted now are dropped by ``_tidy``."""
         for file in files.values():
             with contextlib.suppress(LeapjsonError):
                 await self._store.forget(file.id)
 
 
 async def _within(event: asyncio.Event, seconds: float) -> None:
-    """Until ``event``, or so long. Before Python 3.12 ``wait_for`` loses a cancellation that comes
-    together with the event."""
+    """Wait for ``event``, at most ``seconds``. Before Python 3.12, ``wait_for`` loses a
+    cancellation that arrives with the event."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await event.wait()
@@ -344,7 +344,7 @@ async def _within(event: asyncio.Event, seconds: float) -> None:
 def read_input(
     files: Files, piece: Piece, limits: BatchLimits
 ) -> tuple[list[tuple[int, int, int]], int, list[dict[str, Any]]]:
-    """The pieces (number, offset, size) and the number of a batch's lines; and what is wrong."""
+    """The pieces (number, offset, size) of a batch, its number of lines, and their errors."""
     errors: list[dict[str, Any]] = []
     cut: list[tuple[int, int, int]] = []
     names: set[str] = set()
@@ -386,7 +386,7 @@ def read_input(
 def _wrong_line(
     line: bytes, endpoint: str, names: set[str], check: Callable[[bytes], None]
 ) -> tuple[str, str, str | None] | None:
-    """Code, message and field of what is wrong with a line; ``names`` has the earlier ids."""
+    """Code, message and field of a line's error, or None; ``names`` collects the custom_ids."""
     try:
         check(line)
         asked = from_json(line.removeprefix(codecs.BOM_UTF8), allow_inf_nan=False)
@@ -405,7 +405,7 @@ def _wrong_line(
 
 
 def wrong_request(asked: Mapping[str, Any], urls: Sequence[str]) -> tuple[str, str, str] | None:
-    """Code, message and field of what is wrong with a line's object by itself."""
+    """Code, message and field of an error in a line's object, checked by itself."""
     name = asked.get("custom_id")
     if not isinstance(name, str) or not 1 <= len(name) <= _LONGEST_ID:
         wanted = f"custom_id must be a string of 1 to {_LONGEST_ID} characters"
@@ -436,7 +436,7 @@ def input_lines(files: Files, file_id: str, size: int, most: int) -> Iterator[by
 def write_files(
     state: State, files: Files, batch: Mapping[str, Any], output: IO[bytes], errors: IO[bytes]
 ) -> int:
-    """Write a batch's answers in the order of its lines; the number of those that are right.
+    """Write a batch's answers in the order of its lines; returns the number of successful ones.
 
     Lines without an answer go to ``errors``, with the reason.
     """
@@ -446,7 +446,7 @@ def write_files(
     message = f"{cause} before this request was answered"
     completed, known = 0, _answers(state, batch["id"])
     answer = next(known, None)
-    size = batch["input_bytes"] if batch["total"] else 0  # none: it was stopped unread
+    size = batch["input_bytes"] if batch["total"] else 0  # 0: stopped before it was read
     try:
         for number, line in enumerate(input_lines(files, batch["input_file_id"], size, 1 << 40)):
             if not line.strip():
@@ -476,7 +476,7 @@ def _answers(state: State, batch_id: str) -> Iterator[Any]:
 
 
 def _read_line(line: bytes) -> tuple[str, bytes | None]:
-    """The custom_id and the body of a line that was found right; None: a stream is asked for."""
+    """custom_id and body of a valid line; body None if it asks for a stream."""
     asked = from_json(line.removeprefix(codecs.BOM_UTF8))
     body = asked["body"]
     return asked["custom_id"], None if body.get("stream") else to_json(body)

@@ -26,10 +26,10 @@ CLIENT_LEFT = 499
 
 
 class Generation:
-    """Takes chunks of the worker on one side, and has pieces for the client on the other.
+    """Turns the worker's chunks into pieces for the client.
 
-    What the client has not read yet waits here: a slow client delays no other, and what waits is
-    bounded by ``max_tokens``. ``close`` has to be called in the end, whatever happens.
+    Unread chunks wait here: a slow client delays no other, and the amount is bounded by
+    ``max_tokens``. ``close`` must be called in the end, whatever happens.
     """
 
     def __init__(
@@ -52,16 +52,16 @@ class Generation:
         options = choices[0].options
         self.relaxed = relaxed
         self.closed: list[ClosedValue] = []
-        """Of each choice that its budget has ended one in, the first."""
+        """For each choice, the first value that its budget cut short."""
         self._cut: list[tuple[int, bytes]] = []
-        """Choices whose value is not among them yet, with their text up to its end."""
+        """Choices with such a value not in ``closed`` yet, and their text up to its end."""
         self.shows_schema = plans[0].shows_schema
         """See ``AnswerPlan``."""
         self.max_tokens = min([each.max_tokens for each in choices])
-        """Tokens that each answer may have, the least of several prompts'."""
+        """``max_tokens`` of the answers; the minimum if there are several prompts."""
         self.tenant = ticket.tenant
         self.tier = ticket.tier
-        """That it is served in."""
+        """Tier of all answers."""
         self.request_id = timeline.request_id
         self.n = len(choices)
         self._index = {each.request_id: index for index, each in enumerate(choices)}
@@ -80,7 +80,7 @@ class Generation:
         self._reasons: dict[int, str] = {}
         self._unread: list[TokenChunk] = []
         self._enough = 1
-        """Unread chunks for which the reader is woken."""
+        """Number of unread chunks that wakes the reader."""
         self._waiting: asyncio.Future[None] | None = None
         """The reader, while it waits."""
         self._failure: LeapjsonError | None = None
@@ -104,7 +104,7 @@ class Generation:
         return usage
 
     async def begun(self, within: float | None = None) -> None:
-        """Wait for the first chunk, or for some seconds. Raises the error that came instead."""
+        """Wait for the first chunk, at most ``within`` seconds; raises an earlier error."""
         if not self._unread and not self._ended:
             await self._news(within)
         if self._failure is not None and not self._unread:
@@ -127,7 +127,7 @@ class Generation:
             if not self._unread and self._ended:
                 break
             deltas = self._read() if self._unread else ()
-            if self._cut:  # long texts, which others need not wait for
+            if self._cut:  # in a thread: the texts may be long
                 await asyncio.to_thread(self._find_closed)
             yield deltas
             if self._unread:

@@ -24,7 +24,7 @@ class KeptResponse:
 
     id: str
     previous: str | None
-    """The response that it went on from."""
+    """Id of the response that this one continues."""
     response: bytes
     """The response object as JSON."""
     items: bytes
@@ -40,13 +40,13 @@ class StoredResponses:
     without any) sees its own alone."""
 
     def __init__(self, store: Store, *, max_bytes: int, max_seconds: float) -> None:
-        """``max_bytes``: of each owner, who loses those that were used least recently."""
+        """``max_bytes``: limit of each owner, whose least recently used responses are evicted."""
         self._store = store
         self._max_bytes = max_bytes
         self._seconds = int(max_seconds)
 
     async def keep(self, owner: str, kept: KeptResponse) -> None:
-        """Keep a response, unless it is too large or the store is away: the answer is made."""
+        """Keep a response, unless it is too large. Errors of the store are only logged."""
         if kept.nbytes > self._max_bytes:
             return
         body = json.dumps([kept.previous, kept.response.decode(), kept.items.decode()]).encode()
@@ -71,9 +71,9 @@ class StoredResponses:
 
 
 class MemoryResponses:
-    """The same in memory, bounded by bytes and by the time since each was last used.
+    """Responses in memory, bounded by bytes and by the time since each was last used.
 
-    Where there is no room, the owner that holds the most loses the one that it used least recently.
+    Without room, the owner that holds the most loses its least recently used response.
     Cost: O(owners) for each call. Event loop's thread only.
     """
 
@@ -82,7 +82,7 @@ class MemoryResponses:
         self._max_seconds = max_seconds
         self._clock = clock
         self._owners: dict[str, OrderedDict[str, tuple[KeptResponse, float]]] = {}
-        """Of each owner, in the order of their last use, with its time."""
+        """Responses of each owner and the times of their last use, in that order."""
         self._held: dict[str, int] = {}
         """Bytes, by owner."""
 

@@ -41,14 +41,14 @@ from app.serving.worker import DEATH_NOTICE, RETRY_SECONDS, EngineWorker
 
 @dataclass(frozen=True, slots=True)
 class GenerationRequest:
-    """One client request: prompts, what the answers may be, and options."""
+    """One client request: prompts, constraints on the answers, and options."""
 
     prompts: Sequence[Prompt]
     """One or more; each gets ``n`` choices: choice j of prompt i is number ``i * n + j``."""
     adapter: Adapter | None = None
-    """What the model runs with; None: as it is."""
+    """Adapter to run the model with; None: the base model."""
     content: ConstraintSpec | None = None
-    """What the content of an answer has to be; None: any text."""
+    """Constraint on the content of an answer; None: any text."""
     tools: ToolUse | None = None
     """The functions that an answer may call; None: none."""
     options: GenerationOptions = field(default_factory=GenerationOptions)
@@ -61,12 +61,12 @@ LONG_PROMPT = 4096
 """Characters from which a prompt is tokenized on a thread: shorter ones take less than a hop."""
 
 _BYTES_BETWEEN_STEPS = 256
-"""Of an answer that was begun: a constraint may need a millisecond for each at first."""
+"""Bytes of a prefill accepted between two steps: a new constraint may need 1 ms for each."""
 
 _INSTEAD = {"choices": 'send "choices": "tokens"'}
 
 HUGE_PROMPT = 1 << 17
-"""Characters from which prompts wait for one another, so that the threads stay free for others."""
+"""Characters from which prompts are tokenized one at a time, to keep threads free for others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,13 +78,13 @@ class ServiceConfig:
     vocabulary_size: int
     chat_format: ChatFormat
     default_max_tokens: int | None = None
-    """Where a request sets no ``max_tokens``; None: what the context leaves."""
+    """Limit of requests without ``max_tokens``; None: the rest of the context."""
     clip_max_tokens: bool = True
-    """Whether a ``max_tokens`` above what the context leaves is lowered to that, or refused."""
+    """Whether to lower a ``max_tokens`` above the rest of the context; otherwise it is refused."""
     exact_choices: bool = False
-    """Whether values of a finite set are drawn as wholes where a request does not set it."""
+    """Whether exact choices are the default."""
     tenants_share: bool = True
-    """Whether they use each other's computed prompts and learned drafts."""
+    """Whether tenants share computed prefixes and draft statistics."""
 
 
 class GenerationService:
@@ -113,21 +113,21 @@ class GenerationService:
         self._constraints = constraints
         self._bindings = bindings
         self.validation = validation
-        """Finds out of relaxed answers that have ended whether they satisfy all of their schema."""
+        """Checks whether complete answers under a relaxed schema satisfy the whole schema."""
         self.tokenizer = tokenizer
-        """The model's own, for text that is not generated."""
+        """The model's tokenizer, for text that is not generated."""
         self.adapters = adapters
         self._images = images
         self.observer = observer
         self._status_of = status_of
         self.clock = clock
-        """Both are what a request's ``Timeline`` is made with."""
+        """``observer`` and ``clock`` are for the ``Timeline`` of a request."""
         self._fresh_seed = fresh_seed
         self._huge_prompts = asyncio.Semaphore(1)
 
     @property
     def fault(self) -> str | None:
-        """Why nothing can be generated any more, which asks for a restart; or None."""
+        """Reason why nothing can be generated until a restart; or None."""
         if not self._worker.alive:
             return "the engine died"
         if self._worker.stalled:
@@ -144,12 +144,12 @@ class GenerationService:
     async def open(
         self, request: GenerationRequest, timeline: Timeline, ticket: Ticket
     ) -> Generation:
-        """Start to answer; every reason to refuse is raised here, before anything is answered.
+        """Start the answers. All reasons to refuse a request are raised here, before any output.
 
         Raises ``RequestError``, ``Unavailable`` or ``DeadlineExceeded``; the caller then ends the
-        timeline. The caller closes the generation, which fails by itself when its time has passed,
-        and whose ticket leaves when its answers have ended. Cancelling the call leaves nothing
-        behind but the ticket, which is the caller's.
+        timeline. The caller closes the generation, which fails by itself at its deadline, and whose
+        ticket leaves when its answers have ended. A cancelled call leaves nothing behind; the
+        caller still owns the ticket.
         """
         config, options, adapter = self._config, request.options, request.adapter
         for token_id in options.sampling.logit_bias:
@@ -256,9 +256,9 @@ class GenerationService:
         return generation
 
     async def _start(self, constraint: Constraint, given: bytes) -> ConstraintState:
-        """Where ``constraint`` stands behind ``given``, worked out between the engine's steps.
+        """The state of ``constraint`` after ``given``, computed between the engine's steps.
 
-        Raises ``InvalidRequest`` where no answer goes on from there.
+        Raises ``InvalidRequest`` if no answer begins with ``given``.
         """
         state = await self._worker.between_steps(constraint.start)
         if isinstance(state, ChoosingState) and state.has_exact_choices:
@@ -269,7 +269,7 @@ class GenerationService:
             )
 
         def accept(part: bytes) -> int:
-            """How many bytes of ``part`` an answer can begin with."""
+            """Length of the longest prefix of ``part`` that the state accepts."""
             try:
                 state.accept_bytes(part)
                 return len(part)
@@ -299,7 +299,7 @@ class GenerationService:
     async def _bind(
         self, constraint: Constraint, prompt: Prompt, scope: str
     ) -> tuple[Constraint, Quotable]:
-        """A constraint whose holes are filled with the texts of the prompt, and these."""
+        """``constraint`` with its holes filled from the prompt's texts, and those texts."""
         texts = passages(prompt)
         for hole in constraint.holes if isinstance(prompt, Conversation) and prompt.images else ():
             if not any(passage.text for passage in passages_of(hole.source, texts)):
@@ -319,7 +319,7 @@ class GenerationService:
         *,
         add_special_tokens: bool = True,
     ) -> AnswerPlan:
-        """The plan of the answers to ``prompt``; without ``request`` its prompt is all that counts.
+        """The plan of the answers to ``prompt``; without ``request``, only its prompt is of use.
 
         Long prompts, and those with images, are tokenized on a thread, huge ones one at a time.
         """
@@ -378,8 +378,8 @@ class GenerationService:
 
 
 def _check_choices(options: GenerationOptions, plan: AnswerPlan, *, exact: bool) -> None:
-    """Raises ``InvalidRequest`` for reports on the values of an answer that has none, or that the
-    client has begun."""
+    """Raises ``InvalidRequest`` for options that need values in the answer, if it has none or
+    begins with a prefill."""
     if plan.begun is not None:
         asked = {
             "confidence": options.confidence,

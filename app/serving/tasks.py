@@ -11,15 +11,15 @@ from weakref import WeakValueDictionary
 T = TypeVar("T")
 
 LARGE = 1 << 15
-"""Bytes of JSON from which work on it moves off the event loop: so many may take 10 ms."""
+"""Bytes of JSON from which it is processed off the event loop: it may take 10 ms."""
 _large_work = ThreadPoolExecutor(1, thread_name_prefix="leapjson-large")
-"""One after the other: each takes the interpreter from the engine's thread again and again."""
+"""A single thread, since such work keeps taking the interpreter from the engine's thread."""
 _turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-"""One call of each tenant waits for that thread, so that tenants take turns."""
+"""One lock for each tenant: one call of each waits for the thread, so tenants take turns."""
 
 
 async def in_thread_if_large(size: int, tenant: str, work: Callable[[], T]) -> T:
-    """What ``work`` makes of ``size`` bytes of the tenant's JSON."""
+    """``work()``; on a thread if it processes ``size`` >= ``LARGE`` bytes of the tenant's JSON."""
     if size < LARGE:
         return work()
     async with _turns.setdefault(tenant, asyncio.Lock()):
@@ -27,7 +27,7 @@ async def in_thread_if_large(size: int, tenant: str, work: Callable[[], T]) -> T
 
 
 class Tasks:
-    """Those that still run, until they are cancelled together. Event loop's thread only."""
+    """Background tasks, which ``close`` cancels together. Event loop's thread only."""
 
     def __init__(self) -> None:
         self._running: set[asyncio.Task[Any]] = set()
@@ -38,7 +38,7 @@ class Tasks:
     def start(
         self, work: Coroutine[Any, Any, T], ended: Callable[[], object] = lambda: None
     ) -> asyncio.Task[T]:
-        """``ended`` is called when ``work`` has ended; await the task shielded."""
+        """Start ``work`` as a task; await it shielded. ``ended`` is called at its end."""
 
         def on_end(task: asyncio.Task[T]) -> None:
             self._running.discard(task)

@@ -26,18 +26,18 @@ class Timeline:
     owner: str = ""
     """The API key that its usage is counted for; "" without any."""
     adapter: str = ""
-    """What the request's answers are made with; "" for the base model."""
+    """Name of the adapter; "" for the base model."""
     relaxed: Sequence[str] = ()
-    """Keywords that its answers are not held to."""
+    """Keywords that are not enforced in its answers."""
     _context: contextvars.Context = field(default_factory=contextvars.copy_context)
     _arrived: float = field(init=False)
     _compiling: tuple[float, float] | None = None
-    """When compiling began, and when the last of it ended."""
+    """Start of the first compilation, and end of the last."""
     _submitted: float | None = None
     _scheduled: float | None = None
     _first_token: float | None = None
     _chunks: dict[int, list[float]] = field(default_factory=dict)
-    """When each chunk of each choice came."""
+    """Times of the chunks of each choice."""
     usage: dict[int, AnswerUsage] = field(default_factory=dict)
     """The latest counts of each choice that has any."""
     _prompt_tokens: int = 0

@@ -15,16 +15,16 @@ from app.store.rows import COUNTS
 from app.store.store import Store
 
 _FLUSH_SECONDS = 10.0
-"""Between two writes; a process that is killed loses what it counted since the last."""
+"""Interval between writes; a killed process loses the counts since the last one."""
 
 
 class UsageByKey:
-    """Event loop's thread only."""
+    """Counts requests and tokens by API key and day. Event loop's thread only."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._counts: dict[tuple[str, str], Counter[str]] = {}
-        """Since the last write, by owner and day of UTC."""
+        """Counts since the last write, by owner and UTC day."""
         self._writing = asyncio.Lock()
         self._loop: asyncio.Task[None] | None = None
 
@@ -52,7 +52,7 @@ class UsageByKey:
             self._counts.setdefault(key, Counter()).update(counts, requests=1)
 
     async def find(self, owner: str, first: str, last: str) -> Sequence[Mapping[str, Any]]:
-        """By day, those that ended until now. Raises ``StoreUnavailable``."""
+        """Counts by day, of all requests that have ended. Raises ``StoreUnavailable``."""
         await self._flush()
         return await self._store.run(self._store.state.find_usage, owner, first, last)
 

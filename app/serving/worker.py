@@ -6,8 +6,8 @@
     inboxes ◀───── a call or two a turn ─────── what was refused, scheduled, generated
 
 The thread sleeps while the engine has no work. If a step raises, every request is failed with
-``EngineDied`` and nothing new is taken: a process that has lost its engine must be restarted.
-So must one whose step does not come back, which shows only in how long ago the last one ended.
+``EngineDied`` and no new request is accepted: the process must be restarted. The same holds for a
+step that hangs, which shows only in ``step_age``, the time since the last step ended.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ class Engine(Protocol):
     """The synchronous loop. Only the engine's thread calls ``add``, ``abort`` and ``step``."""
 
     urgent: Callable[[], bool]
-    """Whether a request above flex waits to be added; the worker sets it."""
+    """Whether a request of a tier above flex waits to be added; set by the worker."""
     given_up: int
-    """Steps that were given up for such a request, ever. Any thread may read it."""
+    """Number of steps interrupted for such requests. Any thread may read it."""
 
     def add(self, request: EngineRequest, /) -> None:
         """Queue a request, or raise a ``RequestError`` and leave the engine as it was."""
 
     def abort(self, request_id: str, /) -> object:
-        """Forget a request; one that is not live is passed over."""
+        """Forget a request; no effect on unknown ids."""
 
     def step(self) -> Iterator[StepOutput]:
         """Run one step, as far as what it yields is taken.
@@ -89,10 +89,10 @@ DEATH_NOTICE = "the engine died; the server must be restarted"
 CUT_OFF = "the server shut down before the answer was complete"
 
 RETRY_SECONDS = 5
-"""Until a request that was cut off may try again: on another server, or after a restart."""
+"""Seconds until a retry of a request that was cut off: on another server, or after a restart."""
 
 STALL_SECONDS = 120.0
-"""A step takes so long at most, unless the thread hangs in it."""
+"""Time without a finished step after which the engine counts as stuck."""
 
 
 def _is_urgent(requests: Sequence[EngineRequest]) -> bool:
@@ -113,17 +113,17 @@ class EngineWorker:
         self._commands: queue.SimpleQueue[Callable[[], object] | None] = queue.SimpleQueue()
         """Run between steps, in order; None ends the thread."""
         self._busy_since: float | None = None
-        """When the thread's last turn ended, or it was woken; None: it sleeps."""
+        """End of the thread's last turn, or time of its wake-up; None while it sleeps."""
         self._urgent_added = 0
         """Calls of ``_add`` with requests above flex. Written by the engine's thread alone."""
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._inboxes: dict[str, Inbox] = {}
-        """By the id of each choice that has not ended."""
+        """Inboxes of unfinished choices, by request id."""
         self._waiting: set[asyncio.Future[Any]] = set()
-        """Of calls of ``between_steps``."""
+        """Futures of pending ``between_steps`` calls."""
         self._ran: list[tuple[asyncio.Future[Any], object, Exception | None]] = []
-        """Those whose work was done, with its result or error, until the next hand-over."""
+        """Finished ``between_steps`` calls with results or errors, until the next hand-over."""
         self._urgent_submitted = 0
         self._dead = False
         self._death_lock = threading.Lock()
@@ -184,8 +184,8 @@ class EngineWorker:
             raise
 
     async def between_steps(self, work: Callable[[], T]) -> T:
-        """What ``work`` returns, called on the engine's thread before its next step. Raises what it
-        raises, ``EngineDied`` or ``ShutDown``. It is called even if this call is cancelled."""
+        """Run ``work`` on the engine's thread before its next step, even if this call is cancelled.
+        Returns its result. Raises its error, ``EngineDied`` or ``ShutDown``."""
         if not self.alive:
             raise EngineDied(DEATH_NOTICE, retry_after=RETRY_SECONDS)
         done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
@@ -217,9 +217,9 @@ class EngineWorker:
             self._fail_all(lambda: ShutDown(CUT_OFF, retry_after=RETRY_SECONDS))
 
     def lose(self, why: str) -> None:
-        """End every request with ``EngineDied``: no step will end any more. Any thread may call it.
+        """Fail every request with ``EngineDied``: no step will end any more. Any thread may call.
 
-        ``why`` has nothing of a request in it.
+        ``why`` must not contain request data.
         """
         self._report_death(f": {why}")
 
@@ -236,12 +236,12 @@ class EngineWorker:
         try:
             self._serve()
         except BaseException as error:
-            # By default the log leaves messages out; this one has nothing of a request in it.
+            # By default the log omits messages; this one contains no request data.
             why = f": {error}" if isinstance(error, DeviceFailed) else ""
             self._report_death(why, error)
 
     def _serve(self) -> None:
-        """Until a command ends the thread; raises what the engine's step raises."""
+        """Run commands and steps until a command ends the thread; raises errors of a step."""
         engine = self._engine
         while True:
             is_idle = not engine.has_work

@@ -17,13 +17,13 @@ from app.serving.admission.bounds import DrainRate, TenantQuota
 
 @dataclass(frozen=True, slots=True)
 class Deadline:
-    """When a request has to be answered, of the running event loop's clock."""
+    """Time by which a request has to be answered, on the running event loop's clock."""
 
     moment: float
     seconds: float
-    """From the request's arrival."""
+    """Time limit, counted from the request's arrival."""
     asked: bool
-    """Whether the client set it; else it is the server's own."""
+    """Whether the client set the limit; otherwise it is the server's."""
 
     @property
     def left(self) -> float:
@@ -57,22 +57,22 @@ LONGEST_RETRY = 120
 """Seconds. The OpenAI SDK ignores a longer ``Retry-After``."""
 
 BODY_RETRY = 1
-"""Seconds. Most bodies are read in less."""
+"""Seconds until a retry when too many bodies are being read: most take less."""
 
 IMAGE_RETRY = 5
-"""Seconds. They are held for as long as answers run."""
+"""Seconds until a retry when images fill the memory, which running answers hold."""
 
 HORIZON = 30
-"""Seconds up to which retries are spread. Not all refused requests come back, so the spreading
-alone sends none further away."""
+"""Seconds over which retries are spread. Not all refused requests come back, so spreading alone
+never delays a retry beyond this."""
 
 
 class Ticket:
-    """One request between its arrival and its end, and what it holds of the server::
+    """The resources of one request, from its arrival to its end::
 
         Admission.enter ── reading ── take ── claim ── start (each answer) ── leave
 
-    It may leave from anywhere, and gives everything back then.
+    ``leave`` is possible at any point, and gives everything back.
     """
 
     def __init__(
@@ -85,11 +85,11 @@ class Ticket:
     ) -> None:
         self.tenant = tenant
         self.tier = tier
-        """That of its answers, settled when it takes places."""
+        """Tier of its answers; set by ``take``."""
         self.highest = highest
         """The highest tier that it may ask for."""
         self.arrived = arrived
-        """Of the admission's clock."""
+        """Arrival time, on the admission's clock."""
         self.answers = 0
         """Places that it holds."""
         self.started = 0
@@ -101,7 +101,7 @@ class Ticket:
         self.image_bytes = 0
         self.left = False
         self.flex_alone = False
-        """Whether no answer of the default tier had room when it arrived, and one of flex had."""
+        """Whether, on arrival, only the flex queue had room for an answer."""
         self._admission = admission
         self._releases: list[Callable[[], None]] = []
 
@@ -154,16 +154,16 @@ class Ticket:
         self.body_bytes = 0
 
     def admit(self, body: bytes | bytearray) -> None:
-        """Raises ``QueueFull`` where flex alone has room, and ``body`` does not ask for it."""
+        """Raises ``QueueFull`` if only flex has room and ``body`` does not ask for flex."""
         self.size = len(body)
         if self.flex_alone and b"flex" not in body:
             self._admission.check(self, 1)
 
     def hold_images(self, size: int) -> None:
-        """Hold so many bytes of images more, until it leaves.
+        """Hold ``size`` more bytes of images until the request leaves.
 
-        Raises ``InvalidRequest`` where one request may not have as many, and ``QueueFull`` where
-        others leave no room for them.
+        Raises ``InvalidRequest`` if they exceed the limit of one request, and ``QueueFull`` if
+        other requests leave no room.
         """
         images = self._admission.images
         if (total := self.image_bytes + size) > images.alone:
@@ -183,7 +183,7 @@ class Ticket:
         self.image_bytes += size
 
     def release_images(self, size: int) -> None:
-        """Give so many bytes of images back. Of no effect where it has left."""
+        """Give back ``size`` bytes of images; no effect after ``leave``."""
         if not self.left:
             self.image_bytes -= size
             self._admission.images.give(self.tenant, size)
@@ -191,8 +191,8 @@ class Ticket:
     def take(self, answers: int, asked: ServiceTier = ServiceTier.DEFAULT) -> None:
         """Take places for so many answers. Called once; raises ``QueueFull`` or ``Draining``.
 
-        ``asked``: the tier that the client asks for. A line of a batch stays one, and a tier that
-        the client has no right to is ``highest`` instead.
+        ``asked``: tier that the client asks for, lowered to ``highest``. Batch lines keep their
+        tier.
         """
         assert not self.answers, "places are taken once"
         assert not self.left, "it has left"
@@ -203,8 +203,8 @@ class Ticket:
     def claim(self, tokens: int, within: float) -> None:
         """Claim room for the tokens of the answers and their prompts. Called once.
 
-        Raises ``QueueFull`` where too many wait already, or the answers would still wait
-        ``within`` seconds from now.
+        Raises ``QueueFull`` if too many tokens are waiting, or if the answers would not start
+        ``within`` so many seconds.
         """
         assert self.answers, "only what has its places waits"
         assert not self.tokens, "tokens are claimed once"
@@ -267,16 +267,16 @@ class Ticket:
 
 @dataclass(slots=True)
 class _Queue:
-    """Those that wait and run of some tiers."""
+    """Places and waiting answers of the tiers that share a queue."""
 
     places: TenantQuota
     tokens: TenantQuota
-    """Of the answers that wait."""
+    """Tokens of the waiting answers."""
     rate: DrainRate
     waiting: dict[str, int] = field(default_factory=dict)
     """Answers that wait, by tenant."""
     returning: dict[int, int] = field(default_factory=dict)
-    """Places that refused requests should ask for again, by the second of the clock."""
+    """Places of refused requests that are expected back, by second of the clock."""
 
 
 class Admission:
@@ -344,12 +344,12 @@ class Admission:
     ) -> Ticket:
         """A ticket for a request that arrives now. It holds nothing yet.
 
-        ``batch``: it is a line of one; ``highest``: the highest tier that its client may ask for.
+        ``batch``: the request is a batch line; ``highest``: highest tier its client may ask for.
 
-        Raises ``QueueFull`` or ``Draining`` where not even one answer more has room: of an
-        overload's many, reading those that are refused would take the time from those that are
-        answered. A request that never ``queues`` is not refused. One that could be of flex, which
-        its body says, is refused where that has no room either.
+        Raises ``QueueFull`` or ``Draining`` if not even one answer has room: in an overload,
+        reading bodies only to refuse them would take time from accepted requests. A request that
+        does not ``queue`` is never refused. If only flex has room the request is not refused yet,
+        since its body may ask for flex: see ``Ticket.admit``.
         """
         tier = ServiceTier.BATCH if batch else ServiceTier.DEFAULT
         ticket = Ticket(self, tenant, self.clock(), tier, highest)
@@ -374,7 +374,7 @@ class Admission:
         return self._queue if ticket.tier >= ServiceTier.DEFAULT else self._background
 
     def check(self, ticket: Ticket, size: int) -> None:
-        """Raises ``QueueFull`` or ``Draining`` where so many answers more have no room."""
+        """Raises ``QueueFull`` or ``Draining`` if there is no room for ``size`` more answers."""
         if self.draining:
             error = Draining("the server is shutting down; retry later", retry_after=5)
             self._on_rejection(error.code)
@@ -426,8 +426,8 @@ class Admission:
     def _spread_retry(self, queue: _Queue, size: int, missing: int) -> float | None:
         """Seconds until ``size`` places should be free, where ``missing`` have to be given back.
 
-        With the moment at which the next place gets free for all, a burst would come back at once:
-        so each comes behind those that were refused before. None: nothing is known.
+        If all retried when the next place gets free, a burst would come back at once, so each
+        retry is scheduled after those of earlier refusals. None: nothing is known.
         """
         seconds = queue.rate.seconds_for_answers(missing)
         if seconds is None:
@@ -444,7 +444,7 @@ class Admission:
     def refuse(
         self, message: str, seconds: float | None, code: Overload = "queue_full"
     ) -> NoReturn:
-        """``seconds``: after how many to retry; None: nothing is known."""
+        """``seconds``: time until a retry; None: unknown."""
         seconds = self._window if seconds is None else seconds
         retry_after = max(1, min(LONGEST_RETRY, math.ceil(seconds)))
         self._on_rejection(code)

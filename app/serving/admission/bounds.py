@@ -33,8 +33,8 @@ class TenantQuota:
         over = self._per * (held + size) - self._times * free
         if over <= 0:
             return max(0, held + size - self.alone)
-        # What is given back adds to the free part; the share that this tenant holds of all that is
-        # held is also taken off its own.
+        # A release adds to the free part; in proportion to this tenant's share of what is held, it
+        # also lowers the tenant's own use.
         own = Fraction(held, self.used) if self.used else 0
         return max(-(-over // (self._times + self._per * own)), held + size - self.alone)
 
@@ -52,7 +52,7 @@ class TenantQuota:
 
 
 _SHORTEST = 1.0
-"""Seconds of overload below which a rate says little."""
+"""Seconds of overload below which a rate is not meaningful."""
 
 
 class DrainRate:

@@ -16,23 +16,23 @@ from app.core.verbatim import Document, Passage, Source, passages_of
 from app.serving.tasks import Tasks
 
 _LONG = 50_000
-"""Characters from which documents are read one at a time, so that the cores stay free."""
+"""Characters from which documents are indexed one at a time, to keep cores free."""
 
 _MOST = 4_096
-"""Bound constraints that are kept."""
+"""Maximum number of cached bindings."""
 _GROWING = 64
-"""The latest of them, which are measured again."""
+"""Number of the latest bindings, which are measured again."""
 
 _Key = tuple[str, int, tuple[tuple[Source, bytes], ...]]
-"""Scope, the identity of the constraint without documents, and a digest of what fills it."""
+"""Scope, identity of the unbound constraint, and digests of the texts that fill it."""
 _Bound = tuple[Constraint, Mapping[Source, Document]]
-"""A constraint, and what fills its holes."""
+"""A bound constraint and the documents that fill its holes."""
 
 
 @dataclass(slots=True)
 class _Entry:
     base: Constraint
-    """Kept, so that its identity is nobody else's."""
+    """A reference, so that the constraint's ``id`` is not reused."""
     bound: _Bound
     nbytes: int = 0
     """As last measured: a constraint grows while its states are visited."""
@@ -63,7 +63,7 @@ class Bindings:
     ) -> None:
         """``read``: from texts, and whether pieces are made of words, to a document.
 
-        ``max_characters``: of the texts that one request's values may have to stand in.
+        ``max_characters``: limit for all texts that one request's values may quote.
         """
         self._read = read
         self._max_bytes = max_bytes
@@ -136,7 +136,7 @@ class Bindings:
         return bound
 
     def _known_documents(self, key: _Key) -> dict[tuple[bytes, bool], Document]:
-        """Documents of the same texts that other constraints were bound to, in its scope."""
+        """Documents with the same texts from other bindings in the same scope."""
         wanted = {(digest, source.words) for source, digest in key[2]}
         known: dict[tuple[bytes, bool], Document] = {}
         for (scope, _, digests), entry in self._entries.items():

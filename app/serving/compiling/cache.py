@@ -57,9 +57,9 @@ class ConstraintCache:
         self._failure_seconds = failure_seconds
         self._entries: OrderedDict[bytes, _Entry] = OrderedDict()
         self._failures = Lru[bytes, tuple[ConstraintError, float]](max_failures, lambda failure: 1)
-        """Each until it expires."""
+        """Errors of failed compilations, each with its expiry time."""
         self._to_measure: deque[bytes] = deque()
-        """In turn; some may have been dropped."""
+        """Keys of entries to measure next; some may have been evicted."""
         self._compiling: dict[bytes, asyncio.Task[Constraint]] = {}
         self._tasks = Tasks()
         self.nbytes = 0

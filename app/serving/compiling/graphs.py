@@ -39,7 +39,7 @@ class Graphs:
 
     @property
     def nbytes(self) -> int:
-        """Of the pictures that are kept."""
+        """Memory of the cached pictures."""
         return self._pictures.nbytes
 
     async def picture(

@@ -26,7 +26,7 @@ Explain = Callable[[JsonSchema, str], Awaitable[bytes]]
 """From a schema and the tenant that asks to a report as JSON; raises ``ConstraintError``."""
 
 _PARSED = 33
-"""Bytes of memory for a byte of JSON: itself, and parsed as ``{"":{}}`` is by CPython."""
+"""Memory per byte of JSON text: the text itself, and at worst ``{"":{}}`` parsed by CPython."""
 _KINDS = {each.kind: each for each in (JsonSchema, Regex, Choice, Grammar)}
 
 
@@ -80,7 +80,7 @@ class SchemaRegistry:
             max_bytes, lambda schema: schema.nbytes, most=max_schemas
         )
         self._lock = threading.Lock()
-        """Held where ``_schemas`` is changed, and never for long."""
+        """Held while ``_schemas`` changes, always briefly."""
         # One at a time: the other compile workers are for the schemas of answers.
         self._explaining = asyncio.Semaphore(1)
         self._tasks = Tasks()
@@ -184,7 +184,7 @@ class SchemaRegistry:
             if isinstance(spec, JsonSchema):
                 explanation = await self._explain(spec, tenant)
         except ConstraintTooComplex as error:
-            # It compiles, which is what requests need: that there is no report is reported.
+            # The schema compiles, which is enough for requests; only its report is missing.
             problem = {"error": {"message": str(error), "code": error.code}}
             explanation = json.dumps(problem).encode()
         registered = self._registered(key, spec, int(self._wall_clock()), name, explanation)
@@ -199,7 +199,7 @@ class SchemaRegistry:
         self, key: bytes, spec: ConstraintSpec, created: int, name: str | None, explanation: bytes
     ) -> RegisteredSchema:
         nbytes = _PARSED * len(key) + len(explanation)
-        nbytes = min(nbytes, self._max_bytes)  # it is kept, if alone
+        nbytes = min(nbytes, self._max_bytes)  # so that it is kept, perhaps alone
         return RegisteredSchema(_id_of(key), created, name, spec, explanation, nbytes)
 
     def _keep(self, registered: RegisteredSchema) -> RegisteredSchema:

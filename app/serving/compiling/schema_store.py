@@ -25,7 +25,7 @@ LONGEST_WAIT = 1.0
 
 
 class SchemaStore:
-    """Rows of the store by their ids. Its failures are logged, and cost no request."""
+    """Stored schemas and programs by id. Errors of the store are logged and fail no request."""
 
     def __init__(self, store: Store, owners: Mapping[str, str], max_bytes: int) -> None:
         """``owners``: by tenant. ``max_bytes``: of each owner and kind; the rows that were used

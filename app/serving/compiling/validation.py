@@ -10,7 +10,7 @@ from app.core.constraint import Written
 from app.serving.tasks import Tasks
 
 SECONDS = 1.0
-"""What the end of an answer waits for it at most."""
+"""Maximum time that the end of an answer waits for the check."""
 
 Check = Callable[[Written, str], Awaitable[list[bool | None]]]
 """From texts and the tenant that asks to what each relaxation of theirs dropped is satisfied."""
@@ -19,9 +19,9 @@ Check = Callable[[Written, str], Awaitable[list[bool | None]]]
 class Validation:
     """Asks ``check``, which runs in another process. Event loop's thread only.
 
-    An answer never waits long for it, and never fails by it: what was not decided in time stays
-    unknown. A job that has begun goes on, as a cancelled one would cost a worker that all share; so
-    there are no more than ``most``.
+    An answer never waits long for the check and never fails because of it: undecided results stay
+    unknown. A started job is not cancelled, because that would kill a shared worker; at most
+    ``most`` jobs run at a time.
     """
 
     def __init__(self, check: Check, *, seconds: float = SECONDS, most: int = 8) -> None:

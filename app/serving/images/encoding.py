@@ -24,8 +24,8 @@ _FAILED = (
 class ImageEncoder:
     """Runs the model's vision encoder for requests. Event loop's thread only.
 
-    It encodes one image at a time; tenants take turns, by how long theirs took. Features belong to
-    their requests, whose tickets count them until they leave, and those used last are kept.
+    It encodes one image at a time; tenants share its time fairly. A request's ticket accounts for
+    the features until the request ends; the last used features stay in a cache.
     """
 
     def __init__(self, encoder: VisionEncoder, max_kept_bytes: int) -> None:
@@ -38,7 +38,7 @@ class ImageEncoder:
         self.computed = 0
         """Images that the encoder was run for."""
         self.found = 0
-        """Times that the features of an image were found among those kept."""
+        """Images whose features were found in the cache."""
         self.seconds = 0.0
         """Spent in the encoder."""
 

@@ -1,9 +1,9 @@
 """Images from allowed hosts, over https.
 
-A URL is read once, by one strict expression, and only what it found is ever used: two readers that
-disagree on the host are how requests are forged. Nothing of the environment is heeded (proxies,
-``.netrc``), no cookie is kept and no body is decompressed. The address that was checked is the one
-that is connected to, while TLS checks the name: a name server is never asked a second time.
+A URL is parsed once, by one strict expression, and only its groups are used: request forgery relies
+on two parsers that disagree on the host. Proxies and ``.netrc`` of the environment are ignored, no
+cookie is kept and no body is decompressed. The connection goes to the checked address, while TLS
+verifies the name: the name is never resolved a second time.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ import h11
 from app.core.errors import HostUnreachable, InvalidImage, InvalidRequest
 
 _URL = re.compile(r"https://(?P<host>[a-z0-9.-]+)(?::443)?(?P<target>[/?][!-~]*)?", re.IGNORECASE)
-"""No user, no other port, no address in brackets, nothing but visible ASCII."""
+"""No user, no port but 443, no IPv6 address, only visible ASCII."""
 _HOST = re.compile(r"(\*\.)?([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z][a-z0-9-]{0,61}[a-z0-9]")
-"""A name whose last label is no number, as that of an address is."""
+"""A host name, optionally after ``*.``; its last label is not numeric, so it is no IP address."""
 LONGEST = 2048
 """Characters of a URL."""
 
@@ -67,8 +67,8 @@ def allowed_url(url: str, hosts: Collection[str]) -> ImageUrl:
 
 
 def is_public(address: str) -> bool:
-    """Whether an IP address is one of the Internet's: none of a private network, of this machine,
-    of a group or of anything reserved, also inside an IPv6 address that stands for an IPv4 one."""
+    """Whether an IP address is public: not private, loopback, multicast or reserved. An IPv4
+    address that is embedded in an IPv6 one must be public, too."""
     found = ipaddress.ip_address(address)
     if isinstance(found, ipaddress.IPv4Address):
         return found.is_global and not found.is_multicast
@@ -84,7 +84,7 @@ def is_public(address: str) -> bool:
 
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 _UNICAST = ipaddress.IPv6Network("2000::/3")
-"""All of IPv6 that has been given out (IANA, IPv6 Global Unicast Address Assignments)."""
+"""All of IPv6 that is assigned (IANA, IPv6 Global Unicast Address Assignments)."""
 
 
 RETRY = 5
@@ -126,7 +126,7 @@ class Fetcher:
         port: int = 443,
         context: ssl.SSLContext | None = None,
     ) -> None:
-        """What is not ``hosts`` or ``limits`` is for tests, which have no Internet."""
+        """All parameters but ``hosts`` and ``limits`` are for tests, which have no Internet."""
         self._hosts = hosts
         self._limits = limits
         self._resolve = resolve
@@ -176,7 +176,7 @@ class Fetcher:
         )
 
     async def _ask(self, url: ImageUrl) -> bytes | str:
-        """The file, or the place that it is redirected to."""
+        """The file, or the URL of a redirect."""
         address = await self._address(url.host)
         reader, writer = await asyncio.open_connection(
             address, self._port, ssl=self._context, server_hostname=url.host, limit=_READ
@@ -187,7 +187,7 @@ class Fetcher:
             await writer.drain()
             return await exchange.answer()
         finally:
-            writer.transport.abort()  # a host that does not say goodbye is not waited for
+            writer.transport.abort()  # does not wait for a host that never closes
 
     async def _address(self, host: str) -> str:
         """One of its addresses. Raises ``InvalidRequest`` unless all of them are public."""

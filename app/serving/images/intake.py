@@ -19,19 +19,19 @@ from app.serving.images.fetching import Fetcher
 from app.serving.workers.pool import Trouble, WorkerPool
 
 _TOKEN_BYTES = 40
-"""Of an image's expansion, a list of integers."""
+"""Memory of a token in ``expansion``, a list of integers."""
 _FEW_BYTES = 1 << 10
-"""What an image takes beside."""
+"""Other memory of an image."""
 
 
 @dataclass(frozen=True, slots=True)
 class ImageName:
-    """What a prepared image follows from, for one model and one bound on its tokens."""
+    """Cache key of a prepared image, for one model and one token limit."""
 
     scope: str
-    """Whose it is: by the time that an answer takes others could find out what was sent."""
+    """Scope of the cache: shared between tenants, its timing would reveal what others sent."""
     digest: bytes
-    """Of its file, as it was sent."""
+    """Digest of the file as it was sent."""
     detail: ImageDetail
 
 
@@ -44,7 +44,7 @@ def name_of(data: str | bytes, detail: ImageDetail, scope: str) -> ImageName:
 
 
 def kept_images(max_bytes: int) -> Lru[ImageName, PreparedImage]:
-    """A place for the images used last, as far as they fit."""
+    """An LRU cache of prepared images."""
     return Lru(max_bytes, lambda image: image.nbytes + image.num_tokens * _TOKEN_BYTES + _FEW_BYTES)
 
 
@@ -58,7 +58,7 @@ READING = Trouble(
     ReaderStuck,
     "the image could not be decoded",
 )
-"""The errors of an image at which a worker fails."""
+"""Errors of an image that fails in a worker."""
 
 
 class ImageObserver(Protocol):

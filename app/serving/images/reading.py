@@ -21,8 +21,8 @@ from app.core.errors import InvalidImage
 from app.core.images import ReadingLimits
 
 MOST_UNEQUAL = 100
-"""Times that one side may be as long as the other: models scale images to a number of pixels, and
-none was taught on stripes."""
+"""Maximum ratio of the sides: models scale images to a number of pixels, and are not trained on
+stripes."""
 
 _FORMATS = {
     b"\x89PNG\r\n\x1a\n": "PNG",
@@ -153,7 +153,7 @@ def _check_size(width: int, height: int, limits: ReadingLimits) -> None:
 
 
 def _in_8_bits(image: Image.Image) -> Image.Image:
-    """Grey of 16 bits, which Pillow would clip, at the same brightness."""
+    """16-bit grey scaled to 8 bits, which Pillow would clip instead."""
     if not image.mode.startswith("I"):
         return image
     grey = np.asarray(image).astype(np.int64) >> 8
@@ -170,7 +170,7 @@ def _on_white(image: Image.Image) -> Image.Image:
 
 
 def _upright(pixels: Image.Image, file: Image.Image) -> Image.Image:
-    """Turned by the orientation in the file's EXIF, if that can be read."""
+    """``pixels`` turned by the EXIF orientation of the file, if that can be read."""
     try:
         orientation = file.getexif().get(_ORIENTATION)
     except Exception:

@@ -20,9 +20,9 @@ class _Waiter(Generic[T]):
 
 
 class FairPool(Generic[T]):
-    """A few things, each used by one at a time, and a queue that is fair in time of use.
+    """Resources, each used by one tenant at a time; the queue for them is fair in time of use.
 
-    Used on the event loop's thread alone. Memory: what is free and who waits.
+    Used on the event loop's thread alone. Memory: O(free resources + waiters).
     """
 
     def __init__(self) -> None:
@@ -32,7 +32,7 @@ class FairPool(Generic[T]):
         )
 
     async def acquire(self, tenant: str, level: int = 0) -> T:
-        """A thing, when one is free and it is this tenant's turn; higher levels go first."""
+        """Wait for a resource; higher levels go first, and within one the tenants take turns."""
         if self._free:
             return self._free.popleft()
         waiter: _Waiter[T] = _Waiter(tenant, level, asyncio.get_running_loop().create_future())
@@ -47,7 +47,7 @@ class FairPool(Generic[T]):
             raise
 
     def release(self, thing: T) -> None:
-        """Add a thing, or give it back; the next in turn gets it."""
+        """Add or give back a resource; the next waiter gets it."""
         while (waiter := self._queue.next()) is not None:
             self._queue.take(waiter)
             if not waiter.acquired.done():
@@ -56,5 +56,5 @@ class FairPool(Generic[T]):
         self._free.append(thing)
 
     def charge(self, tenant: str, seconds: float, level: int = 0) -> None:
-        """Count so much use; whoever has used less of late goes first."""
+        """Record ``seconds`` of use; tenants with less recent use go first."""
         self._queue.charge(tenant, round(1000 * seconds), level)

@@ -39,12 +39,12 @@ from app.serving.workers.worker_process import LENGTH, OUT_OF_MEMORY, OUT_OF_TIM
 _SLICE = 0.001
 """Seconds of work after which a pause is due."""
 _PAUSE_RATIO = 4.0
-"""Length of a pause by that of the work before it."""
+"""Length of a pause relative to the work before it."""
 _LONGEST_PAUSE = 0.02
 
 
 class _PacedFile(io.BytesIO):
-    """Pauses before it hands out, or takes, what is worked on next."""
+    """A file that pauses between reads or writes of a pickle."""
 
     def __init__(
         self, data: bytes, clock: Callable[[], float], sleep: Callable[[float], None]
@@ -80,14 +80,14 @@ def load_paced(
 ) -> Any:
     """``pickle.loads(data)`` in slices, which takes about five times as long. Trusted data only.
 
-    To read a pickle of a megabyte takes the interpreter's lock for tens of milliseconds, and while
-    any thread computes in Python, the engine's thread waits for the lock after every operation of
-    torch (up to ``sys.getswitchinterval()`` each time). So it is read frame by frame (64 KiB; PEP
-    3154), with pauses in which the engine has the interpreter to itself.
+    Unpickling a megabyte holds the GIL for tens of milliseconds; while any thread runs Python code,
+    the engine's thread waits for the GIL after every torch operation (up to
+    ``sys.getswitchinterval()`` each time). So the data is read frame by frame (64 KiB; PEP 3154),
+    with pauses in which the engine has the GIL to itself.
 
-    What was read is hidden from the garbage collector (``gc.freeze``): a collection would visit
-    all of it with the lock held, which takes a second for a full cache. Constraints hold no cycles,
-    so counting references frees them all the same. Not for two threads at a time.
+    The result is hidden from the garbage collector (``gc.freeze``): a collection would visit all
+    of it with the GIL held, which takes a second for a full cache. Constraints have no reference
+    cycles, so reference counts still free them. Not for two threads at a time.
     """
     collects = gc.isenabled()
     gc.collect(1)  # young garbage; what is frozen is not looked at again
@@ -113,7 +113,7 @@ KILLED = -signal.SIGKILL
 """Exit status: the process was killed, most likely by the kernel for lack of memory."""
 
 STUCK_RETRY = 5
-"""Seconds after which a request may try again that no worker could serve: one's restart."""
+"""Seconds until a retry after a worker failed: the time to restart one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,25 +121,25 @@ class WorkerLimits:
     """Bounds on one job; passing one is an error of its request."""
 
     seconds: float = 10.0
-    """Processor time. Waiting for it ends after ``PATIENCE`` times as long in any case."""
+    """CPU time. The wall time is limited to ``PATIENCE`` times as much."""
     memory_bytes: int = 1 << 30
     """Memory a worker may map beyond what its imports have mapped."""
     answer_bytes: int = 64 << 20
-    """Size of what comes back, a compiled program say."""
+    """Maximum size of a result, such as a compiled program."""
     start_seconds: float = 60.0
     """How long a new worker may take to import what it runs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """The errors of requests whose jobs fail."""
+    """Errors for requests whose jobs fail in a worker."""
 
     exceeded: Callable[[str], RequestError]
-    """From a limit that was passed, ``time: more than 10 s``."""
+    """Error for an exceeded limit, which is its argument: ``time: more than 10 s``."""
     stuck: Callable[..., Unavailable]
-    """The job could not be done although nothing is wrong with it."""
+    """Error for a job that could not run through no fault of its own."""
     undone: str
-    """What then was not done."""
+    """Start of the error message: what could not be done."""
 
 
 COMPILING = Trouble(ConstraintTooComplex, CompilerStuck, "the schema could not be compiled")
@@ -154,7 +154,7 @@ class _WorkerEnded(Exception):
 
 
 _NOT_STARTED = (_WorkerEnded, TimeoutError, OSError, LeapjsonError)
-"""What the start of a worker may raise, its first compilation included."""
+"""Errors that the start of a worker may raise, its warm-up included."""
 
 
 class _Worker:
@@ -184,8 +184,8 @@ class _Worker:
     async def ask(self, job: bytes, seconds: float) -> bytes:
         """The pickled answer to a pickled job that may take so much processor time.
 
-        Raises ``TimeoutError``, ``_WorkerEnded`` or the pool's error for too long an answer, after
-        which the worker is of no use.
+        Raises ``TimeoutError``, ``_WorkerEnded``, or the pool's error if the answer is too large;
+        the worker cannot be used afterwards.
         """
         async with asyncio.timeout(PATIENCE * seconds):
             if not self._stdin.is_closing():  # uvloop refuses to write to what is closed
@@ -267,8 +267,8 @@ class WorkerPool:
 
         ``tenant_share``: the share of the workers, rounded down but one at least, that the jobs of
         one tenant may have at a time, those of its higher tiers first. Each new worker does
-        ``warm_up`` before it takes its first job. ``kills_for_nobody``: a job whose call was
-        cancelled ends its worker; else it is ended, where a new worker costs more.
+        ``warm_up`` before it takes its first job. ``kills_for_nobody``: cancelling a call kills
+        the worker; False lets the job finish, if starting a worker costs more.
         ``read``: what reads a large answer, on a thread. ``spawned``: processes of ``spawn``, which
         become the first workers.
         """
@@ -283,13 +283,13 @@ class WorkerPool:
         self._asking = Tasks()
         self._warm_up = None
         if warm_up is not None:
-            # The first job imports what the target has put off.
+            # The first job triggers the target's lazy imports.
             self._warm_up = pickle.dumps(self._job(target, warm_up, limits.start_seconds))
         self._most = max(1, int(workers * tenant_share))
         self._shares = WeakValueDictionary[str, FairPool[None]]()
-        """Of the tenants whose jobs run or wait."""
+        """Quotas of the tenants whose jobs run or wait."""
         self._idle: FairPool[_Worker | None] = FairPool()
-        """None stands for a worker that could not be started: whoever acquires it tries again."""
+        """None stands for a worker that failed to start: whoever acquires it starts it again."""
         self._workers: set[_Worker] = set()
         self._replacing = Tasks()
         self.restarts = 0
@@ -350,7 +350,7 @@ class WorkerPool:
                     raise LeapjsonError(f"internal error: {self._trouble.undone}")
                 return value
             except _WorkerEnded as ended:
-                # Every worker may have been killed while it waited; the job has done that to none.
+                # Workers may be killed while they wait for a job; the job is not to blame for that.
                 if ended.status == KILLED and dead < self._size:
                     continue
                 if ended.status == OUT_OF_TIME:
@@ -386,7 +386,7 @@ class WorkerPool:
         clock = asyncio.get_running_loop().time
         started, healthy = clock(), False
         try:
-            # Written only now: of those that wait for a worker there may be many, and large ones.
+            # Pickled only now, since many large jobs may be waiting for a worker.
             answer = await worker.ask(await asyncio.to_thread(_written, job), job.seconds)
             healthy = True
             return answer
@@ -449,7 +449,7 @@ class WorkerPool:
 
 
 def _written(job: Job) -> bytes:
-    """The job as it is sent, written in slices as ``load_paced`` reads."""
+    """The pickled job, written in slices with pauses as in ``load_paced``."""
     file = _PacedFile(b"", time.perf_counter, time.sleep)
     pickle.Pickler(file).dump(job)
     return file.getvalue()

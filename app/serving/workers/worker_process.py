@@ -1,4 +1,4 @@
-"""The program of a worker: jobs in, what came of them out.
+"""The program of a worker: jobs in, results out.
 
 Started by ``app.serving.workers.pool`` as ``python -m`` this module ``MODULE:FUNCTION
 MEMORY_BYTES``; the function is imported before the worker says that it is ready. Messages on
@@ -24,14 +24,14 @@ from app.core.errors import RequestError
 
 LENGTH = struct.Struct(">Q")
 NICENESS = 10
-"""The answers in flight go first: a worker has the cores that the engine leaves."""
+"""Workers yield to running answers: they get the CPU time that the engine leaves."""
 PATIENCE = 6
-"""Seconds of waiting for a second of work: a worker that steps back gets less than a core."""
+"""Seconds of wall time per second of CPU time: a niced worker gets less than a core."""
 OUT_OF_TIME = -signal.SIGPROF
 """Exit status: the profiling timer, which counts the work alone, has ended the process."""
 ALLOCATIONS = 1_000_000
-"""New containers between two collections: what a compilation makes is alive until it ends, so each
-collection would find nothing and look at all of it. Garbage is collected between jobs."""
+"""Allocations between collections. Objects of a compilation live until it ends, so a collection
+would visit all and free none; garbage is collected between jobs instead."""
 OUT_OF_MEMORY = 77
 """Exit status: with the heap exhausted, not even an answer can be built."""
 
@@ -50,15 +50,15 @@ def main(arguments: list[str]) -> None:
     target, memory_bytes = arguments
     # The terminal sends an interrupt to the whole process group; the server ends its workers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # Leave the cores to the answers in flight: a smaller share and, as a batch job, none taken from
-    # them when it wakes up (sched(7)), which niceness alone does not see to (decision 43).
+    # Yield the CPU to running answers: a smaller share and, with SCHED_BATCH, no preemption of them
+    # at wake-up (sched(7)), which niceness alone does not prevent (decision 43).
     os.nice(NICENESS)
     with contextlib.suppress(OSError):  # a sandbox may forbid it
         os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
     requests = sys.stdin.buffer
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a library prints goes to standard error, not between the messages
-    gc.disable()  # modules stay
+    gc.disable()  # imported modules are never freed
     _function(target)
     gc.freeze()
     gc.enable()
@@ -70,7 +70,7 @@ def main(arguments: list[str]) -> None:
     while header := requests.read(LENGTH.size):
         job: Job = pickle.loads(requests.read(*LENGTH.unpack(header)))
         signal.setitimer(signal.ITIMER_PROF, job.seconds)
-        # Should the server die, nobody is left to enforce its limit: the alarm does.
+        # The alarm enforces the limit on wall time if the server dies.
         signal.setitimer(signal.ITIMER_REAL, (PATIENCE + 1) * job.seconds + 1)
         try:
             answer = _answer(job)
@@ -80,7 +80,7 @@ def main(arguments: list[str]) -> None:
         signal.setitimer(signal.ITIMER_REAL, 0)
         _send(answers, answer)
         del job, answer
-        gc.collect()  # while nobody waits; what was there from the start is frozen
+        gc.collect()  # while nobody waits; the imports are frozen
 
 
 def _answer(job: Job) -> bytes:
