@@ -163,7 +163,7 @@ class Settings(BaseSettings):
     max_running: Count = 64
     """Maximum answers decoded at a time."""
     leap: bool = True
-    """Append forced text in one extend; false decodes it token by token."""
+    """Append forced text in one step; false decodes it token by token."""
 
     draft: bool = True
     """Draft likely text and verify it in one pass; the answer is the same."""
@@ -294,7 +294,7 @@ class Settings(BaseSettings):
     """Folder or PostgreSQL database in which registered schemas and compiled programs are kept for
     replicas and restarts; by default the store of data, and without data none."""
     schema_store_bytes: Annotated[int, Field(ge=0)] = 256 * MIB
-    """Room of each API key for them, in bytes. 0 keeps none."""
+    """Room of each API key in the schema store, in bytes. 0 keeps none."""
     batch_running: Count | None = None
     """Maximum requests of batches answered at a time; by default max_running."""
     batch_requests: Count = 100_000

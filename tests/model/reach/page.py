@@ -32,14 +32,14 @@ do not generate text token by token from text alone in transformers either; {run
 
 The kinds are all that transformers {version} has for causal language modelling and for text with images or sound. Each is built small, with random
 weights, in float32 on the CPU, and loaded as a server loads it, with its self-check. Its logits for three texts, in random chunks and batches, are
-then compared with transformers' eager attention. The error is the largest relative error of a row of logits; the bound is the power of ten above
-twice the measured value, because other processors add up in another order. The test says nothing about the quality of a model.
+then compared with transformers' eager attention. The error is the largest relative error of a row of logits. The table shows the power of ten above
+twice the measured error, because other processors add up in another order. The test says nothing about the quality of a model.
 
 ## Vision models
 
-Images are supported if the model's folder has an image processor and the model passes a test at start-up: an image of noise, in steps cut inside the
-image, compared with the model's own forward pass ([decision 57](decisions/0057-images-are-rows-of-a-step.md)). Otherwise it is served as a text
-model, and the log says why. An image whose tokens attend to each other is computed in one step
+Images are supported if the model's folder has an image processor and the model passes a test at start-up: the server computes an image of noise in
+steps that split it, and compares the result with the model's own forward pass ([decision 57](decisions/0057-images-are-rows-of-a-step.md)). Otherwise
+it is served as a text model, and the log says why. An image whose tokens attend to each other is computed in one step
 ([decision 61](decisions/0061-two-way-attention-in-images.md)).
 
 | kinds | positions | test (`tests/model/vision`) |
@@ -55,9 +55,9 @@ served as text models.
 
 ## GGUF files
 
-GGUF files of [these architectures](operations.md#gguf-files) are supported. The file names the pre-tokenizer of a byte-level tokenizer. Each is
-compared with llama.cpp's code on a page of unusual text (`tests/text/test_pre_tokenizers.py`); where llama.cpp cannot express the original pattern,
-the original is used.
+GGUF files of [these architectures](operations.md#gguf-files) are supported. If the tokenizer is byte-level, the file names its pre-tokenizer. Each of
+these is compared with llama.cpp's code on a page of unusual text (`tests/text/test_pre_tokenizers.py`); where llama.cpp cannot express the original
+pattern, the original is used.
 
 | | names |
 |---|---|
