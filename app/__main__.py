@@ -29,7 +29,7 @@ def main(arguments: list[str] | None = None) -> int:
     if options.command != "serve":
         from app.cli.specification import reporting_errors
 
-        # Of the commands alone: they need not wait for each other's imports.
+        # Import only this command: it need not wait for the imports of the others.
         return reporting_errors(import_module(f"app.cli.{options.command}").run, options)
     if options.help_markdown:
         print(settings_page())
@@ -91,7 +91,7 @@ not, 2 if the run cannot go on, 130 if it was stopped."""
 
 
 def _add_batch(commands: Any) -> argparse.ArgumentParser:
-    """The settings of ``serve`` are for the caller to add."""
+    """Add ``batch``, without the settings of ``serve``, which the caller adds."""
     parser: argparse.ArgumentParser = commands.add_parser(
         "batch",
         help="answer every line of a file",
@@ -217,7 +217,7 @@ _OF_SERVERS = frozenset(
         *("key_requests", "key_batches", "file_bytes", "key_bytes"),
     ]
 )
-"""Settings that mean nothing where no client asks."""
+"""Settings that have no effect without clients, as in ``batch``."""
 
 
 def _add_settings(parser: argparse.ArgumentParser, without: frozenset[str] = frozenset()) -> None:

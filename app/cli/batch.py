@@ -43,7 +43,7 @@ from app.terminal.screen import Screen, is_watched, open_screen
 FAILED, STOPPED = 1, 130
 """Exit statuses: some lines have no valid answer; the run was stopped and can go on."""
 _LOGGED_SECONDS = 10.0
-"""Between two lines of progress where there is no terminal."""
+"""Interval between lines of progress without a terminal."""
 _DRAWN_SECONDS = 0.25
 _SCHEMAS = 64
 """Schemas of lines whose validators are kept."""
@@ -124,7 +124,7 @@ async def _run(options: argparse.Namespace, settings: Settings, screen: Screen) 
 
 
 def _template(options: argparse.Namespace) -> Template | None:
-    """None: the input has OpenAI's lines."""
+    """The template; None: the input is an OpenAI batch file."""
     if options.prompt is None:
         for name in ("schema", "column"):
             if getattr(options, name) is not None:
@@ -151,13 +151,13 @@ def _field(given: str) -> tuple[str, Any]:
 
 @dataclass(slots=True)
 class Board:
-    """How far the run is."""
+    """Progress of the run."""
 
     journal: Journal
     count: int
     started: float = field(default_factory=time.monotonic)
     tokens: int = 0
-    """Of answers of this run, as are those leapt over."""
+    """Tokens of the answers of this run; ``leapt`` counts those in leaps."""
     leapt: int = 0
     before: int = field(init=False)
     """Lines that earlier runs have done."""
@@ -206,7 +206,7 @@ def _clock(seconds: float) -> str:
 
 @dataclass(slots=True)
 class Driver:
-    """Asks about every line that the journal has not, some at a time."""
+    """Sends every line that is not in the journal, several at a time."""
 
     _target: Target
     _journal: Journal
@@ -290,7 +290,7 @@ class Driver:
 
 
 def _judge(body: Mapping[str, Any], answer: Mapping[str, Any]) -> Kind:
-    """Whether an answer has the schema that was asked for, by a library of its own."""
+    """Whether an answer satisfies the schema in its request, checked with ``jsonschema``."""
     for place in (
         ("response_format", "json_schema", "schema"),
         ("text", "format", "schema"),
@@ -317,5 +317,5 @@ def _validator(schema: str) -> Any:
 
     parsed = json.loads(schema)
     kind = validator_for(parsed, default=Draft202012Validator)
-    # Formats are asserted, as the server does: else "oneOf" of formats fits no text.
+    # Formats are asserted, as by the server; otherwise a "oneOf" of formats rejects all texts.
     return kind(parsed, format_checker=kind.FORMAT_CHECKER)

@@ -27,8 +27,8 @@ from app.http.batches import ENDPOINTS as URLS
 from app.serving.batches import wrong_request
 
 Kind = Literal["valid", "invalid", "answer", "error"]
-"""``valid`` and ``invalid`` are answers that were asked to have a schema, and have it or not;
-``answer`` is any other, ``error`` is none."""
+"""``valid`` and ``invalid``: an answer that satisfies or violates the schema of its request;
+``answer``: one without a schema; ``error``: no answer."""
 
 _LONGEST_FIELD = 1 << 28
 """Bytes of a field of a CSV file; Python's own limit is 128 KiB."""
@@ -51,7 +51,7 @@ class Line:
     """A line of the input."""
 
     number: int
-    """From 0."""
+    """Line number, from 0."""
     custom_id: str
     url: str = ""
     body: Mapping[str, Any] | None = None
@@ -61,13 +61,13 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """The question about each row of a table."""
+    """The request for each row of a table."""
 
     prompt: str
     """``{name}`` stands for a column, ``{text}`` for ``column`` where that is given."""
     column: str | None
     schema: Any
-    """Of the answers; None: they are texts."""
+    """Schema of the answers; None: plain text."""
 
     def check(self, columns: Sequence[str], name: str) -> None:
         """Raises ``UnusableInput`` for a column that is not in the file ``name``."""
@@ -129,7 +129,7 @@ class Input:
             self.count = sum(1 for _ in self._rows())
 
     def lines(self) -> Iterator[Line]:
-        """All of them; those that cannot be asked tell why."""
+        """All lines; those that cannot be sent have a ``problem``."""
         seen: set[bytes] = set()
         """Digests of ids: 100,000 of them take 10 MB."""
         for number, row in enumerate(islice(self._rows(), self.count)):
@@ -241,13 +241,13 @@ class Journal:
         self.counts[kind] += 1
 
     def forget_errors(self) -> None:
-        """Have the lines that failed asked again."""
+        """Delete failed lines, so that they are sent again."""
         with self._explained():
             self._database.execute("DELETE FROM lines WHERE kind = 'error'")
         self.counts["error"] = 0
 
     def records(self, *, ordered: bool) -> Iterator[tuple[Kind, bytes]]:
-        """Kind and JSON of each line that is done; ``ordered`` as the input is, or as they came."""
+        """Kind and JSON of each line that is done, in input order if ``ordered``, else as added."""
         order = "number" if ordered else "place"
         return self._database.execute(f"SELECT kind, record FROM lines ORDER BY {order}")
 
@@ -282,7 +282,7 @@ def _whole(name: str) -> Iterator[IO[bytes]]:
 def write_output(
     name: str, errors: str, journal: Journal, *, ordered: bool, schema: Any, confidence: bool
 ) -> None:
-    """Write the answers, by the ending of ``name``, and ``errors``, where there are any.
+    """Write the answers, in the format of the suffix of ``name``, and ``errors``, if any.
 
     A table has a row for each line, with its error where it has no answer. Raises
     ``UnusableInput``.
@@ -390,12 +390,12 @@ class _Table:
 
 
 def _column_of(name: str) -> str:
-    """A field's column: those of the table itself keep their names."""
+    """Column of a field, renamed if the table itself has one of that name."""
     return f"answer.{name}" if name in ("custom_id", "error") else name
 
 
 def _type_of(field: Any) -> str:
-    """The one type, beside null, that a field's schema names, or ""."""
+    """The only type besides null in the schema of a field, or ""."""
     found = field.get("type") if isinstance(field, dict) else None
     kinds = [kind for kind in found if kind != "null"] if isinstance(found, list) else [found]
     return kinds[0] if len(kinds) == 1 and isinstance(kinds[0], str) else ""

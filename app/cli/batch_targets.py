@@ -1,4 +1,4 @@
-"""Where ``leapjson batch`` has its lines answered: the engine in this process, or servers."""
+"""Targets of ``leapjson batch``: the engine in this process, or servers."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from app.server.settings import Settings
 from app.terminal.screen import Screen
 
 _RETRIED = frozenset({408, 409, 429, 500, 502, 503, 504})
-"""As OpenAI's SDKs retry."""
+"""Statuses that OpenAI's SDKs retry."""
 RETRIES = 8
-"""Of a line, after such a status or a connection lost before the answer."""
+"""Maximum retries of a line, after such a status or a connection lost before the answer."""
 PATIENCE = 300.0
 """Seconds without an answer or a connection to any server, after which the run ends."""
 _LONGEST_WAIT = 60.0
-"""Seconds between two tries where the server names none."""
+"""Maximum seconds between retries, if the server does not set Retry-After."""
 _LONGEST_RETRY_AFTER = 600.0
 _PLACES = 64
-"""Lines that may be under way at once for each server."""
+"""Maximum lines in flight for each server."""
 _QUEUED = 32
 """Lines that wait in this process's engine beyond those that it can run."""
 _LOWERED = 0.7
@@ -65,13 +65,13 @@ class InProcess:
         run cannot go on."""
         content = to_json(body)
         while True:
-            # No line of a batch by its class: nobody is here to yield to.
+            # Not in the batch tier: there are no other requests to yield to.
             answer = await ask(self._assembly.app, path, content, batch=False)
             if not self._assembly.worker.alive:
                 raise UnusableInput("the engine died; run the same command again to continue")
             if answer.status != 429:
                 return answer
-            # Its own lines fill a queue (of tokens, of images, by n): it empties as they end.
+            # The run's own lines fill a queue (tokens, images, or by n); it empties as they end.
             await asyncio.sleep(seconds_until_retry(answer, 0))
 
 
@@ -86,7 +86,7 @@ async def in_process(
     from app.serving.workers.pool import end
     from app.telemetry.metrics import Metrics
 
-    # Nothing of a server whose environment this is: no keys, nor the batches in its store.
+    # Ignore settings of a server in the same environment: its keys, and batches in its store.
     alone: dict[str, Any] = dict.fromkeys(["api_keys", "api_keys_file", "data", "store"])
     alone |= {"priority_keys": (), "page": False, "tenant_share": 1.0}
     alone["max_queue"] = max(settings.max_queue, 2 * (places or _QUEUED))
@@ -112,15 +112,15 @@ async def in_process(
 class _Server:
     url: str
     limit: float
-    """Lines that may be under way: one more for each round that went well, less after a refusal
+    """Maximum lines in flight: one more for each good round, fewer after a refusal
     (additive increase, multiplicative decrease, as TCP does)."""
     under_way: int = 0
     not_before: float = 0.0
     lowered: float = 0.0
-    """When the limit was last lowered: what was sent before that says nothing new."""
+    """Time when the limit was last lowered: refusals of earlier requests are ignored."""
 
     def lower(self, started: float, wait: float) -> None:
-        """After a refusal of a line that was sent at ``started``: none is sent for ``wait`` s."""
+        """Handle the refusal of a line sent at ``started``: send none for ``wait`` seconds."""
         now = time.monotonic()
         if started >= self.lowered:
             self.limit = max(1.0, self.limit * _LOWERED)
@@ -141,7 +141,7 @@ class Servers:
         self._last_reply = time.monotonic()
 
     async def ask(self, path: str, body: Mapping[str, Any]) -> InsideAnswer:
-        """The same; raises ``ConnectionError`` where the connection is lost each time, too."""
+        """As ``InProcess.ask``; ``ConnectionError`` if every try loses the connection."""
         import httpx
 
         content, tries = to_json(body), 0
@@ -154,7 +154,7 @@ class Servers:
                 server.lower(started, _backoff(2))
                 reason = f"{server.url}: {str(error) or type(error).__name__}"
                 if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
-                    # The server is away, and the line has no part in that.
+                    # The server is down, and the line is not the cause.
                     if time.monotonic() - self._last_reply > PATIENCE:
                         raise UnusableInput(
                             f"no server has answered for {PATIENCE:g} s ({reason}); run the same "
@@ -182,7 +182,7 @@ class Servers:
             tries += 1
 
     async def _place(self) -> _Server:
-        """A server with room, which one more line is under way to from now on."""
+        """Wait for a server with room, and count one more line in flight to it."""
         while True:
             now = time.monotonic()
             server = max(
@@ -207,7 +207,7 @@ async def servers(
 ) -> AsyncIterator[Servers]:
     """Connections to ``urls`` for as long as the block lasts.
 
-    ``seconds``: of one request; ``model`` None: the first that the first server lists. Raises
+    ``seconds``: limit of a request; ``model`` None: the first model of the first server. Raises
     ``UnusableInput``.
     """
     try:

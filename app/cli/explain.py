@@ -27,7 +27,7 @@ from app.terminal.screen import Paint, paint_for
 _WAYS = 60
 """Lines that list ways."""
 _CHOICE, _LEAP = "yellow", "green"
-"""As in the picture."""
+"""Colours, as in the picture."""
 _COLOURS = {
     "enforced": "green",
     "annotation": "dim",
@@ -35,7 +35,7 @@ _COLOURS = {
     "not enforced": "yellow",
     "refused": "bold red",
 }
-"""By the fate of a keyword."""
+"""Colours by fate of a keyword."""
 
 
 def run(options: argparse.Namespace) -> int:

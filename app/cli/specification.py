@@ -34,7 +34,7 @@ class Constrained:
     """The parsed schema, None for patterns and grammars."""
     title: str
     limits: Limits
-    """As the server's."""
+    """Limits, as in the server's settings."""
 
 
 def read_specification(options: argparse.Namespace) -> Constrained:

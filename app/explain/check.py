@@ -30,20 +30,20 @@ class Verdict:
 
     valid: bool
     offset: int
-    """Bytes of the text that some answer begins with."""
+    """Length of the longest prefix of the text that begins an answer, in bytes."""
     line: int
     column: int
-    """Of the byte at ``offset``, from 1; a column is a character."""
+    """Line and column of the byte at ``offset``, from 1; columns are characters."""
     before: bytes
-    """The end of the text up to there."""
+    """The last bytes before ``offset``."""
     found: bytes
-    """The character there, b"" at the end of the text."""
+    """The character at ``offset``; b"" at the end of the text."""
     allowed: str
-    """Classes of the bytes that may follow there, as text."""
+    """Readable classes of the bytes that are allowed at ``offset``."""
     may_end: bool
     """Whether the answer may end there."""
     forced: bytes
-    """The only way on from there, where there is only one."""
+    """The forced bytes at ``offset``, if any."""
     completion: bytes | None
     """A shortest rest of a text that begins an answer (None: too long to spell)."""
 
@@ -94,14 +94,14 @@ class Checker:
         )
 
     def rewritten(self, text: bytes, whitespace: str) -> bytes | None:
-        """The JSON value of ``text`` in another form that is an answer; None if none was found.
+        """The JSON value of ``text``, rewritten to be an answer; None if that did not succeed.
 
-        Other white space and escapes, and keys in the order of ``properties``.
+        Changes white space, escapes and the order of keys (to that of ``properties``).
         """
         form = Whitespace.named(whitespace)
         try:
             value = json.loads(text, object_pairs_hook=_unique)
-            # All orders together; then without the first ones, should schemas disagree.
+            # With all orders; then without the first ones, in case subschemas disagree.
             tried = range(min(len(self._orders), _FORMS))
             for ordered in (value, *(_ordered(value, self._orders[skip:]) for skip in tried)):
                 written = form.written(ordered)
@@ -114,7 +114,7 @@ class Checker:
         return None
 
     def _run(self, text: bytes) -> tuple[Place, int]:
-        """The place after the longest beginning that lives, and its length."""
+        """The place after the longest prefix that begins an answer, and its length."""
         place, offset, stride = self._places.start(), 0, 1
         while offset < len(text):
             after = self._places.advanced(place, text[offset : offset + stride])
@@ -142,7 +142,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _ordered(value: Any, orders: list[list[str]]) -> Any:
-    """``value`` with the keys of each object as the order that knows most of them has it."""
+    """``value`` with the keys of each object in the order that contains most of them."""
     if isinstance(value, list):
         return [_ordered(item, orders) for item in value]
     if not isinstance(value, dict):
@@ -154,7 +154,7 @@ def _ordered(value: Any, orders: list[list[str]]) -> Any:
 
 
 def _key_orders(schema: Any) -> Iterator[list[str]]:
-    """The keys of every ``properties`` in a schema, then those that are required alone."""
+    """For each subschema, the keys of its ``properties``, then other required keys."""
     stack = [schema]
     while stack:
         here = stack.pop()

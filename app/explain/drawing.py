@@ -25,16 +25,16 @@ ADVANCE = 7.3
 LINE = 19.0
 """Height of a line of a box."""
 RADIUS = 13.0
-"""Of a state, with the room around it."""
+"""Radius of a state, with its margin."""
 HEAD = 7.0
-"""Length of an arrow's head: so far from a rim a route into something ends."""
+"""Length of an arrowhead: a route ends this far from the rim of its target."""
 
 _LINES = 14
-"""Ways from one state to the same next one that get a line each."""
+"""Maximum lines of a box."""
 _LONGEST = 64
 """Characters of a line; longer leaps are cut in the middle."""
 _STRAIGHT = 4.0
-"""A route that goes no further to the side than so is drawn straight: boxes are farther away."""
+"""Maximum sideways offset of a route that is drawn straight: boxes are farther away."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +70,9 @@ class Box:
     target: int | None
     """None: beyond the limit of the graph."""
     ways: Sequence[int]
-    """Numbers of those that have a line."""
+    """Numbers of the ways that have a line."""
     more: int
-    """How many have none."""
+    """Number of ways without a line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ class Route:
 class Drawing:
     graph: Graph
     ways: Sequence[Way]
-    """By the number of the edge."""
+    """Ways, by number of the edge."""
     states: Sequence[State]
     boxes: Sequence[Box]
     routes: Sequence[Route]
@@ -175,7 +175,7 @@ def _box_size(ways: Sequence[Way], more: int) -> tuple[float, float]:
 
 
 def _trimmed(points: Sequence[Placed], first: float, last: float, *, back: bool) -> list[Placed]:
-    """From rim to rim, ``first`` and ``last`` away from the centres, without needless points."""
+    """The route between the rims, ``first`` and ``last`` from the centres, without extra points."""
     start, end = points[0], points[-1]
     if back:
         first, last = -first, -last
@@ -194,7 +194,7 @@ _GAP_ACROSS = 22.0
 _GAP_DOWN = 24.0
 _ROUNDS = 12
 _STILL = 0.5
-"""Movement from which on another round would show nothing."""
+"""Movement below which another round makes no visible difference."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,9 +208,9 @@ class Placed:
 @dataclass(frozen=True, slots=True)
 class Layout:
     places: list[Placed]
-    """By item."""
+    """Centres of the items."""
     routes: list[list[Placed]]
-    """By edge: the points it passes, its ends included, from its source to its target."""
+    """Points of each edge, from its source to its target, both included."""
     width: float
     height: float
 
@@ -218,7 +218,7 @@ class Layout:
 def lay_out(sizes: Sequence[tuple[float, float]], edges: Sequence[tuple[int, int]]) -> Layout:
     """Place items of the given widths and heights.
 
-    Cost: about items and edges, and layers for each item that edges over several layers lead to.
+    Cost: about linear in items, edges and bends (one per layer for the target of a long edge).
     """
     items, back = len(sizes), _back_edges(len(sizes), edges)
     downwards = [(b, a) if number in back else (a, b) for number, (a, b) in enumerate(edges)]
@@ -262,7 +262,7 @@ def lay_out(sizes: Sequence[tuple[float, float]], edges: Sequence[tuple[int, int
 
 
 def _layers_of(items: int, downwards: Iterable[tuple[int, int]]) -> list[int]:
-    """By item its layer, below those of all that lead to it."""
+    """Layer of each item, below those of its predecessors."""
     above: dict[int, list[int]] = {item: [] for item in range(items)}
     for upper, lower in downwards:
         if upper != lower:
@@ -292,7 +292,7 @@ def _order(layers: list[list[int]], above: list[list[int]], below: list[list[int
             for index, item in enumerate(layer):
                 place[item] = float(index)
         still = still + 1 if place == before else 0
-        if still == 2:  # neither down nor up
+        if still == 2:  # no change, down or up
             break
 
 
@@ -302,7 +302,7 @@ def _across(
     below: list[list[int]],
     widths: Sequence[float],
 ) -> list[float]:
-    """By item its centre, near to those of its neighbours."""
+    """Horizontal centre of each item, near to those of its neighbours."""
     x = [0.0] * len(widths)
     for layer in layers:
         _spread(layer, [0.0] * len(layer), widths, x)
@@ -327,7 +327,7 @@ def _mean(values: Sequence[float], near: Sequence[int], item: int) -> float:
 def _spread(
     layer: Sequence[int], wanted: Sequence[float], widths: Sequence[float], x: list[float]
 ) -> None:
-    """As near to ``wanted`` as the widths allow (least squares), the order kept."""
+    """Set ``x`` as near to ``wanted`` as the widths allow (least squares), in the same order."""
     if len(layer) == 1:
         x[layer[0]] = wanted[0]
         return

@@ -23,15 +23,15 @@ _UNROLLED = 4
 _MOST_WORK = 100_000
 """Maximum work of an exploration, about a second; an expression that it makes counts 1."""
 _WORK_OF_PART = 2
-"""That of a part of an expression of which a derivative is taken."""
+"""Work of each part of an expression whose derivative is taken."""
 _BY_NAME = (Kind.RULE, Kind.DISTINCT, Kind.CASES)
-"""Forms that are named in the graph rather than followed."""
+"""Kinds that appear by name in the graph and are not explored."""
 _ANY_VALUE_FIRST = byte_set(b'"-0123456789ntf[{')
 _OBJECT, _ARRAY = byte_set(b"{"), byte_set(b"[")
 _MOST_LOOKED_INTO = 200
 """Maximum values whose size is measured."""
 _ANSWER = ""
-"""The pointer to the whole, which is always open."""
+"""Pointer to the whole answer, which is never folded."""
 _ENDS = 2
 """Nodes that every graph of a value has: its start and its end."""
 
@@ -46,7 +46,7 @@ class Exploration:
         self.texts = Texts(program.derivatives)
         self.unmarked = Unmarked(program.derivatives.pool)
         self.built = len(program.derivatives.pool)
-        """Expressions below this number are as they were built, none was begun."""
+        """Number of expressions at first; later ones may be the rest of a value that was begun."""
 
     def graph(
         self,
@@ -56,8 +56,8 @@ class Exploration:
     ) -> Graph:
         """The graph of all answers, or of the texts of ``start``.
 
-        ``folded``: whether a value, by its pointer, is one edge; of a program whose values are
-        marked with their places, and of objects, arrays and what may be one.
+        ``folded``: whether the value at a pointer is drawn as one edge; for programs compiled with
+        ``pointers``, and for values that may be objects or arrays.
         """
         root = self.program.root if start is None else start
         return _Explorer(self, max_nodes, folded).run(root)
@@ -116,7 +116,7 @@ class _Explorer:
         return known
 
     def _breadth(self, expression: Expression) -> int:
-        """How many parts a derivative is put together from, roughly."""
+        """Approximate number of parts of a derivative."""
         pool, count = self._pool, 0
         while True:
             kind, operand = pool.kinds[expression], pool.operands[expression]
@@ -130,7 +130,7 @@ class _Explorer:
                 return count + (len(operand) if kind == Kind.UNION else 1)
 
     def _cut(self, source: int, expression: Expression) -> None:
-        """No ways from ``source`` are drawn, where there are any."""
+        """Add one edge out of the graph in place of the ways from ``source``, if any."""
         if expression != self._pool.epsilon:
             self._whole = False
             nothing, pointer = self._pool.empty, self._nodes[source].pointer
@@ -148,7 +148,7 @@ class _Explorer:
         mode: Mode,
         pointer: str | None,
     ) -> None:
-        """An edge for a choice of ``decides`` that leaves ``on`` to come, in ``mode``."""
+        """Add an edge for a choice of ``decides``, after which ``on`` follows, in ``mode``."""
         leap, end, mode = self._leap(on, mode)
         decided = min(self._derivatives.length(decides), _LONGEST_COUNTED)
         if kind == "text":
@@ -188,7 +188,7 @@ class _Explorer:
         return split.then(pool, pool.repeat(inner)), f"{repeats} times"
 
     def _leap(self, expression: Expression, mode: Mode) -> tuple[bytes, Expression, Mode]:
-        """The forced bytes from here, where they lead, and whether that is inside a string."""
+        """The forced bytes from here, and the expression and mode after them."""
         pool, parts = self._pool, []
         while not pool.nullable[expression]:
             split = self._marks.split(expression)
@@ -212,7 +212,7 @@ class _Explorer:
         return b"".join(parts), expression, mode
 
     def _add_ways(self, source: int, expression: Expression, mode: Mode) -> None:
-        """Edges for the choices in a state that nothing is forced in."""
+        """Add edges for the choices of a state without forced bytes."""
         pool, split = self._pool, self._marks.split(expression)
         head, pointer = split.head, self._marks.pointer(split)
         if self._texts.is_text(head, mode):
@@ -260,7 +260,7 @@ class _Explorer:
         self._add(source, "text", label, pool.concatenate(*parts), expression, after, pointer)
 
     def _name(self, head: Expression, pointer: str | None) -> str:
-        """Of a rule, whose body then is a node of its own, or of a set of items."""
+        """Label of a rule, whose body becomes a separate node, or of a set of items or members."""
         pool, operand = self._pool, self._pool.operands[head]
         if pool.kinds[head] == Kind.DISTINCT:
             items, _, low, high = operand
@@ -278,9 +278,9 @@ class _Explorer:
         return f"rule {self._rules[operand]}"
 
     def _apart(self, head: Expression, mode: Mode) -> list[Expression]:
-        """Of a union's members those that are a way of their own: rules, folds and free text.
+        """Members of a union that become separate ways: rules, folds and free text.
 
-        Free text may spell what another member spells, too; a row would tell them apart byte by
+        Free text may have texts in common with other members; a row would separate them byte by
         byte.
         """
         if self._pool.kinds[head] != Kind.UNION:
@@ -311,10 +311,10 @@ class _Explorer:
 
 
 def folded_graph(asked: GraphSpec, limits: Limits | None = None) -> tuple[Graph, Program]:
-    """The graph, and the program that its expressions are of.
+    """The graph, and the program that owns its expressions.
 
-    Where all of it is too large, the values that fit are open, outer ones first; and beside them
-    those that are asked for, which fold no other one. What is still too large is cut. Raises
+    If the whole graph is too large, only values that fit are open, outer ones first, and those in
+    ``options.open``, which do not fold others. A graph still too large is cut. Raises
     ``ConstraintError``. Cost: some explorations of the program, each bounded.
     """
     program = compile_program(asked.spec, limits, pointers=True)

@@ -26,25 +26,25 @@ class Edge:
     choice: str
     """The label of the choice; "" at the start."""
     decided: int
-    """Bytes that are decided, at their shortest."""
+    """Minimum bytes of the choice."""
     leap: bytes
     """The forced bytes that follow."""
     decides: Expression
     """The texts of the choice, in the program's pool."""
     pointer: str | None = None
-    """To the place in the schema that the choice is of, as a JSON Pointer, where it is known."""
+    """JSON Pointer to the subschema of the choice, if known."""
 
 
 @dataclass(slots=True)
 class GraphNode:
     accepting: bool
     repeats: str = ""
-    """How often the ways that lead back here may repeat; "" if none do."""
+    """Number of repetitions of the ways that lead back here, as text; "" if none do."""
     rule: int | None = None
     """The rule whose body starts here."""
     edges: list[Edge] = field(default_factory=list)
     pointer: str | None = None
-    """To the innermost value of the schema that is being written here."""
+    """JSON Pointer to the subschema of the innermost value being written here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class Graph:
 
     @property
     def forced_share(self) -> float:
-        """Bytes of leaps by all bytes of the graph, each edge once, choices at their shortest."""
+        """Share of leaps in the bytes of the graph: each edge once, choices at their shortest."""
         leapt = sum(len(edge.leap) for edge in self.edges)
         decided = sum(edge.decided for edge in self.edges)
         return leapt / (leapt + decided) if leapt + decided else 0.0

@@ -19,7 +19,7 @@ class KeywordUse:
 
     keyword: str
     pointer: str
-    """To the keyword itself (RFC 6901)."""
+    """JSON Pointer to the keyword itself (RFC 6901)."""
     fate: Fate
     note: str
 
@@ -55,7 +55,7 @@ def _fate(keyword: str, schema: dict[str, Any], lonely_ref: bool) -> tuple[Fate,
     if applies and isinstance(admitted, list) and not set(applies).intersection(admitted):
         return "no effect", f"applies to {applies[0]}s alone"
     if keyword == "additionalItems" and not isinstance(schema.get("items"), list):
-        return "no effect", "there is no items that is a list beside it"
+        return "no effect", "has no effect unless items is a list"
     needed = _NEEDED.get(keyword, keyword)
     if needed not in schema:
         return "no effect", f"has no effect without {needed}"

@@ -10,12 +10,12 @@ from app.constraint.language.expressions import Expression, ExpressionPool, Kind
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """What an expression begins with, and the marks around that."""
+    """The first part of an expression, and the marks around it."""
 
     head: Expression
-    """No concatenation, and not marked, unless it is to be looked at as a whole."""
+    """The first part: no concatenation, and not marked unless ``is_whole``."""
     around: Sequence[tuple[int | None, Expression]]
-    """From the inside out: a mark around all so far (None: none), and what then follows it."""
+    """From the inside out: a mark around all so far (None: no mark), and the rest after it."""
 
     def then(self, pool: ExpressionPool, head: Expression) -> Expression:
         """The expression with ``head`` in the place of its own."""
@@ -31,7 +31,7 @@ class Marks:
     """Looks through the marks of one pool."""
 
     def __init__(self, pool: ExpressionPool, is_whole: Callable[[Expression], bool]) -> None:
-        """``is_whole``: of marked expressions those that are not looked into."""
+        """``is_whole``: whether a marked expression is not to be split."""
         self._pool = pool
         self._is_whole = is_whole
         self._pointers = dict(zip(pool.pointers.values(), pool.pointers, strict=True))
@@ -61,7 +61,7 @@ class Marks:
         return None
 
     def pointer_of(self, marked: Expression) -> str | None:
-        """The place that a marked expression is the value of."""
+        """Pointer to the place of a marked value, or None."""
         return self._pointers.get(self._pool.operands[marked][1])
 
 
@@ -73,7 +73,7 @@ class Unmarked:
         self._plain: list[Expression] = []
 
     def plain(self, expression: Expression) -> Expression:
-        """The same language. Cost, amortised: some steps for each expression of the pool."""
+        """``expression`` without marks. Amortised cost: a few steps per expression of the pool."""
         plain = self._plain
         for each in range(len(plain), expression + 1):  # operands come before what they are part of
             plain.append(self._unmarked(each))

@@ -16,11 +16,11 @@ _MANY = 1 << 40
 
 class Facts(NamedTuple):
     texts: int | None
-    """How many, of a language that is a list of texts (``pool.one_of``); else None."""
+    """Number of texts of a language that is a list of them (``pool.one_of``); else None."""
     numeric: bool
     """Whether all its strings are made of the characters of JSON numbers."""
     quoted: bool
-    """Whether it may spell a quotation mark that no backslash escapes; rules may."""
+    """Whether it may contain an unescaped quotation mark; true for rules."""
 
 
 class Measures:
@@ -51,7 +51,7 @@ class Measures:
             now = [lengths[body] if body is not None else 0 for body in bodies]
             if now == rules:
                 break
-            # What still grows after every rule had its turn grows without end.
+            # A length that still grows after every rule had its turn is unbounded.
             grows = turn > len(bodies)
             rules = [
                 INFINITE if grows and new > old else new
@@ -118,7 +118,7 @@ class Measures:
             inside: Expression = operand[0]
             return self._facts[inside].texts
         if kind == Kind.CONCATENATION:
-            # Of a tree of texts; what goes on after a choice is a structure and no list.
+            # Part of a tree of texts; a choice with a continuation is a structure, not a list.
             listed = pool.kinds[operand[0]] == Kind.LITERAL
             return self._facts[operand[1]].texts if listed else None
         return None
@@ -144,22 +144,22 @@ class Measures:
 
 
 _LISTED = 40
-"""Texts of an enum up to which each is an edge of its own."""
+"""Maximum texts of an enum that are drawn as separate edges."""
 
 
 class Mode(IntEnum):
-    """Where a state stands."""
+    """Position of a state relative to JSON strings."""
 
     OUTSIDE = 0
-    """Of JSON strings."""
+    """Outside JSON strings."""
     INSIDE = 1
     ESCAPED = 2
     """Inside, after a backslash."""
     PLAIN = 3
-    """Not in JSON."""
+    """Text that is not JSON."""
 
     def after(self, text: bytes) -> Mode:
-        """Where a state stands after ``text``."""
+        """The mode after ``text``."""
         mode = self
         if mode == Mode.PLAIN:
             return mode
@@ -217,7 +217,7 @@ class Texts:
         return self._spelling.pattern(expression) or f"text{_spell_bounds(low, None, 'bytes')}"
 
     def _excluded(self, parts: tuple[Expression, ...]) -> int | None:
-        """How many texts an intersection leaves out, where it is one of all texts but those."""
+        """Number of texts that an intersection excludes, if it is one with a complement."""
         complements = [part for part in parts if self._pool.kinds[part] == Kind.COMPLEMENT]
         if len(parts) != 2 or len(complements) != 1:
             return None

@@ -91,7 +91,7 @@ class _Explored:
 
     @property
     def size(self) -> int:
-        """In expressions. Grows while texts are walked."""
+        """Number of expressions. Grows while texts are walked."""
         return len(self._pool)
 
 

@@ -23,9 +23,9 @@ from app.explain.spelling import cut
 _NODES = 60
 _SPELLED_BYTES = 1 << 14
 _MOST_BYTES = 1 << 24
-"""Of a shortest answer that is followed."""
+"""Maximum bytes of a shortest answer that is traced."""
 _ENTRIES = 400
-"""Of a list in a bounded report."""
+"""Maximum entries of a list in a bounded report."""
 
 
 def explain_schema(spec: JsonSchema, limits: Limits | None = None) -> bytes:
@@ -76,7 +76,7 @@ def length_facts(program: Program) -> dict[str, Any]:
 
 
 def program_facts(program: Program) -> dict[str, Any]:
-    """The places at which answers are not held to the schema."""
+    """Keywords that are not enforced, or only in one of several readings."""
     relaxed, inexact = [
         [
             {"pointer": each.pointer, "keyword": each.keyword or None, "reason": each.reason}

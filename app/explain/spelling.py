@@ -18,7 +18,7 @@ _CONTROL = byte_range(0x00, 0x1F) | byte_set([0x7F])
 _NAMED = {0x20: "space", 0x09: "\\t", 0x0A: "\\n", 0x0D: "\\r"}
 _SPECIAL = set(b"\\[]^-")
 _NEARLY_ALL = 80
-"""Printable characters from which a class is told by what it leaves out."""
+"""Number of printable characters from which a class is spelled as a negation."""
 
 
 def members(bits: ByteSet) -> list[int]:
@@ -27,12 +27,12 @@ def members(bits: ByteSet) -> list[int]:
 
 
 def first_bytes(row: Row) -> ByteSet:
-    """The bytes that a row of derivatives has a way for."""
+    """The bytes that occur in a row of derivatives."""
     return reduce(or_, (bits for bits, _ in row), 0)
 
 
 def cut(text: str, longest: int = 200) -> str:
-    """``text``, with ``...`` for its end where it is longer than so many characters."""
+    """``text``, cut to ``longest`` characters and ending in ``...`` if it is longer."""
     return text if len(text) <= longest else text[: longest - 3] + "..."
 
 
@@ -135,7 +135,7 @@ class Spelling:
         return ""
 
     def _group(self, expression: Expression, room: int, *, repeated: bool = False) -> str:
-        """Spelled as a part of something longer: in parentheses where it must be."""
+        """The spelling as a part of a longer pattern, in parentheses if needed."""
         text = self._spell(expression, room)
         kind = self._pool.kinds[expression]
         if (text.startswith("[") and text.find("]") == len(text) - 1) or len(text) <= 1:

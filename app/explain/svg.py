@@ -232,5 +232,5 @@ def _quoted(text: str) -> str:
 
 
 def _escaped(text: str) -> str:
-    """As a quoted string of the DOT language has it, in which a backslash begins an escape."""
+    """``text`` escaped for a quoted string of the DOT language, where backslashes escape."""
     return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ")

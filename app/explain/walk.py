@@ -1,7 +1,7 @@
 """The walk of a text over a graph: its ways, and the choice and leap of each.
 
-All ways that the text may be on are followed together (Thompson 1968), as free text may spell what
-another way spells, too. Equal positions are one, that of the way which comes first.
+All ways that the text may be on are followed together (Thompson 1968), as free text may have texts
+in common with another way. Of equal positions, that of the first way is kept.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from app.constraint.language.expressions import Expression
 from app.explain.graph import Graph
 
 _DECIDING = -1
-"""Of a position: still in the choice of its way."""
+"""Value of ``leapt`` for a position in the choice of its way."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -67,12 +67,12 @@ class _Arrival:
 
 @dataclass(frozen=True, slots=True)
 class _Position:
-    """On a way: in its choice, or so many bytes into its leap. Equal ones have come the same way,
-    as steps and arrivals are equal only to themselves."""
+    """A position on a way: in its choice, or ``leapt`` bytes into its leap. Equal ones came the
+    same way, as steps and arrivals compare by identity."""
 
     way: int
     rest: Expression
-    """Of the choice."""
+    """Rest of the choice."""
     leapt: int
     start: Step
     """The step without its end."""
@@ -227,7 +227,7 @@ class Walker:
         settled: _Arrival,
         offset: int,
     ) -> Walk:
-        """To a node where an answer may end, or else along the first position."""
+        """The walk to a node where an answer may end, or else along the first position."""
         resume = Resume(settled.node, settled.offset, settled.steps)
         ends = [arrival for arrival in arrivals if self._nodes[arrival.node].accepting]
         if ends or not positions:

@@ -45,39 +45,39 @@ class Backend:
     compile_target: str
     """``module:function`` from a specification to a program, run in the compile workers."""
     link: Callable[[Any], Constraint]
-    """From such a program to a constraint."""
+    """Makes a constraint of such a program."""
     read_document: Callable[[Sequence[str], bool], Document]
-    """From texts to what fills the holes of constraints; whether pieces are made of words."""
+    """Makes the ``Document`` for holes from texts; the flag: pieces are made of words."""
     max_sequence_tokens: int
     fingerprint: str
     products: str
-    """The code that multiplies the model's matrices, and the times by which it was chosen."""
+    """Implementation of the matrix products, and the timings by which it was chosen."""
     vision: VisionSpec | None = None
     """Expands prompts with images; None: the model is served as text."""
     most_whole: int | None = None
-    """Tokens that an image may have that is computed in one step; None: none has to be."""
+    """Maximum tokens of an image that has to fit in one step; None: images need not."""
     vision_encoder: VisionEncoder | None = None
-    """None where ``vision`` is."""
+    """Encoder of images; None without ``vision``."""
     adapter_slots: Slots | None = None
-    """Room for adapters; None: there are none."""
+    """Slots of adapters; None: adapters are not supported."""
     adapters: Sequence[Adapter] = ()
-    """Those that were loaded with the model."""
+    """Adapters that were loaded with the model."""
     kernel_compilations: Callable[[], int] = lambda: 0
     """How many GPU kernels were compiled while serving."""
     weight_bytes: Mapping[str, int] = field(default_factory=dict)
     """Memory of the model's weights, by the name of their type."""
     host_cache_bytes: int = 0
-    """Memory of the KV cache that is taken as it is used: the CPU's."""
+    """Memory of a KV cache on the CPU, which is allocated as it is used; else 0."""
     compile_arguments: tuple[Any, ...] = ()
     """Arguments of ``compile_target`` after the specification."""
     program_identity: Callable[[], str] | None = None
-    """Of what ``app.constraint.stored`` writes; None: programs cannot be kept."""
+    """Identity of stored programs (``app.constraint.stored``); None: they cannot be stored."""
     warm_up: ConstraintSpec | None = None
-    """What a new compile worker compiles first."""
+    """Constraint that a new compile worker compiles first."""
     image_target: str = "app.serving.images.preparing:prepare_image"
     """``module:function`` from an ``ImageJob`` to a ``PreparedImage``, run in the image workers."""
     image_model: str = ""
-    """Its further argument: the place of the model."""
+    """Further argument of ``image_target``: path of the model."""
     watch: Callable[[Callable[[str], None]], None] = lambda on_loss: None
     """Takes a callback, called once from any thread with the reason if steps can never end."""
     close: Callable[[], None] = lambda: None
@@ -89,7 +89,7 @@ class Backend:
 def load_backend(
     settings: Settings, observer: StepObserver, progress: Progress = SILENCE
 ) -> Backend:
-    """Load the model and what belongs to it. Raises ``UnsupportedModel``."""
+    """Load the model, its tokenizer and the engine. Raises ``UnsupportedModel``."""
     with progress.stage("importing torch and transformers"), importing():
         # Imported here: a server around another backend needs no torch.
         from transformers.utils import logging as library_log
@@ -97,7 +97,7 @@ def load_backend(
         from app.core.kernels import telling_compilations
         from app.model import composition  # noqa: F401
 
-        library_log.disable_default_handler()  # what it has to say goes where our log goes
+        library_log.disable_default_handler()  # its messages go to our log instead
         library_log.enable_propagation()
     with telling_compilations(progress):
         return _load(settings, observer, progress)
@@ -187,7 +187,7 @@ def _load(settings: Settings, observer: StepObserver, progress: Progress) -> Bac
 
 
 def _loaded(settings: Settings, identities: Mapping[int, str]) -> list[Adapter]:
-    """In the order in which their slots were filled."""
+    """Adapters loaded at start, in the order of their slots."""
     now = int(time.time())
     return [
         Adapter(name, slot, slot - 1, root, identities[slot], now)
@@ -204,15 +204,15 @@ def warn_of_idle_settings(settings: Settings, device: str) -> None:
 
 _PLACES = 64
 _SAMPLE = 1 << 12
-"""Bytes read at each of these places in a file: a quarter of a megabyte, however large it is."""
+"""Bytes read at each of ``_PLACES`` offsets of a file: 256 KiB, however large it is."""
 
 
 def weights_identity(model: str) -> str:
-    """The same for the same weights, wherever and whenever they were stored.
+    """A digest of the weights, independent of where and when they were stored.
 
-    Of a folder the names, sizes and samples of its safetensors: training changes those all over,
-    but an edit of a few numbers may go unnoticed. The same of a GGUF file, in all its parts. Of a
-    model of the Hub its commit.
+    For a folder, of names, sizes and samples of its safetensors files: training changes them
+    everywhere, but an edit of a few numbers may go unnoticed. Likewise for all parts of a GGUF
+    file. For a model of the Hub it is the commit.
     """
     place = Path(model)
     if not place.exists():

@@ -1,8 +1,8 @@
 """Compiles all loops before a server starts, while an image is built.
 
 ``python -m app.server.compile_ahead MODEL`` loads the demo model in each form that has loops of its
-own, then MODEL, once for every kind of processor that this one can stand for. Where none can, as in
-a build for another architecture, the server compiles at its first start.
+own, then MODEL, once for every kind of processor whose features this one has. If there is none, as
+in a build for another architecture, the server compiles at its first start.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def main(model: str) -> None:
 
 
 def compile_one(model: str) -> None:
-    """For the kind of processor that the environment names."""
+    """Compile for the processor that the environment variables name."""
     for form in [*({"model": "demo", **form} for form in FORMS), {"model": model}]:
         settings = Settings.model_validate({"device": "cpu", "kv_cache_bytes": 1 << 26, **form})
         load_backend(settings, Metrics())

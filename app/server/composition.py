@@ -59,13 +59,13 @@ from app.telemetry.watch import Telemetry
 logger = logging.getLogger(__name__)
 
 _LOOK_SECONDS = 0.2
-"""Between two looks at how many answers are left while it drains."""
+"""Interval between progress updates while draining."""
 DRAW_TARGET = "app.explain.picture:draw_graph"
 WALK_TARGET = "app.explain.picture:walk_graph"
 EXPLAIN_TARGET = "app.explain.report:explain_schema"
 CHECK_TARGET = "app.constraint.satisfaction:satisfied"
 CHECK_SECONDS = 2.0
-"""Processor time for what answers wrote under a relaxed schema; ``satisfied`` takes less."""
+"""CPU time limit for checking answers under a relaxed schema; ``satisfied`` takes less."""
 EXPLAIN_SECONDS = 5.0
 """Processor time for the report on a schema that is compiled ahead."""
 
@@ -104,7 +104,7 @@ class Assembly:
 
 
 async def spawn_compilers(settings: Settings) -> list[Process]:
-    """The processes that compile schemas, which import what they run while the model is loaded."""
+    """Start the compile workers early, so that they import their code while the model loads."""
     number, limits = settings.compile_workers, settings.compile_limits()
     return [await spawn(COMPILE_TARGET, limits) for _ in range(number)]
 
@@ -333,7 +333,7 @@ def assemble(
 
 
 def _places(settings: Settings) -> int:
-    """Answers that may be alive at once, and so the most that one request can ever ask for."""
+    """Maximum running and waiting answers together, and so the limit of one request."""
     return settings.max_running + settings.max_queue
 
 

@@ -7,16 +7,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 SERIAL_SECONDS = 0.001
-"""Switch interval where steps follow one another: the engine's thread, back from the device, waits
-so long for one that computes."""
+"""Switch interval without overlapping steps: the engine's thread, back from the device, waits up
+to this long for a thread that computes."""
 OVERLAPPED_SECONDS = 0.005
-"""The same where the device already has its next step: fewer switches cost less."""
+"""Switch interval where the device already has its next step: fewer switches cost less."""
 
 _YOUNG = 10_000
-"""A step of 256 answers leaves some 2,500 objects to the event loop, which frees them."""
+"""Objects between young collections: the event loop frees 2,500 after a step of 256 answers."""
 _TIMES, _RARELY = 2, 100
-"""Young collections between two of the middle generation, which is so kept short, and of those
-between two of the oldest: large requests leave many objects, and none of ours in cycles."""
+"""Young collections per middle one, which keeps those short, and middle ones per old one: large
+requests leave many objects, but none of ours in cycles."""
 
 
 @contextmanager

@@ -19,17 +19,17 @@ _WARM_STEPS = 64
 
 @dataclass(frozen=True, slots=True)
 class Preload:
-    """A type to compile at start-up, as the request for it will ask for it."""
+    """A type to compile at start-up, with the specification that requests will have."""
 
     name: str
     spec: ConstraintSpec
 
 
 def load_types(names: Sequence[str], limits: Limits) -> list[Preload]:
-    """Import the types and compile each once, to learn early that they can be used.
+    """Import the types and compile each once, to find errors early.
 
-    ``module:Type``, the module found from the working directory too. A pydantic model becomes the
-    schema that OpenAI's SDK sends for it. ``limits`` are those that requests are held to. Raises
+    ``names`` are like ``module:Type``; modules may be in the working directory. A pydantic model
+    becomes the schema that OpenAI's SDK sends for it. ``limits``: those of requests. Raises
     ``LeapjsonError`` that names ``module:Type``.
     """
     if not names:

@@ -23,7 +23,7 @@ _STATM = Path("/proc/self/statm")
 
 
 def memory_bounds(settings: Settings, backend: Backend) -> dict[str, int]:
-    """Bytes that the process holds now, and that its caches and its workers may come to hold."""
+    """Resident bytes now, and the maximum bytes of each cache and of the workers."""
     pages = int(_STATM.read_text().split()[1]) if _STATM.exists() else 0
     sees = backend.vision is not None
     return {
@@ -116,7 +116,7 @@ def readings(
 
 
 def _of_images(admission: Admission, images: ImageIntake | None) -> list[Reading]:
-    """None for a model that is served as text."""
+    """Readings of images; empty for a model that is served as text."""
     if images is None:
         return []
 

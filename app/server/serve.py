@@ -90,7 +90,7 @@ def serve(
     if not server.failed:
         screen.say("Stopped immediately." if server.force_exit else "Stopped.")
     if server.failed or assembly.worker.alive:
-        # Python's own way out would free what lies on a device that may not answer any more.
+        # A normal exit would free memory of a device that may no longer respond.
         logging.shutdown()
         sys.stdout.flush()
         os._exit(status)
@@ -106,19 +106,19 @@ async def _drain(assembly: Assembly, seconds: float, screen: Screen) -> None:
 
 
 FAREWELL_SECONDS = 1.0
-"""Between the engine's death and the process's end, for ``/ready`` to say so."""
+"""Time between the engine's death and the exit, for ``/ready`` to report it."""
 
 PATIENCE_SECONDS = 30.0
-"""How long an engine may count as hung before the process ends: as long as three failures of a
-liveness probe take, so that one whose machine was suspended may go on."""
+"""Time that an engine may be stuck before the process exits: that of three failures of a liveness
+probe, so that the server can go on after its machine was suspended."""
 
 
 class DrainingServer(uvicorn.Server):
     """uvicorn's server, except for signals: the first one drains, and the exit is a success.
 
-    While it drains it still answers: ``/ready`` says 503, and so do new requests. A second
-    signal ends it at once. Without its engine, dead or hung, it ends by itself, for whoever
-    started it to start another: ``failed`` then says that the exit is no success.
+    While draining it still answers: 503 to ``/ready`` and to new requests. A second signal ends it
+    at once. If its engine dies or is stuck, it exits by itself, so that a supervisor can restart
+    it; ``failed`` then marks the exit as a failure.
     """
 
     def __init__(
@@ -131,10 +131,10 @@ class DrainingServer(uvicorn.Server):
         hangs: Callable[[], bool],
         patience: float = PATIENCE_SECONDS,
     ) -> None:
-        """``drain`` makes a coroutine; ``announce`` is told the server's URL once it listens.
+        """``drain`` returns a coroutine; ``announce`` gets the URL once the server listens.
 
-        ``alive`` says whether the engine runs, ``hangs`` whether it does and its steps do not end;
-        they are asked while the server listens.
+        ``alive``: whether the engine runs; ``hangs``: whether it runs but is stuck in a step. Both
+        are polled while the server listens.
         """
         super().__init__(config)
         self.failed = False

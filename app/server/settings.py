@@ -51,16 +51,16 @@ _PIXEL_BYTES = 20
 transparency, 12 bytes for each."""
 
 _PREFILL_SHARE = 8
-"""Of a step that computes so many spare tokens of a prompt, reading the weights is a ninth."""
+"""Prefill tokens per spare token: reading the weights is then a ninth of a step."""
 
 _USUAL_ADAPTERS = 8
-"""Loaded at a time, where requests may load them."""
+"""Default number of adapter slots, if requests may load adapters."""
 
 Count = Annotated[int, Field(ge=1)]
 Bytes = Annotated[int, Field(ge=1)]
 Seconds = Annotated[float, Field(gt=0)]
 Digits = Annotated[int, Field(ge=1, le=100)]
-"""So many digits and an exponent of two more are far from the largest float, 1.8e308."""
+"""100 digits and a two-digit exponent are far below the largest float, 1.8e308."""
 
 
 SECTIONS = {
@@ -428,7 +428,7 @@ class Settings(BaseSettings):
 
     @property
     def served_model(self) -> str:
-        """The name that requests give."""
+        """Name of the model in requests."""
         if self.served_model_name is not None:
             return self.served_model_name
         for name, folder in MODELS.items():
@@ -447,7 +447,7 @@ class Settings(BaseSettings):
 
     @property
     def named_adapters(self) -> dict[str, str]:
-        """Folders and names on the Hub, by what requests call them."""
+        """Folders or Hub names of the adapters, by their names in requests."""
         return dict(each.split("=", 1) for each in self.adapters)
 
     def _adapters_config(self) -> AdaptersConfig | None:
@@ -503,7 +503,7 @@ class Settings(BaseSettings):
         )
 
     def body_bytes(self, *, sees: bool) -> int:
-        """Of one request; ``sees``: whether the model takes images."""
+        """Maximum body of a request, in bytes; ``sees``: whether the model takes images."""
         if sees and "max_body_bytes" not in self.model_fields_set:
             return min(IMAGE_BODY_BYTES, self.max_bodies_bytes)
         return self.max_body_bytes
@@ -519,7 +519,7 @@ class Settings(BaseSettings):
         return ReadingLimits(max_bytes=self.max_image_bytes, max_pixels=self.max_image_pixels)
 
     def image_limits(self) -> WorkerLimits:
-        """Of the workers that read images, which hold several copies of one."""
+        """Limits of the image workers, which hold several copies of an image."""
         memory = _IMAGE_MEMORY + self.max_image_bytes * 4 + self.max_image_pixels * _PIXEL_BYTES
         return WorkerLimits(
             seconds=self.image_seconds,
@@ -529,8 +529,8 @@ class Settings(BaseSettings):
         )
 
     def image_tokens(self, context: int, most_whole: int | None = None) -> int:
-        """What one image may count for where prompt and answer may have ``context``, and a step
-        ``most_whole`` tokens of an image that it has to compute whole."""
+        """Maximum tokens of an image: ``context`` is the maximum of prompt and answer together,
+        ``most_whole`` that of an image that has to be computed in one step."""
         asked = self.max_image_tokens or min(_USUAL_IMAGE_TOKENS, context * 3 // 4)
         return asked if most_whole is None else min(asked, most_whole)
 

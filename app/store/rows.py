@@ -1,4 +1,4 @@
-"""What users of the store know of its rows. Needs no database's package."""
+"""Rows of the store as its users see them. Needs no database package."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import time
 from dataclasses import dataclass
 
 VALIDATE, WRITE = -1, -2
-"""Numbers of pieces that are no lines."""
+"""Numbers of pieces without lines: work on the whole batch."""
 RESPONSE, SCHEMA, PROGRAM = "response", "schema", "program"
-"""Kinds of what is kept under an id."""
+"""Kinds of objects that are kept under an id."""
 COUNTS = ("requests", "prompt_tokens", "completion_tokens", "leapt_tokens", "drafted_tokens")
-"""Of usage."""
+"""Columns of usage that are counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class Piece:
     tries: int
     owner: str
     status: str
-    """Of the batch, like the next."""
+    """Status of the batch, whose endpoint and input file follow."""
     endpoint: str
     input_file_id: str
 
@@ -43,7 +43,7 @@ class NewFile:
     filename: str
     size: int
     seconds: int
-    """From its creation until it expires."""
+    """Lifetime from its creation until it expires."""
 
 
 def fresh_id(prefix: str) -> str:

@@ -29,17 +29,17 @@ CHUNK = 1 << 20
 
 
 class Folder:
-    """``Files`` in a folder of a file system. Blocking; any thread. What fails raises ``OSError``
+    """``Files`` in a folder of a file system. Blocking; any thread. Failures raise ``OSError``
     or an error of the bucket's client."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self.scratch: Path | None = folder
-        """A folder for what is being put together; None: the system's."""
+        """Folder for temporary files; None: the system's."""
         folder.mkdir(parents=True, exist_ok=True)
 
     def put(self, file_id: str, source: IO[bytes]) -> None:
-        """Keep all of ``source`` from where it stands. It is there whole, or not at all."""
+        """Store ``source`` from its current position, whole or not at all."""
         part = self._folder / f"{file_id}.part"
         try:
             with part.open("wb") as file:
@@ -63,7 +63,7 @@ class Folder:
 
 
 class Bucket:
-    """``Files`` in S3 or what speaks its protocol; ``AWS_*`` has keys, region and endpoint."""
+    """``Files`` in S3 or a compatible store; ``AWS_*`` sets keys, region and endpoint."""
 
     scratch = None
 
@@ -103,10 +103,10 @@ T = TypeVar("T")
 
 _THREADS = 4
 _MOST_WAITING = 256
-"""Calls that run or wait: a store that hangs must not gather requests for ever."""
+"""Maximum calls that run or wait, so that a hanging store does not collect requests."""
 _RETRY_SECONDS = 5
 _SLOW_SECONDS = 2.0
-"""A call that took longer to fail has others fail at once for as long: each would hold a thread."""
+"""After a call that took longer to fail, others fail at once for as long, to keep threads free."""
 
 
 Files = Folder | Bucket
@@ -116,13 +116,13 @@ class Store:
     """State and files. ``state`` and ``files`` block: call them through ``run``."""
 
     def __init__(self, state: State, files: Files | None, lock: Any = None) -> None:
-        """``lock`` is held as long as the store."""
+        """``lock``: a locked file, which ``close`` closes."""
         self.state = state
         self._files = files
         self._lock = lock
         self._threads = ThreadPoolExecutor(_THREADS, "store")
         self._copying = ThreadPoolExecutor(_THREADS, "files")
-        """Contents take long; a row does not wait for them."""
+        """Threads for contents, which take long, so that rows do not wait for them."""
         self._waiting = 0
         self._down_until = 0.0
 
@@ -136,7 +136,7 @@ class Store:
         return await self._on(self._threads, functools.partial(call, *args, **kwargs))
 
     async def copy(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """The same of ``files``."""
+        """The result of a call of ``files``, as for ``run``."""
         return await self._on(self._copying, functools.partial(call, *args, **kwargs))
 
     async def forget(self, file_id: str) -> None:
@@ -227,7 +227,7 @@ def open_store(data: str, url: str | None, *, clock: Callable[[], float] = time.
             lock = _locked(Path(data) / "lock")
             try:
                 state = _state(f"sqlite:///{Path(data) / 'state.sqlite'}", clock)
-                state.release("")  # whoever had leases is gone, as the lock says
+                state.release("")  # the lock shows that no other server holds leases
             except BaseException:
                 lock.close()
                 raise
@@ -236,7 +236,7 @@ def open_store(data: str, url: str | None, *, clock: Callable[[], float] = time.
 
 
 def open_schema_store(where: str) -> Store:
-    """A folder, which servers of one machine may share, or PostgreSQL's URL. Without files."""
+    """``where``: a folder, which servers of a machine may share, or a PostgreSQL URL. No files."""
     with _naming(name := "LEAPJSON_SCHEMA_STORE", "the folder", name):
         if "://" in where:
             return Store(_state(_with_driver(where, name)), None)
@@ -246,7 +246,7 @@ def open_schema_store(where: str) -> Store:
 
 @contextlib.contextmanager
 def _naming(setting: str, value: str, database: str) -> Iterator[None]:
-    """Raises ``LeapjsonError`` with the setting at fault, ``database`` where that fails."""
+    """Raises ``LeapjsonError`` that names ``setting``, or ``database`` if the database fails."""
     try:
         yield
     except ImportError as error:

@@ -23,7 +23,7 @@ from app.core.errors import LeapjsonError, QuotaExceeded
 from app.store.rows import COUNTS, RESPONSE, VALIDATE, WRITE, NewFile, Piece, fresh_id
 
 VERSION = 2
-"""Of the tables. Another one is refused: it would be read wrongly."""
+"""Version of the tables; others are refused."""
 LIVE = ("validating", "in_progress", "finalizing", "cancelling")
 """Statuses of batches that have not ended."""
 _MOMENTS = (
@@ -57,7 +57,7 @@ batches = sa.Table(
     sa.Column("created_at", sa.BigInteger, nullable=False),
     sa.Column("expires_at", sa.BigInteger, nullable=False),
     *[sa.Column(f"{name}_at", sa.BigInteger) for name in _MOMENTS],
-    sa.Column("output_seconds", sa.BigInteger, nullable=False),  # that its files are kept
+    sa.Column("output_seconds", sa.BigInteger, nullable=False),  # lifetime of its output files
     sa.Column("output_file_id", sa.String),
     sa.Column("error_file_id", sa.String),
     sa.Column("total", sa.Integer, nullable=False, default=0),
@@ -76,8 +76,8 @@ pieces = sa.Table(
     sa.Column("leased_by", sa.String, nullable=False, default="", index=True),
     sa.Column("leased_until", sa.Float, nullable=False, default=0.0),
     sa.Column("tries", sa.Integer, nullable=False, default=0),
-    sa.Column("alone", sa.Integer),  # a line that was asked alone, after several servers had died
-    sa.Column("deaths", sa.Integer, nullable=False, default=0),  # of servers that did so
+    sa.Column("alone", sa.Integer),  # line sent alone, after several servers crashed
+    sa.Column("deaths", sa.Integer, nullable=False, default=0),  # server crashes during that
 )
 answers = sa.Table(
     "leapjson_answers",
@@ -162,7 +162,7 @@ class State:
 
     @contextmanager
     def _alone(self, owner: str) -> Iterator[sa.Connection]:
-        """A transaction beside which no other of this kind counts what ``owner`` has."""
+        """A transaction that excludes others of this kind for ``owner``, so that quotas hold."""
         with self._engine.begin() as connection:
             if not self._is_sqlite:
                 connection.execute(
@@ -176,7 +176,7 @@ class State:
     # Files
 
     def reserve_file(self, owner: str, file_id: str, size: int, most: int) -> None:
-        """Room for a file that is still to come. Raises ``QuotaExceeded`` above ``most`` bytes."""
+        """Reserve room for an upload. Raises ``QuotaExceeded`` above ``most`` bytes."""
         with self._alone(owner) as connection:
             total = sa.select(sa.func.coalesce(sa.func.sum(files.c.bytes), 0))
             used = connection.scalar(total.where(files.c.owner == owner)) or 0
@@ -189,7 +189,7 @@ class State:
             connection.execute(sa.insert(files).values(**row, created_at=self._now(), ready=False))
 
     def complete_file(self, file: NewFile) -> Mapping[str, Any]:
-        """The contents are there."""
+        """Mark a file as complete; returns its row."""
         with self._engine.begin() as connection:
             return _complete(connection, file)
 
@@ -208,7 +208,7 @@ class State:
         return files.c.ready & (files.c.expires_at > self._now())
 
     def delete_file(self, owner: str, file_id: str) -> str | None:
-        """Forget a file; the id of a batch that still reads it, and then it stays."""
+        """Delete a file, unless an unfinished batch reads it; returns the id of that batch."""
         with self._engine.begin() as connection:
             batch_id: str | None = connection.scalar(_in_use(file_id))
             if batch_id is None:
@@ -223,7 +223,7 @@ class State:
     def forget_old(
         self, *, upload_seconds: int, batch_seconds: int, response_seconds: int
     ) -> list[str]:
-        """Expire batches, and drop what is too old; the files whose contents are to be deleted."""
+        """Expire batches and drop old rows; returns ids of files whose contents to delete."""
         now = self._now()
         with self._engine.begin() as connection:
             late = sa.select(batches.c.id).where(
@@ -243,7 +243,7 @@ class State:
     # Batches
 
     def add_batch(self, owner: str, row: Mapping[str, Any], most: int) -> Mapping[str, Any]:
-        """Raises ``QuotaExceeded`` where ``most`` batches of ``owner`` have not ended."""
+        """Add a batch. Raises ``QuotaExceeded`` if ``owner`` has ``most`` unfinished ones."""
         batch = {"id": fresh_id("batch_"), "owner": owner, "status": "validating", **row}
         batch["created_at"] = now = self._now()
         batch["expires_at"] = now + batch.pop("window_seconds")
@@ -295,7 +295,7 @@ class State:
         ]
 
     def _stop(self, connection: sa.Connection, batch_id: str, moment: str) -> None:
-        """Ask for no more lines: what is leased ends by itself, and its files are written then."""
+        """Stop a batch: leased pieces end by themselves, and then its files are written."""
         row = _row(connection, batch_id, lock=True)
         if row is None or row.status not in ("validating", "in_progress"):
             return
@@ -307,7 +307,7 @@ class State:
         self._go_on(connection, batch_id, status)
 
     def _go_on(self, connection: sa.Connection, batch_id: str, status: str) -> None:
-        """Where no piece is left, the files of the batch, which is locked, are to be written."""
+        """Have the files of a batch written if it has no piece left. Its row is locked."""
         left = sa.select(sa.func.count()).where(pieces.c.batch_id == batch_id)
         if connection.scalar(left):
             return
@@ -321,8 +321,8 @@ class State:
     def take(
         self, server: str, owners: Iterable[str], seconds: float, *, lines: bool = True
     ) -> Piece | None:
-        """Lease a piece of a batch of one of ``owners``: of the one that has fewest leased, and of
-        its oldest batch; None where there is none. ``lines`` False: one that has no lines."""
+        """Lease a piece of the oldest batch with free ones, of the owner with fewest leased; None
+        if there is none. ``lines`` False: only pieces without lines."""
         now = self._clock()
         joined = pieces.join(batches, pieces.c.batch_id == batches.c.id)
         leased = sa.func.sum(sa.case((pieces.c.leased_until < now, 0), else_=1))
@@ -352,7 +352,7 @@ class State:
         return None
 
     def renew(self, server: str, seconds: float) -> dict[tuple[str, int], bool]:
-        """Keep the leases of a server; those that it has, and whether to go on with each."""
+        """Renew the leases of a server; returns them, and whether to go on with each."""
         mine = pieces.c.leased_by == server
         with self._engine.begin() as connection:
             until = self._clock() + seconds
@@ -374,7 +374,7 @@ class State:
         self._write(sa.update(pieces).where(mine).values(values))
 
     def ask_alone(self, piece: Piece, line: int) -> int:
-        """Note that ``line`` is asked now and no other; how many servers died of that before."""
+        """Record that ``line`` is sent alone; returns how often servers crashed during that."""
         with self._engine.begin() as connection:
             here = _piece(*piece.key)
             row = connection.execute(sa.select(pieces.c.alone, pieces.c.deaths).where(here)).first()
@@ -405,9 +405,9 @@ class State:
         errors: Sequence[Mapping[str, Any]],
         most: int,
     ) -> None:
-        """The input has ``total`` lines, in pieces with number, offset and size.
+        """Add the pieces ``found`` of an input of ``total`` lines: number, offset and size of each.
 
-        Fails the batch if it has ``errors``, or ``owner`` more than ``most`` lines in progress.
+        Fails the batch if there are ``errors``, or above ``most`` unfinished lines of its owner.
         """
         with self._alone(piece.owner) as connection:
             batch = self._drop_piece(connection, piece, server)
@@ -448,7 +448,7 @@ class State:
     def _drop_piece(
         self, connection: sa.Connection, piece: Piece, server: str
     ) -> sa.Row[Any] | None:
-        """The batch, locked, without this piece; None where another server has it by now."""
+        """Delete a piece; returns its batch, locked, or None if another server has the piece."""
         batch = _row(connection, piece.batch_id, lock=True)
         here = _piece(*piece.key) & (pieces.c.leased_by == server)
         dropped = connection.execute(sa.delete(pieces).where(here)).rowcount
@@ -464,7 +464,7 @@ class State:
     def written(
         self, piece: Piece, server: str, written: Mapping[str, NewFile], completed: int, failed: int
     ) -> bool:
-        """The files of a batch are there, by their column; False: another server writes them."""
+        """End a batch with its files, by column; returns False if another server writes them."""
         with self._engine.begin() as connection:
             batch = self._drop_piece(connection, piece, server)
             if batch is None:
@@ -500,7 +500,7 @@ class State:
     def keep(
         self, kind: str, owner: str, kept_id: str, body: bytes, nbytes: int, most: int
     ) -> None:
-        """Above ``most`` bytes the owner loses those of a kind that it used least recently."""
+        """Store a body. Above ``most`` bytes, drop the owner's least recently used of that kind."""
         row = {"id": kept_id, "kind": kind, "owner": owner, "body": body, "nbytes": nbytes}
         with self._alone(owner) as connection:
             row |= {"used_at": self._now()}
@@ -519,7 +519,7 @@ class State:
     def find_kept(
         self, kept_id: str, *, owner: str | None = None, seconds: int | None = None
     ) -> bytes | None:
-        """Of ``owner`` alone, and used in the last ``seconds``, where given. Counts as a use."""
+        """A kept body, if it is ``owner``'s and used in the last ``seconds``; counts as a use."""
         now = self._now()
         here = kept.c.id == kept_id
         if owner is not None:
@@ -528,13 +528,13 @@ class State:
             found = connection.execute(sa.select(kept.c.body, kept.c.used_at).where(here)).first()
         if found is None or (seconds is not None and found.used_at <= now - seconds):
             return None
-        if found.used_at < now - 60:  # a write for each use would be many
+        if found.used_at < now - 60:  # to save writes
             self._write(sa.update(kept).where(here).values(used_at=now))
         body: bytes = found.body
         return body
 
     def delete_kept(self, owner: str, kept_id: str) -> bool:
-        """Whether the owner had it."""
+        """Delete a kept body; returns whether the owner had it."""
         here = (kept.c.id == kept_id) & (kept.c.owner == owner)
         return self._write(sa.delete(kept).where(here)) > 0
 
@@ -546,7 +546,7 @@ class State:
             return [dict(row) for row in connection.execute(query).mappings()]
 
     def _write(self, statement: Any) -> int:
-        """How many rows it has changed."""
+        """Execute ``statement``; returns the number of changed rows."""
         with self._engine.begin() as connection:
             return connection.execute(statement).rowcount
 
@@ -560,7 +560,7 @@ def _complete(connection: sa.Connection, file: NewFile) -> Mapping[str, Any]:
 
 
 def _paged(query: Any, key: Any, after: str | None, limit: int, order: str) -> Any:
-    """Of ``query``, ``limit`` rows in the order of ``key``, behind the row ``after``."""
+    """The first ``limit`` rows of ``query`` after the row ``after``, in the order of ``key``."""
     if after is not None:
         query = query.where(key < after if order == "desc" else key > after)
     return query.order_by(key.desc() if order == "desc" else key).limit(limit)
@@ -593,6 +593,6 @@ def _prepare_sqlite(connection: Any, record: object) -> None:
 
 
 def _begin_sqlite(connection: sa.Connection) -> None:
-    """A transaction that writes takes the lock at once: one that reads first could not get it."""
+    """Writing transactions take the lock at once: after a read it may not be available."""
     reads = connection.get_execution_options().get("reads", False)
     connection.exec_driver_sql("BEGIN" if reads else "BEGIN IMMEDIATE")

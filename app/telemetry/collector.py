@@ -1,4 +1,4 @@
-"""Where traces go, if anywhere: read from the settings and from OpenTelemetry's own variables."""
+"""The trace exporter, as the settings and OpenTelemetry's own variables configure it."""
 
 from __future__ import annotations
 

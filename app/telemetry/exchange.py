@@ -25,7 +25,7 @@ class Exchange:
     span_id: str = ""
     started: float = field(default_factory=time.perf_counter)
     sent_status: int | None = None
-    """Of the answer's head; None before it is sent."""
+    """Status in the response head; None before it is sent."""
     streamed: bool = False
     code: str | None = None
     param: str | None = None
@@ -44,7 +44,7 @@ class Exchange:
 
     @property
     def status(self) -> int:
-        """Of the request as a whole: a stream that failed has sent 200 and is a 500."""
+        """Status of the whole request: a stream that failed has sent 200 but counts as 500."""
         if self.stats is not None:
             return self.stats.status
         if self.sent_status is None:

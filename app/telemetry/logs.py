@@ -66,7 +66,7 @@ class _Formatter(logging.Formatter):
 
 
 class JsonFormatter(_Formatter):
-    """Time (UTC), level, logger, message, what ``extra`` gave, and where an exception came from."""
+    """JSON of time (UTC), level, logger, message, ``extra`` fields and origin of an exception."""
 
     def format(self, record: logging.LogRecord) -> str:
         entry: dict[str, object] = {
@@ -82,7 +82,7 @@ class JsonFormatter(_Formatter):
 
 
 class TextFormatter(_Formatter):
-    """The same for people: what ``extra`` gave stands behind the message as ``name=value``."""
+    """Readable text; ``extra`` fields follow the message as ``name=value``."""
 
     layout = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 

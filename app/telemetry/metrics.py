@@ -41,7 +41,7 @@ PREFIX = "leapjson_"
 
 _LATENCY = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
 _BOUNDS = [*map(str, map(float, _LATENCY)), "+Inf"]
-"""The same as labels."""
+"""Bounds of ``_LATENCY`` as labels."""
 _SHORT = (1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 0.01, 0.03, 0.1, 0.3, 1, 3)
 _TOKENS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
 
@@ -137,10 +137,10 @@ _STEP_COUNTS = {
     "masks_put_off": ("masks_put_off_total",),
     "masks_given_up": ("masks_given_up_total",),
 }
-"""By field of ``StepStats``: the counter that it is added to, and the values of its labels."""
+"""Counter and label values for each field of ``StepStats``."""
 
 _PHASES = ("plan", "launch", "mask", "sample", "commit")
-"""Of a step: ``step_seconds`` has a series for each, ``StepStats`` a field ``..._seconds``."""
+"""Phases of a step, each with a series of ``step_seconds`` and a field of ``StepStats``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,9 +174,9 @@ class _Readings(Collector):
 
 
 class _Gaps(Collector):
-    """The histogram of the gaps between chunks, of which an answer brings as many as it has tokens.
+    """Histogram of the times between chunks, about as many per answer as it has tokens.
 
-    ``Histogram.observe`` takes 1 us for each; this, a tenth of it.
+    ``Histogram.observe`` takes 1 us for each value; this, a tenth of it.
     """
 
     def __init__(self) -> None:
@@ -209,7 +209,7 @@ class Metrics:
     """
 
     def __init__(self) -> None:
-        # A second series for each one, which nobody asks for. The switch is the whole process'.
+        # The ``_created`` series, which nobody needs. The switch is process-wide.
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)

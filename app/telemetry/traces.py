@@ -34,7 +34,7 @@ _OPERATIONS = {
 """``gen_ai.operation.name`` by endpoint."""
 
 _PARENT_HEADERS = (b"traceparent", b"tracestate")
-"""Of the W3C's recommendation Trace Context; baggage is not taken."""
+"""Headers of W3C Trace Context; baggage is ignored."""
 
 Attributes = Mapping[str, str | int | float | bool | list[str]]
 
@@ -128,7 +128,7 @@ class Traces:
         }
 
     def _add_phases(self, span: Span, exchange: Exchange, stats: RequestStats) -> None:
-        """Spans that are over already, laid out from the moment that the service reported."""
+        """Add a finished span for each phase, with times relative to the service's report."""
         arrived = exchange.stats_time - _nanoseconds(stats.e2e_seconds)
         parent = set_span_in_context(span)
         for phase in stats.phases:

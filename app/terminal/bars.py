@@ -31,16 +31,16 @@ from rich.text import Text
 from app.core.progress import Stage
 
 _NARROW = 60
-"""Columns of a terminal from which there is room for bars and times beside words."""
+"""Minimum width of a terminal that shows bars and times beside the text, in columns."""
 _BRIEF = 0.1
 """Seconds from which a stage that is done leaves a line."""
 
 
 class Bars:
-    """Stages on a terminal. Threads may tell theirs at once."""
+    """Stages on a terminal. Threads may have stages at the same time."""
 
     def __init__(self, console: Console, *, still: bool = False) -> None:
-        """``still`` bars are drawn where something is reached, and not all the time."""
+        """``still`` bars are redrawn on progress only, not periodically."""
         self._console = console
         self._still = still
         plain = not console.encoding.startswith("utf")
@@ -122,7 +122,7 @@ class _Bar:
 
 
 class _KnownLength(ProgressColumn):
-    """A bar where the length is known: elsewhere it would say no more than the spinner does."""
+    """A bar if the length is known; otherwise it would add nothing to the spinner."""
 
     _bar = BarColumn(bar_width=None)
 
@@ -144,7 +144,7 @@ class _Reached(ProgressColumn):
 
 
 class AboveBars(io.TextIOBase):
-    """Whole lines for the terminal that ``bars`` stand on."""
+    """A stream of whole lines, printed above the bars."""
 
     def __init__(self, bars: Bars, console: Console, stream: TextIO) -> None:
         """``stream`` is what ``console`` writes to: lines go there when there is no bar."""

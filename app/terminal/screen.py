@@ -39,7 +39,7 @@ class Screen:
 def open_screen(stream: TextIO, *, still: bool = False) -> Screen:
     """Bars where ``stream`` is a terminal that can move its cursor, else lines in the log.
 
-    ``still`` bars cost nothing between two things that are reached: beside what is measured.
+    ``still`` bars cost nothing between progress updates: for use during measurements.
     """
     if not is_watched(stream):
         return Screen(LogLines(), stream, say=lambda text: None)
@@ -65,7 +65,7 @@ def is_watched(stream: TextIO) -> bool:
 
 
 Paint = Callable[[str, str], str]
-"""From a text and a style (``"bold red"``, as rich spells them) to what is written."""
+"""Function of a text and a style (``"bold red"``, as in rich); returns the text to print."""
 
 
 def paint_for(stream: TextIO) -> Paint:
