@@ -40,7 +40,7 @@ def is_retried(answer: InsideAnswer) -> bool:
 
 
 def seconds_until_retry(answer: InsideAnswer, tries: int) -> float:
-    """Seconds to wait: the server's Retry-After, or doubled with each try; with some jitter."""
+    """Seconds to wait: the server's Retry-After, or doubled with each try and with some jitter."""
     with suppress(ValueError):
         if 0 < (asked := float(answer.headers.get("retry-after", ""))) <= _LONGEST_RETRY_AFTER:
             return asked

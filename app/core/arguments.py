@@ -6,10 +6,10 @@ Models write a text for each argument, with strings as they are::
     Paris                   VALUE
     </parameter>            after
 
-Who writes (``app.constraint``) and who reads (``app.answer``) go by the same two rules:
-``Readings`` says of which types an argument can be, ``kind_of`` which of these a text is. Only
-texts whose reading is the value meant are admitted: a string that would read as a number is not,
-where the schema admits both.
+Writing (``app.constraint``) and reading (``app.answer``) follow the same two rules: ``Readings``
+lists the possible types of an argument, ``kind_of`` picks one of them for a text. Only texts that
+read back as the intended value are allowed: if the schema has strings and numbers, no string may
+look like a number.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _PYTHON_WORDS = {"None": None, "True": True, "False": False}
 NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 
 _MOST_SUBSCHEMAS = 1_000
-"""That are looked at for one argument; where there are more, it may be of any type."""
+"""Maximum subschemas visited for one argument; beyond them, it may be of any type."""
 _LONELY_REF = re.compile(r"json-schema\.org/draft-0[3-7]/")
 """Drafts in which ``$ref`` has no keywords beside it that count (draft 7, section 8.3)."""
 
@@ -120,10 +120,10 @@ def kind_of(text: str, kinds: frozenset[Kind], words: dict[str, Any]) -> Kind:
 
 
 class Readings:
-    """Of which types the members of a schema's objects can be, by their names.
+    """Possible types of the members of a schema's objects, by name.
 
-    Types beyond those that can be are among them where that takes more than a glance: a string is
-    then read as what it looks like.
+    A superset where the exact types would take too much work: a string is then read as what it
+    looks like.
     """
 
     def __init__(self, schema: Any) -> None:
@@ -216,7 +216,7 @@ class _Walk:
     def _of(
         self, node: Any, own: Callable[[dict[str, Any]], frozenset[Kind]], *, member: bool
     ) -> frozenset[Kind]:
-        """What ``own`` says of ``node``, and of the subschemas that are about the same value."""
+        """Types by ``own`` of ``node`` and of the subschemas that apply to the same value."""
         key = (id(node), member)
         self._left -= 1
         if not isinstance(node, dict) or key in self._open or self._left < 0:

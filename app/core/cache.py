@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 FALL_BACK = 16
-"""Computed tokens that may be taken back (a leap splits the answer's end again) while what is read
-from there is still kept."""
+"""Maximum computed tokens to roll back (a leap splits the answer's end again): windows keep all
+blocks that are read from there."""
 
 LEAST_SLOTS = 3
 """Slots with which one sequence alone can go on: the empty one, the one that a step reads and the

@@ -10,6 +10,6 @@ _SECRETS = ("LEAPJSON_API_KEYS", "LEAPJSON_STORE", "LEAPJSON_SCHEMA_STORE", "AWS
 
 
 def child_environment() -> dict[str, str]:
-    """Ours, so that it finds the same modules, without secrets that it need not know."""
+    """This process's environment without secrets, and its module path."""
     kept = {name: os.environ[name] for name in os.environ if not name.startswith(_SECRETS)}
     return kept | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}

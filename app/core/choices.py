@@ -15,7 +15,7 @@ TokenIds = NDArray[np.int32]
 
 MOST_WAYS = 256
 MOST_BYTES = 4096
-"""Of one choice."""
+"""Limits of one choice: number of ways, and bytes of their texts in all."""
 
 WayKind = Literal[
     "value", "string", "number", "object", "array", "key", "any key", "item", "end", "text"
@@ -30,16 +30,16 @@ class Way:
 
     kind: WayKind
     text: bytes
-    """Of a whole value or key its JSON, of a text itself; else b""."""
+    """JSON of a whole value or key; for a text, the text itself; else b""."""
     texts: tuple[bytes, ...]
-    """What the constraint has. A number whose digits could go on ends with what follows it."""
+    """Texts in the constraint. A number whose digits could go on ends with what follows it."""
     scored: tuple[bytes, ...]
-    """What a model would begin with that goes this way: for such a number with whatever may follow
-    numbers, for the model need not know what the constraint has there."""
+    """Texts to score for this way: such a number with anything that may follow numbers, since the
+    model need not know what the constraint has there."""
     ends_answer: bool = False
     """Whether ``text`` and the answer's end are this way, too."""
     borders: tuple[bytes, ...] = ()
-    """Of a text: what a model that means this one may go on with behind it, where no other begins
+    """For a text: what a model may write after it, unless a longer text among the ways continues
     so."""
 
 
@@ -49,12 +49,12 @@ class Choice:
 
     ways: tuple[Way, ...]
     is_exact: bool = False
-    """Whether the constraint wants it drawn as a whole."""
+    """Whether the constraint requires an exact choice."""
     is_open: bool = False
     """Whether there are others: a number's digits may go on, an array end before its item, or
     something begin that is no value."""
     of: tuple[int, ...] = ()
-    """Indices of the ways of its state that earlier text leaves, where it takes some away."""
+    """Indices of the remaining ways of its state, if earlier text excludes some."""
 
 
 UNLISTED = Choice((), is_open=True)
@@ -67,7 +67,7 @@ class ChoosingState(ConstraintState, Protocol):
 
     @property
     def has_exact_choices(self) -> bool:
-        """Whether the constraint wants any choice drawn as a whole."""
+        """Whether the constraint requires any exact choice."""
 
     def choice(self, place: Place) -> Choice | None:
         """The ways on from here, where the text so far ends at ``place``; ``UNLISTED`` where there
@@ -103,7 +103,7 @@ class ScoredChoice:
     """Bytes of the answer before the place."""
     place: Place
     ways: tuple[ScoredWay, ...]
-    """None where it was not scored."""
+    """Empty if the choice was not scored."""
     is_open: bool
     by_tokens: bool = False
-    """Whether it was to be drawn as a whole, and was drawn token by token."""
+    """Whether an exact choice was requested but drawn token by token."""

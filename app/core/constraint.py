@@ -1,4 +1,4 @@
-"""What a constraint is to the rest of the program: specifications in, masks out.
+"""The interface of constraints to the rest of the program: specifications in, masks out.
 
 Three lifetimes, three types: ``Vocabulary`` lives as long as the process, ``Constraint`` as long
 as its schema is cached (immutable, shared by requests), ``ConstraintState`` as long as a request.
@@ -60,9 +60,9 @@ class ConstraintState(Protocol):
 
         ``work`` bounds what the call may cost, in steps of about a microsecond; where that is not
         enough it raises ``WorkPending``, and the same call later goes on from there. Some work
-        cannot be left and taken up: after calls that were in vain the next may cost more. A mask
-        that was asked for before costs none. One that takes too many calls is given up: later ones
-        only work on what the shortest completion begins with.
+        cannot be resumed: after unsuccessful calls the next may cost more. A cached mask costs
+        nothing. A mask that takes too many calls is given up: later calls only compute the first
+        token of a shortest completion.
         """
 
     def prepare(self, *, work: int) -> None:
@@ -79,9 +79,9 @@ class ConstraintState(Protocol):
     def accept(self, token_id: int, *, budget: int | None = None) -> None:
         """Advance by a token. Raises ``RejectedToken`` if the mask excludes it.
 
-        Masks know nothing of what was said. Where items or names have to differ a token may be one
-        that repeats one, or leaves none that differs, or no answer within ``budget`` tokens more:
-        then ``DrawAgain`` is raised, and the next mask is without it.
+        Masks do not depend on earlier values. If items or names must be distinct, a token may
+        repeat one, or leave no distinct one, or no answer within ``budget`` more tokens: then
+        ``DrawAgain`` is raised, and the next mask excludes the token.
         """
 
     def accept_bytes(self, data: bytes) -> None:
@@ -121,10 +121,10 @@ class ConstraintState(Protocol):
         """Whether it is known that the answer can be finished in ``budget`` tokens."""
 
     def quoted(self, most: int) -> bytes:
-        """What the document that the text stands in goes on with, as the answer spells it.
+        """The document's text after the unfinished verbatim value, as the answer spells it.
 
-        A guess, ``most`` bytes of it; b"" where the text is inside no value that a document fills,
-        or at the beginning of one.
+        A guess of at most ``most`` bytes; b"" outside of verbatim values, and at their
+        beginning.
         """
 
     def can_extend(self, tail: bytes) -> bool:
@@ -154,11 +154,11 @@ class Constraint(Protocol):
 
     @property
     def holes(self) -> Sequence[Hole]:
-        """What documents have to fill before a request is answered; none in most constraints."""
+        """Holes to fill from documents before a request is answered; empty in most constraints."""
 
     @property
     def relaxed(self) -> Sequence[Relaxation]:
-        """What answers are not held to, although the specification asks for it."""
+        """Parts of the specification that are not enforced."""
 
     def bind(self, documents: Mapping[Source, Any]) -> Constraint:
         """This constraint with its holes filled; it stays as it is, and any thread may ask.
@@ -182,19 +182,19 @@ class Constraint(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Relaxation:
-    """One place of a schema at which answers may be more than it says."""
+    """One place of a schema that is not enforced."""
 
     pointer: str
     """A JSON Pointer into the schema as it was sent: to the keyword, or to the whole subschema."""
     keyword: str
-    """What does not hold there; "": nothing but ``type`` does."""
+    """Keyword that is not enforced there; "": all keywords but ``type``."""
     reason: str
     place: str
     """Pointer to the subschema in the schema as relaxed so far, from which this goes on."""
     subject: str = ""
     """Which of several schemas it is about: see ``JsonSchema``."""
     inexact: bool = False
-    """Answers are held to it, in one of the ways in which validators read it."""
+    """The keyword is enforced, in one of the ways in which validators read it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,7 +45,7 @@ bytes are being read, or images take too much memory."""
 
 
 Role = Literal["prompt", "max_tokens", "constraint"]
-"""What a field is to a request, where the APIs have different names for it."""
+"""Purpose of a field that has a different name in each API."""
 
 
 class LeapjsonError(Exception):
@@ -55,8 +55,8 @@ class LeapjsonError(Exception):
 class RequestError(LeapjsonError):
     """The caller can fix this by sending something else.
 
-    What is raised below HTTP names the ``role`` of the field at fault, as each API has a name of
-    its own for it; ``named`` says it in those. ``param`` is that name, or None when no single
+    Errors from below HTTP have the ``role`` of the field at fault, which each API names
+    differently; ``named`` sets that name. ``param`` is that name, or None when no single
     field is at fault.
     """
 
@@ -69,7 +69,7 @@ class RequestError(LeapjsonError):
         self.param = role if param is None else param
 
     def named(self, names: Mapping[Role, str]) -> Self:
-        """A copy whose field is called as ``names`` has it; one without a role as it is.
+        """A copy with the field's name from ``names``; without a role an unchanged copy.
 
         A copy, as one error may be raised to several requests that wait for one schema.
         """
@@ -117,15 +117,15 @@ class InvalidAdapter(InvalidRequest):
 
 
 class InvalidImage(InvalidRequest):
-    """An image cannot be read, or is more than is taken.
+    """An image cannot be read, or exceeds a limit.
 
-    Where it is read nobody knows its place in the request: ``at`` tells it.
+    Its place in the request is unknown where it is read; ``at`` adds it.
     """
 
     code = "invalid_image"
 
     def at(self, param: str) -> InvalidImage:
-        """The same of the image that is the field ``param``."""
+        """This error for the image in the field ``param``."""
         return InvalidImage(f"{param}: {self.message}", param=param)
 
 
@@ -230,9 +230,9 @@ class ConstraintError(RequestError):
     """Which of several schemas it is about; "" where there is one."""
     line: int | None = None
     column: int | None = None
-    """Of the place in a grammar, both from 1, where it is known."""
+    """Line and column of the error in a grammar, from 1, if known."""
     position: int | None = None
-    """Of the place in a pattern, in characters from 0, where it is known."""
+    """Offset of the error in a pattern, in characters, if known."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, role="constraint")
@@ -306,7 +306,7 @@ class ConstraintTooComplex(ConstraintError):
     code = "schema_too_complex"
 
     pointer: str | None = None
-    """To the subschema that was compiled, where one was."""
+    """JSON Pointer to the subschema that was compiled, if any."""
 
     def __init__(self, limit: str) -> None:
         self.reason = f"the constraint is too complex: {limit}"
@@ -355,7 +355,7 @@ class CompilerStuck(Unavailable):
 
 
 class ReaderStuck(Unavailable):
-    """The same of an image."""
+    """Preparing an image ended early, without a result, or no worker could be started."""
 
     code = "image_reader_stuck"
 

@@ -45,7 +45,7 @@ class OriginToken:
 
 @dataclass(frozen=True, slots=True)
 class Origins:
-    """From token ``index`` of an answer on, its tokens are now these."""
+    """The current tokens of an answer from token ``index`` on."""
 
     index: int
     tokens: Sequence[OriginToken]
@@ -62,7 +62,7 @@ class AnswerUsage:
     """Tokens of the answer as it stands (after re-tokenization), end of sequence included."""
     leapt_tokens: int = 0
     drafted_tokens: int = 0
-    """Those that were guessed before they were drawn; like the next, as the answer stands."""
+    """Tokens that were drafted and drawn; like the next, in the answer's current split."""
     held_tokens: int = 0
     """Those that were drawn though a leap could have spelled them: ``app.engine.token_sources``."""
     forward_passes: int = 0
@@ -124,7 +124,7 @@ class StepStats:
     sample_seconds: float = 0.0
     commit_seconds: float = 0.0
     idle_seconds: float = 0.0
-    """Before its launch, with work to do and nothing launched: what an accelerator waited for."""
+    """Idle time of the device before its launch: work to do, but nothing launched."""
     prompt_tokens: int = 0
     """Prompt tokens computed in this step."""
     cached_tokens: int = 0
@@ -142,7 +142,7 @@ class StepStats:
     batch_tokens: int = 0
     """Tokens computed in this step, all spans together."""
     void_tokens: int = 0
-    """Those computed for answers that had ended, or gone on otherwise, when it came to draw."""
+    """Tokens computed for answers that had ended or continued differently before the draw."""
     scored_tokens: int = 0
     """Those computed to score choices: nothing of them stays."""
     running: int = 0
@@ -154,7 +154,7 @@ class StepStats:
     budget_closed: int = 0
     """Answers whose mask was first narrowed by their budget in this step."""
     drawn_again: int = 0
-    """Draws that brought what would repeat an item or a name, or not end within the budget."""
+    """Draws rejected because of a repeated item or name, or no end within the budget."""
     masks_put_off: int = 0
     """Draws that waited for a step to come, as their masks took more work than one has time for."""
     masks_given_up: int = 0

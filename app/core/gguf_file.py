@@ -111,10 +111,10 @@ def parts_of(path: str) -> list[str]:
 
 
 def open_gguf(path: str) -> GgufFile:
-    """Reads the metadata; of a file in parts any part will do.
+    """Open a GGUF file; of a file in parts any part will do.
 
-    Raises ``UnsupportedModel`` for what is no whole GGUF file, names the part that is missing, and
-    the number of a tensor type that is not known.
+    Raises ``UnsupportedModel`` if the file is invalid or truncated, a part is missing or a tensor
+    type is unknown.
     """
     paths = parts_of(path)
     for part in paths[1:]:

@@ -1,4 +1,4 @@
-"""What is asked of the graph of a constraint: its picture, and the walk of a text over it."""
+"""Requests for the graph of a constraint: its picture, and the walk of a text over it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from app.core.constraint import ConstraintSpec
 
 MOST_STATES = 2_000
-"""Of a picture, at most."""
+"""Maximum states of a picture."""
 MOST_WALKED = 200_000
 """Characters of a text that is walked, at most."""
 
@@ -38,4 +38,4 @@ class WalkSpec:
     graph: GraphSpec
     text: str
     state: str | None
-    """What the walk of its beginning said of where to go on; None: from the start."""
+    """State after the walk of the text's beginning, to continue from; None: the start."""

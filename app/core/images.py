@@ -45,7 +45,7 @@ class PreparedImage:
 
     @property
     def num_tokens(self) -> int:
-        """What it counts for in the prompt."""
+        """Number of tokens that it takes in the prompt."""
         return len(self.expansion)
 
     @property
@@ -70,8 +70,8 @@ class PromptImage:
     """Runs of its placeholders in the expanded prompt: start and length, ascending. The features
     of the image lie there in order."""
     two_way: TwoWay | None = None
-    """Where tokens of one run see one another in both directions: then a step computes all that is
-    left of a run, or nothing of it. None: nowhere."""
+    """Layers in which the tokens of a run see one another in both directions: then a step computes
+    all that is left of a run, or nothing of it. None: no layers."""
     features: Features | None = None
     """None: it has not been encoded yet, and the engine cannot run it."""
 
@@ -176,7 +176,7 @@ class VisionEncoder(Protocol):
 
 
 def digest_of(expansion: Sequence[int], inputs: Mapping[str, NDArray[Any]]) -> bytes:
-    """What stands for a prepared image in caches: 32 bytes of BLAKE2b, so that no two collide."""
+    """Cache key of a prepared image: 32 bytes of BLAKE2b, so that no two collide."""
     digest = hashlib.blake2b(np.asarray(expansion, dtype=np.int64).tobytes(), digest_size=32)
     for name in sorted(inputs):
         array = np.ascontiguousarray(inputs[name])
@@ -193,7 +193,7 @@ class ImageJob:
     """Its file; a text is base64."""
     detail: ImageDetail
     max_tokens: int
-    """What it may count for in the prompt."""
+    """Maximum tokens that it may take in the prompt."""
 
     def __len__(self) -> int:
         return len(self.data)
@@ -204,5 +204,5 @@ class ReadingLimits:
     """Bounds on one image."""
 
     max_bytes: int = 20 << 20
-    """Of its file."""
+    """Maximum size of its file."""
     max_pixels: int = 50_000_000

@@ -12,7 +12,7 @@ BLANKS = b" \t\r\n"
 NUMBER_BYTES = b"+-.0123456789Ee"
 
 _WORDS = {ord("t"): 3, ord("f"): 4, ord("n"): 3}
-"""Of true, false and null: how many bytes follow the first."""
+"""Bytes after the first one of true, false and null."""
 _QUOTE, _COMMA, _BACKSLASH = ord('"'), ord(","), ord("\\")
 _OPENING, _CLOSING = b"{[", b"}]"
 _MARK = re.compile(r'["\\]')

@@ -27,7 +27,7 @@ if "NUMBA_OPT" not in os.environ:  # as fast as 3, compiled in three quarters of
     _CONFIG.OPT = type(_CONFIG.OPT)(2)
 
 _PASS = "numba:run_pass"
-"""What numba tells of every pass over a function that it compiles, and of none that it has kept."""
+"""Numba's event of every compiler pass over a function; cached functions cause none."""
 
 _APP = Path(__file__).parents[1]
 _LOCATOR: Any = caching._SourceFileBackedLocatorMixin
@@ -48,7 +48,7 @@ _IMAGE = "image"
 
 @functools.cache
 def _features() -> Mapping[str, bool]:
-    """Of this processor; LLVM takes 0.1 ms to tell them, and each layer asks."""
+    """Features of this processor, cached: LLVM takes 0.1 ms, and each layer asks."""
     features: Mapping[str, bool] = binding.get_host_cpu_features()
     return features
 
@@ -59,7 +59,7 @@ def runs_here(kind: str) -> bool:
 
 
 def features_of(kind: str) -> str:
-    """As LLVM takes them. Vectors of 512 bits are used as on the processor itself."""
+    """The features in LLVM's syntax. Vectors of 512 bits are used as on the processor itself."""
     return ",".join([f"+{each}" for each in PROCESSORS[kind][1]] + ["-prefer-256-bit"])
 
 
@@ -138,7 +138,7 @@ def kernel(**options: Any) -> Callable[[_F], _F]:
 
 @contextlib.contextmanager
 def telling_compilations(progress: Progress) -> Iterator[None]:
-    """While the block lasts, what is compiled is a stage that begins with the first of it."""
+    """Report compilations during the block as a stage, which begins with the first one."""
     with contextlib.ExitStack() as stages:
         listener = _Compilations(
             lambda: stages.enter_context(progress.stage("compiling for this processor"))

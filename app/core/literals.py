@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 NOT_IN_NAMES = "\"'&<>\\=(),:{}[]"
-"""Characters that names without quotes have not; nor have they blanks and control characters."""
+"""Characters that unquoted names cannot contain, besides blanks and control characters."""
 _NAME = re.compile(f"[^{re.escape(NOT_IN_NAMES)}\x00-\x20\ud800-\udfff]+")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -48,7 +48,7 @@ class Literals:
         return _NAME.fullmatch(name) is not None
 
     def can_write(self, value: Any) -> bool:
-        """Whether a reader finds ``value`` in what ``written`` makes of it."""
+        """Whether the text that ``written`` returns reads back as ``value``."""
         match value:
             case str():
                 return self.escaped or not (self.quote in value or _SURROGATE.search(value))

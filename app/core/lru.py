@@ -1,4 +1,4 @@
-"""Values by last use, as far as they fit: one cache for all whose entries nobody holds."""
+"""A least-recently-used cache, bounded by the bytes and the number of its values."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ import re
 from pathlib import Path, PurePath
 
 PART = re.compile(r"-(\d{5})-of-(?!0{5})(\d{5})\.gguf$")
-"""How a file's name ends that is one of several parts: its number and their count."""
+"""Suffix of the name of a part of a file in several parts: its number and their count."""
 _ON_HUB = re.compile(
     r"(?:(?:https?://)?(?:hf\.co|huggingface\.co)/)?([\w.-]+/[\w.-]+)(?::([\w./-]+))?"
 )
@@ -37,8 +37,8 @@ def gguf_on_hub(model: str) -> tuple[str, str] | None:
 
 
 def gguf_stem(model: str) -> str:
-    """What a GGUF file's model is called: the file's name alone, without its ending and its number
-    among parts; of a name on the Hub that names no file, this name."""
+    """Name of a GGUF file's model: the file name without suffix and part number; for a name on the
+    Hub without a file, that name."""
     if not model.endswith(".gguf"):
         return model
     return PART.sub("", PurePath(model.rpartition(":")[2]).name).removesuffix(".gguf")

@@ -1,4 +1,4 @@
-"""What takes long says how far it is, to whoever shows it: bars in a terminal, lines in a log."""
+"""Progress of long work, shown as bars in a terminal or as lines in a log."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ class Stage(Protocol):
     """One piece of work while it is done. Any thread may call it."""
 
     def reach(self, done: int, of: int | None = None, *, now: str = "") -> None:
-        """So much is done; ``of`` how much, where that is known; ``now`` names what is next."""
+        """``done`` units are done, of ``of`` if known; ``now`` names the next one."""
         ...
 
 
 class Progress(Protocol):
-    """Where stages are told."""
+    """Receives stages of work."""
 
     def stage(
         self, name: str, of: int | None = None, *, unit: str = ""
@@ -51,7 +51,7 @@ SILENCE = Silence()
 def telling(
     progress: Progress, name: str, items: Iterable[_T], *, of: int | None = None, unit: str = ""
 ) -> Iterator[_T]:
-    """``items``, told as a stage: as many as there are, or ``of``."""
+    """Yields ``items`` as a stage of ``of`` units, by default their number."""
     if of is None and isinstance(items, Collection):
         of = len(items)
     with progress.stage(name, of, unit=unit) as stage:

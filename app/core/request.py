@@ -1,4 +1,4 @@
-"""What the engine is asked for: how tokens are drawn, and one answer in tokens."""
+"""Requests to the engine: sampling parameters, options, and one answer in tokens."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class ThinkingBudget:
     end: bytes
     """The mark behind the reasoning."""
     begin: bytes = b""
-    """Nothing is kept where the answer begins in another way: it does not reason."""
+    """The mark before the reasoning; nothing is kept if the answer begins differently."""
 
 
 class JsonLocator(Protocol):
@@ -79,7 +79,7 @@ class JsonLocator(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ChoiceOptions:
-    """What is done about the choices of an answer, where its constraint lists the ways on."""
+    """Scoring and drawing of an answer's choices, where its constraint lists the ways on."""
 
     report: bool = False
     """Score them, for ``TokenChunk.choices``."""
@@ -115,7 +115,7 @@ class GenerationOptions:
     seed: int | None = None
     """Choice j of each prompt draws from seed + j; None draws a fresh seed."""
     on_budget: Literal["finish", "truncate"] = "finish"
-    """Near ``max_tokens``: finish the answer within it (law 2), or cut it as OpenAI does."""
+    """Near ``max_tokens``: finish the answer within it, or cut it as OpenAI does."""
     confidence: bool = False
     """Report how sure the model was of each value."""
     fields: bool = False
@@ -125,7 +125,7 @@ class GenerationOptions:
     origins: bool = False
     """Report where each token came from, in ``TokenChunk.origins``."""
     spans: bool = False
-    """Report where values stand in the prompt whose schema says that they do."""
+    """Report the positions of ``x-verbatim`` values in the prompt."""
     choices: Literal["tokens", "exact"] | None = None
     """How values of a finite set are drawn: token by token, or as wholes; None: as the server's
     default has it."""
@@ -147,12 +147,12 @@ class EngineRequest:
     """Unique among live engine requests."""
     prompt: Sequence[int]
     max_tokens: int
-    """Of this answer: ``options.max_tokens``, as far as the context has room for it."""
+    """Maximum tokens of this answer: ``options.max_tokens``, limited by the context."""
     options: GenerationOptions = field(default_factory=GenerationOptions)
     seed: int = 0
     """64-bit key of the counter-based random numbers."""
     images: PromptImages | None = None
-    """What is seen in places of the prompt, which has been expanded; None: it is text alone."""
+    """Images in the expanded prompt; None: it is text alone."""
     constraint: Constraint | None = None
     start: ConstraintState | None = None
     """Where the constraint stands at the end of the prompt; None: at its beginning."""
@@ -160,7 +160,7 @@ class EngineRequest:
     """The constraint ends in free text: an answer that ``max_tokens`` ends there was cut."""
     thinking: ThinkingBudget | None = None
     choices: ChoiceOptions | None = None
-    """None: nothing is done about them, even where the constraint asks for it."""
+    """None: choices are neither scored nor exact, even if the constraint requires it."""
     tenant: str = ""
     """Tenants take turns; what they have been served is counted apart."""
     tier: ServiceTier = ServiceTier.DEFAULT
@@ -174,7 +174,7 @@ class EngineRequest:
 
 @dataclass(frozen=True, slots=True)
 class Adapter:
-    """One that is loaded. Two with the same name are different ones, where one was loaded later."""
+    """A loaded adapter. One that is loaded later under the same name is a different one."""
 
     name: str
     slot: int
@@ -190,6 +190,6 @@ class Adapter:
 
     @property
     def scope(self) -> str:
-        """Keys and values computed with it, and what drafts learn from its answers, are of no use
-        to any other."""
+        """Scope of its requests: keys and values computed with it and draft statistics of its
+        answers are of no use to other adapters."""
         return f"{self.number} {self.name}"

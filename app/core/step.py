@@ -1,4 +1,4 @@
-"""A step of the engine, as it crosses to the runner and back.
+"""A step of the engine: its input to the runner, and its result.
 
 A sequence has *known* tokens (prompt, sampled, leapt, drafted) and *computed* tokens (their keys
 and values are in the cache). A span closes part of the gap::
@@ -28,15 +28,15 @@ from app.core.request import SamplingParams
 
 @dataclass(frozen=True, slots=True)
 class SpanImages:
-    """What images make of a span."""
+    """Effects of images on a span."""
 
     images: Sequence[PromptImage] = ()
     """Those that have places in the span: features stand there for the tokens' embeddings."""
     shift: int = 0
-    """How much farther on than they lie the tokens stand for the model. It is below 0 behind images
-    that stand by axis: they take less room there than in the sequence."""
+    """Offset of the model's positions from those in the sequence. Negative after images with
+    positions by axis, which take fewer positions than tokens."""
     axes: NDArray[np.int64] | None = None
-    """Shape [axes, N]: where the first N tokens stand by axis, whatever ``shift`` says."""
+    """Shape [axes, N]: positions of the first N tokens by axis, regardless of ``shift``."""
 
 
 @dataclass(slots=True)  # not frozen: a step makes hundreds
@@ -58,15 +58,15 @@ class Span:
     """Slot that holds the recurrent layers' states before ``tokens[0]``; 0 is the empty state of a
     sequence's start, and never written."""
     saves: Sequence[tuple[int, int]] = ()
-    """Tokens of this span done, ascending, and the slot that the states after them go to. It may
-    save to the slot that it reads. No other span of the step reads or writes what it writes."""
+    """Pairs (tokens of this span, slot for the states after them), ascending. It may save to the
+    slot that it reads. No other span of the step reads or writes what it writes."""
     rows: Sequence[int] = ()
     """Indices into ``tokens``: the logits of the position after each are wanted. The rows of a step
     are those of its spans, one after the other."""
     adapter: int = 0
     """Slot of the adapter that the sequence runs with; 0 is the base model."""
     vision_input: SpanImages | None = None
-    """None: its sequence sees nothing."""
+    """Effects of images on the span; None: there are none."""
     tree: Sequence[int] = ()
     """Where the tokens are a tree behind the sequence: for each its parent's index in the span, -1
     for one that follows what is computed. Parents come before children; at most 64 tokens. A token
@@ -113,7 +113,7 @@ class SampledToken:
 
 
 NOT_DRAWN = SampledToken(-1)
-"""Stands for a row that nobody wanted a draw of."""
+"""Result of a row without a draw."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,8 @@ from typing import Any, Protocol
 from app.core.images import PromptImages
 
 SEAM = "\udffe"
-"""Where it stands in a message no token reaches across it, so that what is on both sides of it is
-not read as the name of a special token. A lone surrogate is in no text that a client sends."""
+"""A separator in messages that no token crosses, so that the text around it is not read as the name
+of a special token. A lone surrogate is in no text that a client sends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,7 @@ class RenderedPrompt:
 
     tokens: Sequence[int]
     tail: str | None = None
-    """Of a conversation: the last characters of its text tell whether it opens the reasoning."""
+    """The last characters of a conversation's text, which tell whether it opens the reasoning."""
     images: PromptImages | None = None
     """What is seen in places of it; None: it is text alone."""
 

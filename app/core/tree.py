@@ -4,7 +4,7 @@
     depth     0    1    2    1    0
     sees      0    01   012  03   4        and all that is computed before the span
 
-Who sees whom is said by one integer a token, its *ancestors*: bit j is set where it sees token j of
+The attention mask has one integer per token, its *ancestors*: bit j is set if it sees token j of
 the span, itself included.
 """
 

@@ -1,4 +1,4 @@
-"""Values that stand in the prompt: the texts of a prompt, and what a schema asks of pieces of them.
+"""Verbatim values: the texts of a prompt, and the requirements of a schema on their pieces.
 
 A schema is compiled once for all prompts. Its ``x-verbatim`` strings are holes, which the texts of
 a request fill when it comes.
@@ -21,11 +21,11 @@ class Passage:
     """What its API calls it: ``messages[1]``, ``input``, ``prompt``."""
     text: str
     by_user: bool = True
-    """Whether it is the user's: those are meant where a schema names none."""
+    """Whether it is the user's; a source without a name means these passages."""
 
 
 class Found(NamedTuple):
-    """Where a piece stands first."""
+    """First occurrence of a piece."""
 
     text: int
     """Which of the document's texts."""
@@ -47,7 +47,7 @@ class Document(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What a value has to be a piece of."""
+    """The text that a value has to be a piece of."""
 
     part: str | None = None
     """The name of a passage; None: any of the user's. ``messages[-1]`` counts from the last."""
@@ -56,7 +56,7 @@ class Source:
 
     @classmethod
     def asked(cls, value: Any) -> Source | None:
-        """What a valid value of ``x-verbatim`` asks for; None where it asks for nothing.
+        """The source that a valid value of ``x-verbatim`` names; None for False.
 
         True: a piece of the user's texts; ``"words"``: one that begins and ends with words; another
         text: a piece of the part of the prompt that is called so; an object has ``part`` and
@@ -81,16 +81,16 @@ class Hole:
 
     source: Source
     low: int = 0
-    """Characters of the piece at least."""
+    """Minimum characters of the piece."""
     high: int | None = None
-    """And at most; None is without bound."""
+    """Maximum characters of the piece; None: no limit."""
     pattern: bytes = b""
-    """Next states [P, 256] as int16, -1 where there is none: what else holds of the piece, as an
-    automaton over its raw UTF-8 that begins in state 0; lengths are in it. Empty: nothing else."""
+    """Next states [P, 256] as int16, -1 for none, of an automaton over the piece's raw UTF-8 that
+    starts in state 0: all other conditions on the piece, lengths included. Empty: none."""
     finals: bytes = b""
     """[P] bytes: 1 for each state in which the pattern matches."""
     pointer: str = ""
-    """Where the schema says so."""
+    """JSON Pointer to the subschema."""
 
 
 def passages_of(source: Source, passages: Sequence[Passage]) -> list[Passage]:
@@ -114,7 +114,7 @@ def passages_of(source: Source, passages: Sequence[Passage]) -> list[Passage]:
 def _from_the_end(part: str, passages: Sequence[Passage]) -> Passage | None:
     """The passage that ``messages[-1]`` names, the last one of that list."""
     name, _, index = part.partition("[-")
-    if not index[:-1].isdecimal():
+    if not index.endswith("]") or not index[:-1].isdecimal():
         return None
     listed = [passage for passage in passages if passage.name.startswith(name + "[")]
     count = int(index[:-1][:9])

@@ -4,7 +4,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 
 def version_of(package: str = "leapjson") -> str:
-    """Its version; "none" where it is not installed, as this one in a plain checkout."""
+    """Version of ``package``; "none" if it is not installed, as this one in a plain checkout."""
     try:
         return version(package)
     except PackageNotFoundError:

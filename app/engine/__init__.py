@@ -1,4 +1,4 @@
-"""The synchronous loop: what to compute next, what to leap over, what an answer has become.
+"""The synchronous engine loop: scheduling, leaps, drafts, and the state of answers.
 
 No torch, no event loop: a runner, a vocabulary, a tokenizer and constraints enter as Protocols.
 """

@@ -37,27 +37,27 @@ class Portion(Span):
 
     sequence: Sequence
     end: int
-    """How far the sequence is computed with it: the position after the span."""
+    """Position after the span; for a scoring pass its start, as nothing of it stays computed."""
     num_prompt: int = 0
     """Tokens of the prompt in the span."""
     draft: Draft = NO_DRAFT
     """What of the span is drafted."""
     draws: tuple[int, ...] = ()
-    """Before each draw so many drafted tokens come; none inside a prompt."""
+    """For each draw, the number of drafted tokens before it; empty inside a prompt."""
     row: int = 0
-    """Of its first draw, in the step."""
+    """Index of its first draw among the rows of the step."""
     prompt_rows: range = range(0)
     """Positions of the prompt whose next token is scored; their rows come behind the draws'."""
     void: bool = False
-    """Whether nothing of it is of use any more: its answer has ended, or went on otherwise."""
+    """Whether its results are of no use: the answer has ended or continued differently."""
     num_usable: int = 0
-    """Draws whose mask stands for a text that can come about."""
+    """Draws with a mask; fewer than ``draws`` if a mask excludes the draft or takes too long."""
     num_taken: int = 0
     """Draws that became tokens of the answer."""
     num_accepted: int = 0
     """Drafted tokens that were drawn."""
     scoring: Scoring | None = None
-    """What the span is a pass of: then nothing is drawn, and nothing of it stays computed."""
+    """The choice that the span scores: then nothing is drawn, and nothing stays computed."""
 
     @staticmethod
     def of(sequence: Sequence, granted: int, drawn_by: int | None = None) -> Portion:
@@ -143,10 +143,10 @@ class Portion(Span):
         return usable.index(after) if after in usable else None
 
     def agreeing(self, tokens: Seq[int], changed: int, valid: int) -> int:
-        """Up to where the cache still holds what ``tokens`` need, after a change at ``changed``.
+        """Number of leading positions with valid cached values, after a change at ``changed``.
 
-        Positions below ``valid`` held it before. A token can only agree again where it was
-        drafted; one computed in an earlier step was the old one.
+        The first ``valid`` were so before. Only drafted tokens can match the new ``tokens``; values
+        of earlier steps are those of the old ones.
         """
         if changed < self.start:
             return min(changed, valid)
@@ -170,7 +170,7 @@ class Batch:
     grants: dict[Sequence, int] = field(default_factory=dict)
     """Tokens to compute, by sequence."""
     portions: dict[Sequence, Portion] = field(default_factory=dict)
-    """The same once it is planned."""
+    """The planned spans, by sequence."""
     pending: PendingDraws | None = None
     """The draws, once they have begun."""
     failed: list[Sequence] = field(default_factory=list)
@@ -186,8 +186,8 @@ class Batch:
     stats: StepStats = field(default_factory=StepStats)
 
     def finish_stats(self, counts: StepStats, running: int, waiting: int) -> StepStats:
-        """Once it is committed, with what the decoder counted; so many sequences run and wait
-        behind it."""
+        """Complete the statistics of a committed step with the ``counts`` of the decoder and the
+        numbers of ``running`` and ``waiting`` sequences."""
         stats, portions = self.stats, self.portions.values()
         stats.prompt_tokens = sum([each.num_prompt for each in portions])
         stats.sampled_tokens = sum([each.num_taken for each in portions])

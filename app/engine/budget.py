@@ -1,4 +1,4 @@
-"""What an answer may still spend of its tokens, and of these for its reasoning."""
+"""The token budget of an answer, and the part reserved until its reasoning ends."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ class Budget:
     def __init__(self, most: int) -> None:
         self.most = most
         self.finishes = False
-        """Whether it narrows the masks (law 2)."""
+        """Whether masks only allow tokens after which the answer can be completed within it."""
         self.thinking: Thinking | None = None
         """None: the whole budget may be spent."""
         self.narrowed = False
         """Whether it has narrowed a mask."""
         self.closing = -1
-        """The length, in tokens, at which what is drawn ends a JSON value for its sake."""
+        """Answer length, in tokens, at which the budget ends a JSON value; -1: it does not."""
         self.closed: bytes | None = None
         """See ``TokenChunk``."""
 
@@ -34,8 +34,8 @@ class Budget:
         return self.most if self.thinking is None else self.most - self.thinking.kept
 
     def left(self, length: int, draft: Sequence[int], spelling: Sequence[bytes]) -> int | None:
-        """Tokens that are left behind ``length`` of the answer and ``draft`` to finish it; None
-        where it need not be."""
+        """Tokens left to complete the answer after ``length`` tokens and ``draft``; None if it need
+        not be completed."""
         if not self.finishes:
             return None
         left = self.most - length - len(draft)
@@ -46,14 +46,14 @@ class Budget:
     def note(
         self, state: ConstraintState, mask: Mask, plain: Mask, length: int, ahead: int
     ) -> bool:
-        """Remember what it did to ``plain``, the mask ``ahead`` tokens behind the answer.
+        """Record how the budget changed ``plain``, the mask ``ahead`` tokens after the answer.
 
-        Whether it has narrowed a mask for the first time.
+        Returns whether this is the first mask that it narrowed.
         """
         narrowed = mask is not plain and not np.array_equal(mask, plain)
         at = length + ahead
         if narrowed and state.is_closing(mask, plain):
-            # behind a draft that may not come about: the first place that may yet be drawn
+            # the draft before it may be rejected: keep the earliest length not reached yet
             self.closing = min(at, self.closing) if self.closing >= length else at
         elif self.closing == at:
             self.closing = -1
@@ -66,14 +66,14 @@ class Thinking:
     """Looks for the end of the reasoning; its marks may come in pieces."""
 
     def __init__(self, budget: ThinkingBudget, most: int) -> None:
-        """``most`` are the tokens that can be spared; where more are to be kept, these are."""
+        """``most``: maximum number of tokens to reserve."""
         assert budget.end, "an empty mark"
         assert budget.kept >= 0, "fewer than no tokens are kept"
         self.kept = min(budget.kept, most)
         """Tokens that may not be spent yet; 0 once it is plain that none are kept."""
         self._end = budget.end
         self._begin = budget.begin
-        """What the answer has to begin with; empty once it did."""
+        """The mark that begins the reasoning; empty once the answer has begun with it."""
         self._tail = b""
 
     def feed(self, data: bytes) -> None:

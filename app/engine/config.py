@@ -24,8 +24,8 @@ class EngineConfig:
     overlap: bool = False
     """Launch a step while the one before runs, for an accelerator: see ``Engine``."""
     pipelined_answers: int = 64
-    """With ``overlap``: answers in one step from which they are better computed in two halves, by
-    turns, than all together with the device waiting in between."""
+    """With ``overlap``: number of answers from which two halves that take turns are faster than all
+    in one step, with the device idle in between."""
     leap: bool = True
     """Append forced text instead of decoding it, where the request allows it."""
     draft_held_back: bool = True

@@ -1,4 +1,4 @@
-"""How one answer advances: masks for its draws, what a drawn token means, when it ends."""
+"""Decoding of one answer: masks of its draws, effects of drawn tokens, and its end."""
 
 from __future__ import annotations
 
@@ -75,9 +75,9 @@ class Decoder:
         self._expect_draft(sequence, len(sequence.draft.tokens), running)
 
     def learn(self, sequence: Sequence, running: int) -> None:
-        """The same for one that was launched ahead, to know places where drafts are better.
+        """Note whether drafts would pay off for a sequence whose next step is already launched.
 
-        Nothing is drafted. Where a step has many answers it is tried now and then.
+        Nothing is drafted. In steps with many answers this is only tried now and then.
         """
         statistics = sequence.statistics
         if statistics is None:
@@ -95,7 +95,7 @@ class Decoder:
             sequence.statistics.expect(sequence.place, plain=False)
 
     def record(self, portion: Portion, position: int) -> bool:
-        """Whether the token drafted for ``position`` came about, after the draw that decided it."""
+        """Record the outcome of the draft for ``position``; returns whether it was right."""
         index, draft = position - portion.first_drawn - 1, portion.draft
         if not 0 <= index < len(draft.tokens):
             return False
@@ -113,10 +113,9 @@ class Decoder:
     def masks(self, portion: Portion, work: int) -> list[Mask | None]:
         """Masks for the draws of ``portion``: after the answer, and after some drafted tokens.
 
-        ``work`` bounds what the first may cost (see ``ConstraintState.mask``), and again all the
-        others together: they may be of no use. Ends early where a mask excludes the token drafted
-        next, as what follows it cannot be drawn, and where a mask takes more work. Raises
-        ``WorkPending`` if the first one does.
+        ``work`` limits the cost of the first mask (see ``ConstraintState.mask``), and separately
+        that of all others together, which may be of no use. Ends early if a mask excludes the next
+        drafted token, or takes more work. Raises ``WorkPending`` if the first one does.
         """
         sequence, draft = portion.sequence, portion.draft.tokens
         state = sequence.state
@@ -171,9 +170,9 @@ class Decoder:
     def take(self, sequence: Sequence, sampled: SampledToken) -> int:
         """Add a drawn token to the answer, then leap if the way on is forced.
 
-        Returns the lowest position of ``sequence.tokens`` that is new or changed. Where the token
-        cannot follow nothing changes but ``sequence.drawn_again``, and it is to be drawn again.
-        Raises what the constraint raises; the sequence then is of no further use.
+        Returns the lowest position of ``sequence.tokens`` that is new or changed. If the token
+        is rejected, only ``sequence.drawn_again`` changes, and the draw has to be repeated.
+        Raises errors of the constraint; the sequence cannot be used any more then.
         """
         token = sampled.token_id
         changed = settled = len(sequence.tokens)
@@ -295,8 +294,8 @@ class Decoder:
             return
         length, budget = len(sequence.tokens) - sequence.answer_start, sequence.budget
         if budget.thinking is not None and length >= budget.limit:
-            # Either all is spent, or the answer is whole here (law 2): no mark need come, and
-            # nothing is left to keep tokens for.
+            # Either all is spent, or the answer is complete: it needs no end mark any more, and
+            # no tokens in reserve.
             budget.thinking = None
         if length >= budget.most:
             complete = state is not None and state.is_complete

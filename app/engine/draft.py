@@ -20,7 +20,7 @@ class Source(Enum):
     HELD_BACK = auto()
     """Forced text that the next character could still merge with."""
     COUNTED = auto()
-    """What earlier answers of this constraint did here."""
+    """Most frequent next token of earlier answers of this constraint."""
     COPIED = auto()
     """What the prompt goes on with."""
     PREDICTED = auto()

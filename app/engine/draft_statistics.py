@@ -11,19 +11,19 @@ MOST_CONTEXTS = 4096
 """Branches of one constraint that are remembered, the newest of them."""
 
 _MOST_WAYS = 8
-"""Ways on from a branch that are counted."""
+"""Distinct tokens of a branch above which its counts are halved."""
 
 _HALVED_AFTER = 64
-"""Answers after which a branch's counts are halved: what is common changes."""
+"""Count of a token above which a branch's counts are halved, so that they follow changes."""
 
 _EVERY_SO_OFTEN = 16
-"""Where copies mostly failed, one in so many is tried all the same."""
+"""One in this many guesses is tried although its rate is too low."""
 
 _CHANGES_BYTES = 800_000
-"""Of all changes that are known."""
+"""Memory of all cached changes."""
 
 _TOKEN_BYTES = 200
-"""Of a token in them, roughly."""
+"""Estimated memory of a token in a change."""
 
 
 class DraftStatistics:
@@ -35,9 +35,9 @@ class DraftStatistics:
         self.changes: Lru[Hashable, Change] = Lru(
             _CHANGES_BYTES, lambda change: _TOKEN_BYTES * (WINDOW_TOKENS + len(change.tokens))
         )
-        """Of forced text, by place and end of the answer, on which alone they depend."""
+        """Changes by leaps, keyed by state and end of the answer, on which alone they depend."""
         self.multi_token_places: dict[Hashable, None] = {}
-        """Places where more came of the last draw than a token: a leap, a draft, or the end."""
+        """States where the last draw brought more than a token: a leap, a draft, or the end."""
         self._skipped = 0
         self._branches: dict[tuple[Hashable, int], _Branch] = {}
 
@@ -56,7 +56,7 @@ class DraftStatistics:
         branch.record(token)
 
     def expect(self, place: Hashable, *, plain: bool) -> None:
-        """Whether nothing came with the token that was just drawn at a place."""
+        """Record whether the token just drawn at ``place`` came alone (``plain``)."""
         if plain:
             self.multi_token_places.pop(place, None)
         elif place not in self.multi_token_places:
@@ -65,7 +65,7 @@ class DraftStatistics:
             self.multi_token_places[place] = None
 
     def skips(self) -> bool:
-        """Whether it is not yet time to look for a draft where it would not be used."""
+        """Whether to skip a draft that would only serve statistics: all calls but one in 16."""
         self._skipped = (self._skipped + 1) % _EVERY_SO_OFTEN
         return self._skipped != 0
 

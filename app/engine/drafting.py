@@ -26,7 +26,7 @@ from app.engine.prediction import LONGEST_ENDING, Prediction
 from app.engine.sequence import Sequence
 
 _MOST_STATISTICS = 64
-"""Of constraints and scopes, the newest of them, and those that answers still use."""
+"""Maximum number of statistics, one for each constraint and scope; the oldest are dropped."""
 
 _WORK = 500
 """Steps of work that one draft may cost where it comes to states that nobody has visited."""
@@ -156,9 +156,9 @@ class Drafter:
     def _follow_prediction(
         self, path: _Path, likely: float, floor: float, most: int
     ) -> float | None:
-        """Take what the client's prediction goes on with; how likely the path is then.
+        """Add tokens of the client's prediction; returns the probability of the longer path.
 
-        None where it has nothing there, or nothing that is allowed.
+        None if no token is added: the prediction has none here, or none that is allowed.
         """
         prediction = path.sequence.prediction
         if prediction is None:
@@ -284,7 +284,7 @@ class _Path:
         return [*known[first:], *self.tokens][-count:]
 
     def value(self, spelling: Seq[bytes]) -> bytes:
-        """What the answer has of a string that it is in: the end of what is behind a quote."""
+        """The end of the string that the answer is in: the text after the last quote."""
         value = b""
         for token in reversed(self.ending(_WINDOW * 3)):
             value = spelling[token] + value

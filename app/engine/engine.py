@@ -76,11 +76,11 @@ class Engine:
         clock: Callable[[], float] = time.perf_counter,
         interrupt_when: Callable[[Callable[[], bool] | None], None] | None = None,
     ) -> None:
-        """``interrupt_when`` has the runner give the next step up, by ``StepInterrupted``, once
-        what it is called with is true; None: it cannot. That is asked of steps of flex and batch
-        answers alone, with ``urgent``: whether a request of a higher class is about to be added."""
+        """``interrupt_when`` sets a condition on which the runner aborts the next step with
+        ``StepInterrupted``; None: not supported. Only steps of flex and batch answers get one,
+        ``urgent``: whether a request of a higher class is about to be added."""
         self.urgent: Callable[[], bool] = lambda: False
-        """Set by the worker."""
+        """Whether a request of a higher class is about to be added; set by the worker."""
         self._config = config = config or EngineConfig()
         self._interrupt_when = None if config.overlap else interrupt_when
         self._interrupted = 0
@@ -112,7 +112,7 @@ class Engine:
         self._unopened = MaskWork[Sequence]()
         """Sequences that wait to know how their answers begin."""
         self._opens = False
-        """Whether the turn of this step is for an opening; it alternates where masks wait, too."""
+        """Whether deferred work in this step is for an opening; alternates with masks."""
         self._opened: list[Sequence] = []
         """Those whose answers ended with their openings, until the next step emits them."""
         self._flight: Batch | None = None
@@ -155,8 +155,8 @@ class Engine:
         Raises PromptTooLong where prompt and ``max_tokens`` can never fit, BudgetTooSmall where
         no valid answer fits in ``max_tokens``, InvalidRequest for an empty prompt, a budget
         below 1, an empty stop string, ``min_tokens`` out of 0 to ``max_tokens``, a stop token
-        out of the vocabulary or a ``request_id`` that is live. A thinking budget that keeps too
-        few tokens for the shortest way to the end of its reasoning keeps fewer.
+        out of the vocabulary or a ``request_id`` that is live. A thinking budget reserves
+        at most the tokens that ``max_tokens`` has beyond the shortest answer.
         """
         if request.request_id in self._sequences:
             raise InvalidRequest(f"a request with the id {request.request_id!r} is already running")
@@ -202,14 +202,13 @@ class Engine:
         return sequence.emit()
 
     def step(self) -> Iterator[StepOutput]:
-        """Advance every sequence that a step has room for, as far as what it yields is taken.
+        """Advance every sequence that the step has room for; exhaust the iterator.
 
-        First, and only where there are any, come the forced openings of those that run now, before
-        the model computes anything; then one chunk for each answer that grew or ended. Where steps
-        overlap these are of the step launched by the call before. An error of one request's
-        constraint ends that answer with finish_reason "error"; what the runner raises is
-        raised, and the engine is of no further use. ``add`` and ``abort`` are for between two
-        steps.
+        It yields the forced openings of newly scheduled sequences before the model computes; then
+        one chunk for each answer that grew or ended (with overlap, in the step launched by the call
+        before). An error of a constraint ends its answer with finish_reason "error"; errors of the
+        runner are raised, and the engine cannot be used any more then. Call ``add`` and ``abort``
+        only between steps.
         """
         lap = Stopwatch(self._clock)
         landing = self._flight
@@ -265,7 +264,7 @@ class Engine:
             yield StepOutput(chunks, scheduled)
 
     def _launch(self, spans: Seq[Portion], batch: Batch, lap: Stopwatch) -> bool:
-        """Whether it was computed, and not given up for a request of a higher class."""
+        """Launch the step; returns False if it was interrupted for a request of a higher class."""
         if self._out_of_work_at is not None:
             batch.stats.idle_seconds = lap.now - self._out_of_work_at
             self._out_of_work_at = None
@@ -410,11 +409,11 @@ class Engine:
                 self._forget(sequence)
 
     def _take(self, portion: Portion, drawn: Seq[SampledToken]) -> int:
-        """Take draws for as long as the cache holds what they were drawn from; how far it does.
+        """Take draws while the cache matches the tokens before them; returns its valid length.
 
-        The first draw follows the confirmed tokens. Each later one counts if the answer has come
-        to be what was drafted, whether by a draw or by a leap: then it is the very draw that
-        would be made next.
+        The first draw follows the confirmed tokens. A later one counts if the answer now equals the
+        draft up to there, by draws or leaps: then it is the same draw that plain decoding would
+        make next.
         """
         sequence, valid = portion.sequence, portion.end
         if not portion.draft.tokens:
@@ -439,7 +438,7 @@ class Engine:
         return valid
 
     def _fail(self, sequence: Sequence, error: Exception) -> None:
-        """End one answer whose constraint misbehaved; the others never notice (law 4)."""
+        """End one answer after an error of its constraint; others are not affected."""
         request_id = sequence.request.request_id
         if isinstance(error, RequestError):
             sequence.error = error.with_traceback(None)

@@ -1,11 +1,10 @@
-"""Whose turn it is: the highest class first, and in a class a line for each tenant.
+"""A fair queue: the highest class first, and within a class a queue for each tenant.
 
-What a tenant has been served is counted in tokens while anybody of its class waits, and its next
-one is taken when nobody who waits has been served less (Sheng et al. 2024, "Fairness in Serving
-Large Language Models", arXiv 2401.00588, section 3: virtual token counters). A tenant that comes
-back does not get back what it did not ask for: it is lifted to the least that those who wait have
-been served. A class that has waited while ``MOST_BEFORE`` of higher classes had their turn has the
-next one, so none starves.
+Served tokens are counted while anybody of the class waits, and the next turn goes to the waiting
+tenant that was served least (Sheng et al. 2024, "Fairness in Serving Large Language Models", arXiv
+2401.00588, section 3: virtual token counters). A tenant that returns gets no credit for its
+absence: its counter is raised to the minimum of the waiting tenants. A class that has waited for
+``MOST_BEFORE`` turns of higher classes has the next one, so none starves.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ class _Line(Generic[T]):
     served: int
     """Tokens, from the last moment at which nobody waited."""
     turn: int = -1
-    """When it had its last turn; of those served the same, the one that waits longest is next."""
+    """Number of its last turn; of equally served tenants, the one with the lowest is next."""
     waiting: dict[T, None] = field(default_factory=dict)
     """In order of arrival."""
 
@@ -54,14 +53,13 @@ class _Class(Generic[T]):
 
     @property
     def least(self) -> int:
-        """What was served to the one who has been served least, of those who wait."""
+        """Minimum of the tokens served to the waiting tenants."""
         return min((line.served for line in self.lines.values()), default=0)
 
     def forget_idle(self) -> None:
-        """Keep the half that has been served most, where there are too many.
+        """Keep the half that was served most, if there are too many.
 
-        Who is forgotten starts with the least that those who wait have been served, which for most
-        of these is what they would start with anyway.
+        A forgotten tenant starts at ``least`` when it returns, as most of these would anyway.
         """
         if len(self.idle) > MOST_IDLE:
             most = sorted(self.idle, key=lambda tenant: self.idle[tenant].served)
@@ -72,9 +70,8 @@ class _Class(Generic[T]):
 class FairQueue(Generic[T]):
     """A queue by class, first come, first served within a tenant and fair between tenants.
 
-    What was taken and comes back (``put_back``) goes before everything else of its class. All
-    decisions follow from the calls alone. Memory: what waits, and up to ``MOST_IDLE`` tenants of
-    each class beside.
+    Items that were taken and put back go first in their class. All decisions follow from the
+    calls alone. Memory: the waiting items, and up to ``MOST_IDLE`` more tenants of each class.
     """
 
     def __init__(
@@ -84,7 +81,7 @@ class FairQueue(Generic[T]):
         self._tenant_of = tenant_of
         self._class_of = class_of
         self._serials: dict[T, int] = {}
-        """What waits in a line, in order of arrival."""
+        """Arrival numbers of the items in queues of tenants, ascending."""
         self._classes: dict[int, _Class[T]] = {}
         self._num_back = 0
         """Of all classes: any thread may ask for the length."""
@@ -126,10 +123,10 @@ class FairQueue(Generic[T]):
         self._num_back += 1
 
     def next(self, passed: Collection[T] = (), *, above: int = -1) -> T | None:
-        """Whose turn it is; None if nothing is left. Changes nothing. Costs O(tenants).
+        """The item whose turn it is; None if there is none. Changes nothing. Costs O(tenants).
 
-        ``passed`` are items in their lines that are passed over for now. Before two of one tenant
-        are, every other tenant of the class has had its turn. Only classes ``above`` one count.
+        ``passed``: queued items to skip for now; tenants with fewer of them come first. Only
+        classes above ``above`` count.
         """
         classes = self._classes
         order = sorted(

@@ -33,8 +33,8 @@ WINDOW_TOKENS = 8
 _MARKS = b'",:]}'
 _WORD = (string.ascii_letters + string.digits).encode()
 _WORD_AND_MARK = re.compile(rb'([0-9A-Za-z])(?=([",:\]}]))')
-"""Between a word and a mark tokenizers cut, where no token of theirs spans the two: a window need
-not reach over such a seam."""
+"""Tokenizers split between a word byte and a mark if no token contains this pair: a window may
+start at such a seam."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,9 +154,9 @@ class Leaper:
         return change
 
     def _seam(self, answer: Sequence[int], start: int, following: int) -> int | None:
-        """Where within the window's reach a token surely begins, the last one; None: nowhere.
+        """The last index within the window at which a token surely begins; None: there is none.
 
-        The answer's start is such a place. ``following`` is the byte behind the answer's end.
+        The answer's start is such an index. ``following`` is the byte behind the answer's end.
         """
         begins, ends, seams = self._begins, self._ends, self._seams
         size = len(answer)
@@ -169,7 +169,7 @@ class Leaper:
         return start if first <= start else None
 
     def _changed(self, split: _Split, state: ConstraintState) -> Change:
-        """What the split confirms of the forced text, and what it drafts."""
+        """The change of a split: its stable tokens are confirmed, the others drafted."""
         starts = [*accumulate(map(len, split.pieces), initial=0)]
         after = state.copy()
         after.accept_bytes(state.forced()[: starts[-1] - split.inside])

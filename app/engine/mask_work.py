@@ -11,19 +11,19 @@ WORK_AT_ONCE = 1_000
 """Steps of work (see ``ConstraintState.mask``) that one answer may cost a step of the engine."""
 
 WORK_IN_TURN = 2_000
-"""The same for the one whose turn it is, of those that this was not enough for; ``WORK_AT_ONCE``
-where the engine has more answers than ``_FEW``."""
+"""Limit of the sequence whose turn it is, of those that need more; ``WORK_AT_ONCE`` if the engine
+has more answers than ``_FEW``."""
 
 _FEW = 12
-"""Answers, those that are queued included."""
+"""Number of answers, queued ones included, up to which a turn has ``WORK_IN_TURN``."""
 
 _WORK_ALONE = 80_000
-"""The same where there is no other answer."""
+"""Limit of an answer that is the only one."""
 
 
 class MaskWork(Generic[T]):
-    """Those that wait for their turn. One goes on at a time, so a step costs the others little,
-    however many hard constraints there are."""
+    """A queue of unfinished work. One entry continues in each step, so hard constraints delay the
+    others little, however many there are."""
 
     def __init__(self) -> None:
         self._waiting: dict[T, None] = {}
@@ -40,7 +40,7 @@ class MaskWork(Generic[T]):
         return len(self._waiting)
 
     def begin_step(self, takes_part: Callable[[T], bool]) -> None:
-        """Of those that take part in a step the first one has its turn."""
+        """Give the turn to the first one that takes part in the step."""
         self._next = next(filter(takes_part, self._waiting), None)
 
     def work_for(self, one: T, answers: int) -> int:
@@ -54,7 +54,7 @@ class MaskWork(Generic[T]):
         return WORK_IN_TURN if answers <= _FEW else WORK_AT_ONCE
 
     def postpone(self, one: T) -> None:
-        """``one`` was not done: behind the others, if it had its turn."""
+        """Queue ``one``, whose work is unfinished; at the end if it had its turn."""
         if one == self._next:
             self._waiting.pop(one, None)
         self._waiting[one] = None

@@ -1,4 +1,4 @@
-"""What a client expects an answer to be, followed while the answer comes."""
+"""An answer as a client predicts it, aligned with the growing answer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _BEHIND, _AHEAD = 1 << 10, 1 << 16
 
 
 class Prediction:
-    """Where in a text an answer stands that is much like it, and how good a guess the text is."""
+    """A predicted text, the place of the answer in it, and its success rate."""
 
     def __init__(self, text: bytes) -> None:
         self.rate = Rate(0.9)
@@ -34,9 +34,9 @@ class Prediction:
         self.accepted += came
 
     def rest(self, ending: bytes, *, begins: bool) -> bytes:
-        """What the text goes on with behind ``ending``, which the answer ends with.
+        """The predicted text after ``ending``, the end of the answer.
 
-        ``begins``: that is the whole answer. b"" where it is not found near the last place. Costs
+        ``begins``: that is the whole answer. b"" if it is not found near the last place. Costs
         O(1): a bounded part of the text is looked through.
         """
         if begins and self._text.startswith(ending):

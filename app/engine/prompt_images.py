@@ -9,11 +9,11 @@ from app.core.images import PromptImages
 from app.core.step import SpanImages
 
 _MOST_FEATURES = 1 << 32
-"""Of one image, to tell their numbers from its digest."""
+"""Maximum features of an image: their identities are numbered from its digest."""
 
 
 class Identities(Sequence[int]):
-    """The tokens of a sequence as prefixes know them; they grow and change as its answer does."""
+    """A live view of the token ids that key a sequence's prefixes; images have ids of their own."""
 
     def __init__(self, prompt: Sequence[int], tokens: Sequence[int]) -> None:
         """``prompt`` stands for the first of ``tokens``."""
@@ -49,8 +49,8 @@ class PromptImageMap:
         positions = images.positions
         self._shift = 0 if positions is None else int(positions.max()) + 1 - len(prompt)
         self._identities = list(prompt)
-        """The prompt as prefixes know it: what a token in an image's place stands for is the image,
-        and which of its features lies there."""
+        """Identities of the prompt: a token in an image's place is named by the digest of the image
+        and the index of its feature."""
         for each in images.images:
             number = int.from_bytes(each.image.digest, "big") * _MOST_FEATURES
             for start, length in each.places:
@@ -66,7 +66,7 @@ class PromptImageMap:
         assert positions is None or positions.shape[1] == len(prompt), "a position for each token"
 
     def identities(self, tokens: Sequence[int]) -> Identities:
-        """Of the sequence whose ``tokens`` begin with the prompt."""
+        """Identities of ``tokens``, which begin with the prompt."""
         return Identities(self._identities, tokens)
 
     def uncut(self, start: int, count: int) -> int:
@@ -83,7 +83,7 @@ class PromptImageMap:
         return sum(high - start for low, high in self._wholes if low <= start < high)
 
     def of(self, start: int, end: int) -> SpanImages | None:
-        """Of positions ``start`` to ``end - 1``; None: nothing is seen there."""
+        """Images of positions ``start`` to ``end - 1``; None: they have no effect there."""
         if start >= self._length:
             return SpanImages(shift=self._shift) if self._shift else None
         images = [each for each in self._images.images if each.start < end and start < each.end]

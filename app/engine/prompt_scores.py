@@ -13,7 +13,7 @@ from app.core.step import Draw, SampledToken
 
 
 class PromptScores:
-    """Collects, position by position, what the model thought of each token but the first.
+    """Collects, position by position, the log-probability of each token but the first.
 
     Every position has to be computed for that, so nothing of the prompt comes from the cache until
     all are known; what is computed again after a preemption is not scored again.
@@ -43,7 +43,7 @@ class PromptScores:
         return range(max(start, len(self._tokens) - 1), min(end, len(self._prompt) - 1))
 
     def draws(self, positions: range) -> list[Draw]:
-        """What is to be found out at each: with alternatives, the likeliest tokens as well."""
+        """Draws that score each position; with alternatives, also its likeliest tokens."""
         return [
             Draw(
                 self._params,
@@ -55,11 +55,11 @@ class PromptScores:
         ]
 
     def take(self, positions: range, drawn: Sequence[SampledToken]) -> None:
-        """What was found out, in order; a step that was in flight may bring a position again."""
+        """Record results in order; a step that was in flight may repeat a position."""
         for position, found in zip(positions, drawn, strict=True):
             if position + 1 == len(self._tokens):
                 token = self._prompt[position + 1]
-                # One number for one token: whoever asks for greedy ones compares them.
+                # The same number as in ``top``: clients compare them to find greedy tokens.
                 alike = [each.logprob for each in found.top if each.token_id == token]
                 logprob = alike[0] if alike else found.scores[0]
                 data = self._spelling[token]

@@ -18,8 +18,8 @@ _MOST_PASSED = 8
 """Sequences that wait for a prefix and are passed over in one step: each costs a look at it."""
 
 _SHORT = 4
-"""Prompts of lower classes have so many times fewer tokens in a step than others beside answers:
-still twice what takes as long as reading the weights."""
+"""Divisor of ``max_prefill_tokens`` for prompts of lower classes: by default the result is twice
+``spare_tokens``."""
 
 _MOST_PAUSED = 16
 """Steps in a row in which flex and batch answers pause for the prompts of higher classes."""
@@ -73,12 +73,12 @@ class Scheduler:
         """The next step, with the running sequences that can take part in it.
 
         While ``flight`` computes, these are the answers that are not in it, prompts of which it
-        computes a part, and answers whose one draw in it is expected to bring a token and nothing
-        else: they go on from what it will be. None where it is better to wait for the flight: it
-        has too many others, which had to wait for two steps instead of one.
+        computes a part, and answers whose single draw in it is expected to add exactly one token:
+        they continue from that draw. None if it is better to wait for the flight, as too many
+        other answers would wait for two steps instead of one.
 
-        With ``overlap`` answers of which more is expected are divided into halves, which take
-        turns, where that leaves enough for either step. See decision 23.
+        With ``overlap``, answers that are expected to add more are split into halves that take
+        turns, if that leaves enough for each step. See decision 23.
         """
         batch, config = Batch(), self._config
         taking_part = self.running
@@ -124,10 +124,10 @@ class Scheduler:
         )
 
     def _short(self, batch: Batch) -> int:
-        """Tokens of prompts in a step of lower classes; 0: as many as in any other.
+        """Limit of lower-class prompt tokens in a step; 0: as in any other step.
 
-        Beside answers of higher classes they are spare tokens, too. Alone they may fill a step that
-        can be given up: no answer waits for it.
+        Beside answers of higher classes only spare tokens are used. Otherwise prompts may fill a
+        step that can be interrupted, since no answer waits for it.
         """
         if batch.urgent:
             return 0
@@ -143,8 +143,8 @@ class Scheduler:
         return self._config.max_batch_tokens if self._interruptible else most
 
     def _in_turns(self) -> list[Sequence]:
-        """All that run; beside higher classes as many of the lower ones, with their drafts, as a
-        step has spare tokens for."""
+        """All running sequences; beside higher classes only as many lower ones, with their drafts,
+        as the step has spare tokens for."""
         running = self.running
         if not running or not running[-1].tier < ServiceTier.DEFAULT <= running[0].tier:
             return running
@@ -299,7 +299,7 @@ class Scheduler:
         return sequence
 
     def _may_have_slot(self, sequence: Sequence, batch: Batch) -> bool:
-        """Whether fewer run than may, or one of a lower class that can give way to ``sequence``.
+        """Whether ``max_running`` is not reached, or a sequence of a lower class can be preempted.
 
         A sequence that gave way in this step is not scheduled again in it: the step in flight may
         compute for it.
@@ -310,7 +310,7 @@ class Scheduler:
         return free or self.running[-1].tier < sequence.tier
 
     def _make_room(self, sequence: Sequence, needed: Seq[int], batch: Batch) -> bool:
-        """Whether ``sequence`` finds a slot and its blocks, which lower classes give way for."""
+        """Preempt lower classes for a slot and blocks of ``sequence``; False: not possible."""
         # Beside the blocks one for each sequence that runs is left free.
         while len(self.running) >= self._config.max_running or not self.blocks.has_free(
             needed, len(self.running)
@@ -420,8 +420,8 @@ class Scheduler:
     def follow(self, portion: Portion, drawn: int) -> None:
         """Account for a span in flight, now that the step before it is committed.
 
-        Where it was launched ahead and the answer did not simply go on with the token ``drawn``,
-        the draw behind that is void; what it computes stays of use while the token is in its place.
+        If it was launched ahead and the answer did not just continue with the token ``drawn``, its
+        draw is void; its computed position stays valid if the token is there.
         """
         sequence, start = portion.sequence, portion.start
         if portion.drawn_by is None:
@@ -463,10 +463,9 @@ def _grant(batch: Batch, config: EngineConfig, short: int) -> int:
     """Tokens for each running sequence: small gaps first, the rest to long prompts.
 
     Every small gap gets one token at least, so that a step full of leaps delays no answer. Prompts
-    may take all of it where no answer waits for the step, and ``short`` tokens where that is not 0.
-    An image that has to be computed in one step has its room before all others, and may be more
-    than prompts have otherwise. Returns how many tokens of prompts the step may compute beside
-    these.
+    may fill the step if no answer waits for it; a ``short`` above 0 limits them. An image that has
+    to be computed in one step is allocated first, and may exceed the limit of prompts. Returns how
+    many prompt tokens the step may still compute.
     """
     gaps = batch.gaps
     beside = short or config.max_prefill_tokens
@@ -501,10 +500,10 @@ def _grant(batch: Batch, config: EngineConfig, short: int) -> int:
 
 
 def _prompt_tokens(sequence: Sequence, gap: int, prefill: int, left: int) -> int:
-    """How many of ``gap`` a step computes that has room for ``left``, ``prefill`` of them prompts'.
+    """Tokens of ``gap`` that fit in a step with room for ``left`` tokens, ``prefill`` of prompts.
 
-    No image that has to be computed in one step is cut: one that comes next is computed whole if
-    there is room for it, though it be more than prompts have.
+    An image that has to be computed in one step is not split: if it is next, it is computed whole
+    when ``left`` is enough, even beyond ``prefill``.
     """
     if prefill <= 0:
         return 0

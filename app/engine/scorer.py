@@ -53,7 +53,7 @@ class Scorer:
 
     @staticmethod
     def cursor(request: EngineRequest, state: ConstraintState | None) -> Cursor | None:
-        """What finds the choices of a new answer; None where nothing is done about them."""
+        """A cursor that finds the choices of a new answer; None if they are not needed."""
         options = request.choices
         if options is None or not isinstance(state, ChoosingState):
             return None
@@ -80,9 +80,9 @@ class Scorer:
             sequence.finish_reason = None
 
     def finish(self, sequence: Sequence) -> None:
-        """A choice has been scored: report it, and go on as it was drawn. Then look for the next.
+        """Report a choice that has been scored and, if it is exact, draw its way.
 
-        The caller leaps over what is forced now.
+        The caller then leaps over the text that is forced now, and calls ``look``.
         """
         scoring, cursor = sequence.scoring, sequence.cursor
         assert scoring is not None
@@ -147,7 +147,7 @@ class Scorer:
 
     @staticmethod
     def _pass_over(sequence: Sequence, found: Found, wanted: bool) -> None:
-        """Nothing is scored; report it where it was ``wanted`` as a whole."""
+        """Score nothing; report the choice if an exact draw was ``wanted``."""
         if wanted:
             sequence.scored.append(ScoredChoice(found.start, found.place, (), True, by_tokens=True))
 
@@ -208,7 +208,7 @@ class Scorer:
 
 
 def _rest(way: Way, written: bytes) -> Way | None:
-    """What is left of a way behind ``written``; None where that leaves it, or is all of it."""
+    """The rest of a way after ``written``; None if the way does not begin so, or ends there."""
     if not written:
         return way
     texts = tuple([text[len(written) :] for text in way.texts if text.startswith(written)])

@@ -66,7 +66,7 @@ class Sequence:
     prediction: Prediction | None = None
     """What the client expects, where it sent that and drafts are wanted."""
     statistics: DraftStatistics | None = None
-    """What earlier answers of the constraint did, where there is one and it was begun."""
+    """Draft statistics of its constraint, if it has one; set by ``Decoder.begin``."""
     place: Hashable = None
     """The constraint's state before the last draw."""
     scheduled: bool = False
@@ -76,11 +76,11 @@ class Sequence:
     scoring: Scoring | None = None
     """The choice that is scored before it goes on."""
     scored: list[ScoredChoice] = field(default_factory=list)
-    """What has not been emitted yet."""
+    """Scored choices that are not emitted yet."""
     pending_finish: FinishReason | None = None
     """How it ends once its last choices are scored."""
     drawn_again: int = 0
-    """Draws of the token to come that brought what cannot follow."""
+    """Rejected draws of the next token."""
     finish_reason: FinishReason | None = None
     error: LeapjsonError | None = None
     cached_tokens: int = 0
@@ -90,12 +90,12 @@ class Sequence:
     _hash: blake2b = field(init=False)
     _stops: StopFinder | None = field(init=False)
     sources: TokenSources = field(default_factory=TokenSources)
-    """Of the answer's tokens."""
+    """Sources of the answer's tokens."""
     prompt_scores: PromptScores | None = None
-    """Until they were emitted; None where they are not wanted."""
+    """Log-probabilities of the prompt; None if not wanted, or once emitted."""
     _prompt_ending: bytes | None = None
     _pending: list[AnswerToken] = field(default_factory=list)
-    """What has not been emitted yet."""
+    """Tokens that are not emitted yet."""
 
     def __post_init__(self) -> None:
         request = self.request
@@ -123,7 +123,7 @@ class Sequence:
 
     @property
     def identities(self) -> Seq[int]:
-        """The tokens as prefixes know them: in the places of images others than the prompt's."""
+        """The token ids that key its prefixes: in the places of images not those of the prompt."""
         if self.vision_input is None:
             return self.tokens
         return self.vision_input.identities(self.tokens)
@@ -243,10 +243,10 @@ class Sequence:
                 self.finish("stop")
 
     def leap(self, change: Change, state: ConstraintState) -> int:
-        """Make ``change``, after which the state is ``state``, up to a stop string or token.
+        """Apply ``change``, which leads to ``state``, up to a stop string or token.
 
-        Returns how many tokens go on from the old text.
-        A stop token inside the old text ends nothing: that text was gone on from. One that begins
+        Returns the number of tokens that add text.
+        A stop token inside the old text ends nothing: the answer went on after it. One that begins
         there and adds to it ends the answer where the old text ended.
         """
         self.drawn_again = 0

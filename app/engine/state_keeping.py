@@ -1,9 +1,8 @@
-"""What the scheduler does about recurrent states: who gets slots, what a span saves, where to go
-back to.
+"""Recurrent states for the scheduler: assigns slots, plans what a span saves, and rolls back.
 
-A step needs one slot for each span, for the state at its end; the one that it reads will do where
-nothing can be taken back. All others are of use and not needed: states before drafted tokens, those
-that a leap goes back to, checkpoints. They are given up before anybody is preempted.
+A step needs one slot for each span, for the state at its end; the slot that it reads will do if no
+token can be taken back. All others are optional: states before drafted tokens, states to roll back
+to after a leap, checkpoints. They are given up before any sequence is preempted.
 """
 
 from __future__ import annotations
@@ -27,12 +26,12 @@ class StateKeeper:
         self._blocks = blocks
         self._pool = pool
         self._promised: set[Sequence] = set()
-        """Those whose spans in the step in the making will take a free slot each."""
+        """Sequences whose spans in the step being planned will take a free slot each."""
         self._all_given_up = False
         """Whether the running sequences gave up what they can in this step."""
 
     def begin_step(self) -> None:
-        """Nothing is promised to anybody."""
+        """Clear the promises of the last step."""
         self._promised.clear()
         self._all_given_up = False
 
@@ -71,8 +70,8 @@ class StateKeeper:
     def save(self, portion: Portion) -> None:
         """Set the state that the span reads, and those that it saves.
 
-        That at the end was promised; those before drafted tokens and at borders that are worth a
-        checkpoint are saved where a slot is free.
+        The slot for the state at the end was promised; states before drafted tokens and at
+        checkpoint borders are saved if a slot is free.
         """
         sequence, pool = portion.sequence, self._pool
         kept, start, end = sequence.states, portion.start, portion.end
@@ -109,9 +108,9 @@ class StateKeeper:
             saved.append(KeptState(position, self._pool.take(), planned))
 
     def go_back(self, sequence: Sequence, valid: int) -> int:
-        """Go to the last state that is not behind ``valid``, with the blocks; where that is.
+        """Roll back to the last state not after ``valid``, with the blocks; returns its position.
 
-        It is one that is kept or a checkpoint of what the sequence computed, else its start.
+        It is a kept state or a checkpoint of the sequence's prefix, else the start.
         """
         kept, table, blocks = sequence.states, sequence.blocks, self._blocks
         size = blocks.block_size
@@ -131,7 +130,7 @@ class StateKeeper:
                 return position
 
     def settle(self, sequence: Sequence) -> None:
-        """After a commit: what was planned are checkpoints now; let go of what is not needed."""
+        """Register planned checkpoints after a commit, and release states that are not needed."""
         kept, computed = sequence.states, sequence.computed
         for state in kept:
             if state.planned and state.position <= computed:
@@ -145,11 +144,11 @@ class StateKeeper:
             kept.thin(self._pool, computed, floor)
 
     def cut(self, sequence: Sequence) -> None:
-        """What was saved behind what is computed stands for other tokens."""
+        """Release the states after the computed tokens: they belong to other tokens."""
         sequence.states.cut(self._pool, sequence.computed)
 
     def free(self, sequence: Sequence) -> None:
-        """It runs no more."""
+        """Release all states of a sequence that stops running."""
         self._promised.discard(sequence)
         sequence.states.free(self._pool)
 

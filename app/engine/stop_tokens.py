@@ -40,8 +40,8 @@ class Edit:
 class StopTokens:
     """The tokens that end the answer of one request. Immutable.
 
-    A token that comes after fewer than ``min_tokens`` others is early. Before that no end is drawn,
-    as long as there is anything else to draw, and a stop token that has to be drawn goes on.
+    Among the first ``min_tokens`` tokens no end is drawn if anything else is allowed, and a stop
+    token that is drawn all the same does not end the answer.
     """
 
     def __init__(self, request: EngineRequest, vocabulary: Vocabulary) -> None:
@@ -207,7 +207,7 @@ class _Stop:
     def __init__(self, text: bytes) -> None:
         self.text = text
         self._borders = [0]
-        """Of the first n+1 bytes: the length of the longest end that is also a beginning."""
+        """For the first n+1 bytes, the length of the longest proper suffix that is a prefix."""
         self.matched = 0
 
     def read(self, data: bytes) -> int | None:

@@ -26,7 +26,7 @@ _NAMES: tuple[TokenSource, ...] = ("sampled", "drafted", "held", "leapt")
 class TokenSources:
     """The source of every token of one answer, and how many there are of each.
 
-    Where the client asks where tokens came from, it has these as well, as they stand.
+    If the client asks for origins, it also keeps the tokens.
     """
 
     __slots__ = ("_changed", "_codes", "_last_size", "_reported", "_spelling", "counts")
@@ -35,12 +35,12 @@ class TokenSources:
         """``spelling``: the bytes of every token id; None: the client did not ask."""
         self._codes = bytearray()
         self.counts = [0, 0, 0, 0]
-        """By source; what ends the answer and is none of its tokens is not among them."""
+        """Tokens by source, without a token that only ends the answer."""
         self._spelling = spelling
         self._reported: list[AnswerToken | int] = []
-        """Those that were drawn, with what was measured; of others the id."""
+        """Tokens to report: drawn ones with their log-probabilities, of others the id."""
         self._changed = 0
-        """The first that was not reported as it is now."""
+        """Index of the first token that changed since the last report."""
         self._last_size = 0
         """Tokens of the last report."""
 
@@ -65,7 +65,7 @@ class TokenSources:
             self._reported.append(token)
 
     def drop(self, count: int) -> int:
-        """The last ``count`` tokens give way; the source of those that only split them anew."""
+        """Remove the last ``count`` tokens; returns the source of those that respell them."""
         gone = self._codes[-count:]
         del self._codes[-count:]
         for each in range(4):
@@ -76,7 +76,7 @@ class TokenSources:
         return min(gone)
 
     def confirm(self, index: int, source: int) -> None:
-        """Of a token that was drawn more is known than that."""
+        """Set a more specific source for a token that was recorded as sampled."""
         if self._codes[index] == SAMPLED:
             self._codes[index] = source
             self.counts[SAMPLED] -= 1

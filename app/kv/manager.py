@@ -277,7 +277,7 @@ class BlockManager:
                 prefixes.release(chain[known - 1])
 
     def _forget(self, group: int, block: int) -> None:
-        """What is in the block is about to be overwritten."""
+        """Forget the prefix of a block that is about to be overwritten."""
         prefix = self._prefixes.forget(group, block)
         if prefix is not None and prefix.checkpoint and self.states is not None:
             self.states.forget(prefix)  # nobody can go on from there

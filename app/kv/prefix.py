@@ -1,4 +1,4 @@
-"""Which full blocks hold which prefix: a chain from parent prefix and token ids to blocks.
+"""Index of the prefixes in full blocks: a chain from parent prefix and token ids to blocks.
 
 A prefix is found by ``(the prefix before it, its last token ids)``. The dictionary compares the
 token ids themselves, and a prefix stands for exactly one sequence of tokens: no collision of hashes
@@ -27,7 +27,7 @@ class Prefix:
 
     def __init__(self, key: tuple[Parent, tuple[int, ...]], num_groups: int) -> None:
         self.key = key
-        """What it continues, and its last tokens."""
+        """Its parent, and the tokens of its last block."""
         self.blocks = [NO_BLOCK] * num_groups
         """By group, the block that holds its last tokens."""
         self.checkpoint = 0
@@ -59,7 +59,7 @@ class PrefixIndex:
         return self._found.get((parent, tuple(tokens)))
 
     def extend(self, parent: Parent, tokens: Sequence[int]) -> Prefix:
-        """The same; it becomes known now if it was not, and the caller holds or registers it."""
+        """Find or add that prefix; the caller then holds or registers it."""
         key = (parent, tuple(tokens))
         prefix = self._found.get(key)
         if prefix is None:

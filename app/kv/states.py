@@ -26,7 +26,7 @@ EMPTY = 0
 """The slot of the state before a sequence's first token. Never written."""
 
 ANCHOR_TOKENS = 8
-"""What is kept for leaps lies so far back at least: they tokenize the last 8 tokens again."""
+"""Minimum distance of states kept for leaps, which tokenize the last 8 tokens again."""
 
 
 class StatePool:
@@ -77,7 +77,7 @@ class StatePool:
         self._slots.release(slot, keep=slot in self._checkpoints)
 
     def may_overwrite(self, slot: int) -> bool:
-        """Whether its one owner is all that would miss what is in it."""
+        """Whether nobody but its single owner needs the state in the slot."""
         return slot != EMPTY and slot not in self._checkpoints and self._slots.references(slot) == 1
 
     def register(self, prefix: Prefix, slot: int) -> None:
@@ -142,7 +142,7 @@ class KeptStates:
     wanted: list[int] = field(default_factory=list)
     """Block borders, ascending, at which a checkpoint is still to be saved."""
     last: int = 0
-    """Where it last planned a checkpoint, or started from one."""
+    """Position of the last planned checkpoint, or of the one it started from."""
 
     def __iter__(self) -> Iterator[KeptState]:
         return iter(self.states)
@@ -203,9 +203,8 @@ class KeptStates:
             pool.release(self.states.pop().slot)
 
     def thin(self, pool: StatePool, computed: int, floor: int) -> None:
-        """Of what is committed keep the last, the one before, and two that lie further back
-        (``SLOTS_EACH``). Nothing falls back behind ``floor``. With few slots free only the last
-        is kept.
+        """Keep the last committed state, the one before, and two further back (``SLOTS_EACH``).
+        No rollback goes before ``floor``. With few free slots only the last is kept.
         """
         states = self.states
         committed = len(states)

@@ -131,6 +131,9 @@ async def test_a_part_of_the_prompt_is_named_as_its_api_has_it() -> None:
         assert refused["param"] == "response_format"
         assert "'messages[1]'" in refused["message"]
         assert "messages[0]" in refused["message"]
+        open_bracket = {**QUOTE, "x-verbatim": "messages[-12"}
+        refused = await server.refusal(path, **chat(open_bracket, "cats"))
+        assert "'messages[-12'" in refused["message"]
         long = await server.refusal(path, **chat(QUOTE, "x" * 101))
         assert (long["param"], "the limit is 100" in long["message"]) == ("messages", True)
 

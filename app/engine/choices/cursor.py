@@ -24,13 +24,13 @@ class Found:
     state: ChoosingState
     """Where the constraint stands there."""
     ahead: bytes
-    """What is forced between the text so far and the choice; b"" where the text goes on."""
+    """Forced bytes between the text so far and the choice; b"" if the text reaches the choice."""
 
 
 class Cursor:
-    """Goes along one answer, from choice to choice, as far as the text is sure.
+    """Moves along one answer from choice to choice, as far as its text is known.
 
-    What is sure is the text so far, and behind it what its constraint forces::
+    Known are the text so far and the forced text after it::
 
         text so far     forced
         ...........|:::::::::::|?   undecided
@@ -47,11 +47,11 @@ class Cursor:
         self._is_text = is_text
         self._text = bytearray()
         self.state = state
-        """At the cursor; another one where the choice there is made."""
+        """State at the cursor; replaced when the choice there is drawn."""
         self._at = 0
         """Bytes before the cursor; perhaps more than the text has."""
         self._ahead = bytearray()
-        """Those behind the text."""
+        """Bytes between the end of the text and the cursor."""
         self._locator = locator
         self._scan = JsonScan() if locator is None else None
         """None outside of JSON values."""
@@ -156,7 +156,7 @@ class Cursor:
         return kinds == {"item"}
 
     def _sure(self) -> bytes:
-        """What follows the cursor; b"" where that is open."""
+        """Known bytes after the cursor; b"" if there are none."""
         if self._at < len(self._text):
             return self.text(self._at, self._at + _MOST_AT_ONCE)
         return self.state.forced()

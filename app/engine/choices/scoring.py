@@ -48,9 +48,9 @@ class Scoring:
         self._next = 0
         """The pass to come."""
         self._logprobs = [0.0] + [math.nan] * (len(tree.nodes) - 1)
-        """By node, of the way to it."""
+        """Log-probability of the path to each node."""
         self._terms: list[list[float]] = [[] for _ in found.choice.ways]
-        """By way, those of its paths."""
+        """Log-probabilities of the token paths of each way."""
         self._entering: list[float] = []
 
     @property
@@ -113,7 +113,7 @@ class Scoring:
         self._next += 1
 
     def result(self) -> ScoredChoice:
-        """What the model gives to each way, where the answer got to the choice."""
+        """The model's probability of each way, given that the answer reaches the choice."""
         entering = _log_sum(self._entering) if self._tree.enters else 0.0
         found = self.found
         ways = [

@@ -27,8 +27,8 @@ from app.core.tree import MOST_TOKENS
 from app.engine.choices.cursor import Found
 
 Split = Callable[[bytes], Sequence[tuple[int, int]] | None]
-"""Of a text behind what the sequence has: its tokens, and how many bytes each spells. None: the
-tokenizer would change it."""
+"""Splits a text that follows the sequence into pairs of a token and its number of bytes; None if
+the tokenizer would change the text."""
 
 
 @dataclass(slots=True)
@@ -48,7 +48,7 @@ class Node:
     """The tokens that get from here to the choice's place, and perhaps beyond."""
 
     def sets(self) -> list[TokenIds]:
-        """What is to be scored: children, ends, what enters."""
+        """The token sets to score, in order: children, ends, ``enters``."""
         sets = [np.array([token], np.int32) for token in self.children]
         sets += [tokens for _, tokens in self.ends]
         return sets if self.enters is None else [*sets, self.enters]
