@@ -1,4 +1,4 @@
-"""The text of arguments that a model does not write as JSON -> their JSON, as it comes.
+"""Streaming conversion of arguments in other notations to JSON.
 
 See ``app.core.arguments`` and ``app.core.literals`` for how such texts are written.
 """
@@ -28,7 +28,7 @@ class LiteralReader(ArgumentsReader):
         self._notation = notation
         self._words = dict(zip(notation.words, ("null", "false", "true"), strict=True))
         self._before = ""
-        """Stands before the next argument's name."""
+        """Text that precedes the next argument's name."""
         self._open: list[str] = []
         """Brackets that are not closed."""
 
@@ -90,7 +90,7 @@ class LiteralReader(ArgumentsReader):
         return True
 
     def _put_mark(self, mark: str, text: str) -> bool:
-        """``text`` for ``mark``, which comes; whether it was there."""
+        """Replace ``mark``, which comes next, by ``text``; False if it has not come completely."""
         if len(self._buffer) < len(mark):
             return False
         self._put(text, len(mark))
@@ -178,7 +178,7 @@ class JsonReader(ArgumentsReader):
 
 
 class ParameterReader(ArgumentsReader):
-    """Reads arguments that are a text each, in chunks of any size."""
+    """Reads arguments that are written as one text each, in chunks of any size."""
 
     def __init__(self, notation: Parameters, readings: Readings) -> None:
         super().__init__(ParameterReader._read_before)
@@ -188,9 +188,9 @@ class ParameterReader(ArgumentsReader):
         self._count = 0
         """Parameters so far."""
         self._kinds: frozenset[Kind] = frozenset()
-        """What the value that is being read may be."""
+        """Possible types of the value being read."""
         self._looked = 0
-        """Characters of the buffer that may be of a number or a word."""
+        """Number of characters of the buffer that were checked for being a number."""
 
     def _read_before(self) -> bool:
         before = self._notation.before

@@ -1,12 +1,12 @@
-"""One choice while it comes: bytes and tokens of the engine -> pieces.
+"""Streaming reader of one choice: bytes and tokens of the engine -> pieces.
 
 A token belongs to the piece in which its first byte lies::
 
     text       | reasoning | mark | content     | held back |
     tokens     |   |    |   |    |   |    |   |   |
 
-Where tokens came from is reported as far as the text has been. The engine gives each token with all
-bytes that it spells: those of the stop string, which the text leaves out, are cut here.
+Origins are reported for tokens whose text has been sent. The engine gives each token with all of
+its bytes; those of the stop string, which the text leaves out, are cut here.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ from app.core.specs import JsonSchema
 
 
 class OriginReader:
-    """Where the tokens of one choice came from. Their bytes, joined, are its text and marks."""
+    """The origins of the tokens of one choice. Their joined bytes are its text and marks."""
 
     def __init__(self) -> None:
         self._tokens: list[OriginToken] = []
         self._ends: list[int] = []
-        """Where each of them ends, in bytes of the answer."""
+        """End of each token, in bytes of the answer."""
         self._text = 0
         """Bytes of the answer so far."""
         self._known = 0
-        """Tokens that the client knows."""
+        """Number of tokens that were reported to the client."""
 
     def read(self, chunks: Sequence[TokenChunk]) -> Origins | None:
         """The tokens that ``chunks`` add or change; None: there are none."""
@@ -76,7 +76,7 @@ class OriginReader:
         self._tokens += origins.tokens
 
     def _cut(self, index: int) -> OriginToken:
-        """A token without what is behind the answer's end."""
+        """A token without bytes after the answer's end."""
         token, excess = self._tokens[index], self._ends[index] - self._text
         if excess <= 0:
             return token
@@ -94,8 +94,8 @@ class ChoiceReader:
         exact: bool = False,
         texts: Quotable | None = None,
     ) -> None:
-        """``exact``: choices are to be drawn as wholes. ``texts``: where values are looked up, if
-        their places are reported."""
+        """``exact``: exact choices are wanted. ``texts``: texts in which values are looked
+        up, if spans are reported."""
         tools = () if plan.tools is None else plan.tools.tools
         self.reasoning_tokens = 0
         self._options = options
@@ -106,7 +106,7 @@ class ChoiceReader:
         self._call_ids = plan.format.tools.ids
         self._custom = frozenset(tool.name for tool in tools if tool.custom)
         self._input: InputReader | None = None
-        """Of the call of a custom tool that comes."""
+        """Reader of the input, while the current call is one of a custom tool."""
         self._confidence = None
         if options.confidence or exact:
             self._confidence = ConfidenceReader(
@@ -123,18 +123,18 @@ class ChoiceReader:
         self._calls = 0
         self._open_calls = 0
         self._waiting: deque[tuple[int, AnswerToken]] = deque()
-        """Tokens that no piece has reached yet, and where their first bytes are."""
+        """Tokens that are in no piece yet, with the offsets of their first bytes."""
         self._given = len(plan.given)
-        """Characters that the client wrote itself, and that are not sent again."""
+        """Number of characters of the client's prefill, which are not sent back."""
         self._received = len(plan.given.encode())
-        """Bytes of all tokens so far, and of what was given."""
+        """Bytes of the prefill and all tokens so far."""
         self._decoder = Utf8Decoder(places=self._reader is not None)
         self._decoder.decode(plan.given.encode())
 
     def read(self, chunks: Sequence[TokenChunk]) -> list[Piece]:
-        """What ``chunks`` add together, one or more in their order.
+        """The pieces that one or more ``chunks`` add, in order.
 
-        The last one may end the answer, and ends it well: with the reason "stop" or "length".
+        Only the last chunk may end the answer, with the reason "stop" or "length".
         """
         last = chunks[-1]
         data, tokens, reason = last.data, last.tokens, last.finish_reason
@@ -179,7 +179,7 @@ class ChoiceReader:
         return pieces
 
     def _measured(self) -> list[Piece]:
-        """What is reported of the values once all have come."""
+        """The measurements of the values, which are reported at the end."""
         found = Measurements()
         spans = None if self._spans is None else self._spans.finish()
         if self._confidence is not None:
@@ -196,14 +196,14 @@ class ChoiceReader:
         return [] if found == Measurements() else [found]
 
     def _behind_given(self, piece: TextPiece) -> TextPiece | None:
-        """What of a piece is new: the reader may have held back the end of what was given."""
+        """The new part of a piece: the reader may have held back the end of the prefill."""
         if piece.start < self._given and isinstance(piece, Content | Reasoning):
             text = piece.text[self._given - piece.start :]
             return type(piece)(text, self._given) if text else None
         return piece
 
     def _with_own(self, piece: TextPiece) -> TextPiece:
-        """``piece``, content with its tokens and a call with an id; counts tokens of reasoning."""
+        """``piece``; content gets its tokens, a call an id, and tokens of reasoning are counted."""
         bytes_before = self._decoder.bytes_before
         start, end = bytes_before(piece.start), bytes_before(piece.end)
         tokens = []
@@ -225,7 +225,7 @@ class ChoiceReader:
         return piece
 
     def _with_input(self, piece: Piece) -> Piece:
-        """``piece``, that of a custom tool's call with its input in place of arguments."""
+        """``piece``; in a custom tool's call the input replaces the arguments."""
         match piece:
             case CallStart(name=name):
                 self._input = InputReader() if name in self._custom else None

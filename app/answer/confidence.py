@@ -1,7 +1,7 @@
-"""How sure the model was of each value of an answer: from its text, tokens and scored choices.
+"""Confidence in each value of an answer, from its text, tokens and scored choices.
 
-A scored choice is reported as shares of all its ways; ``ConfidenceReader`` collects while an answer
-comes. See ``docs/confidence.md`` for what the numbers mean.
+A scored choice is reported by probabilities normalized over its ways (continuations);
+``ConfidenceReader`` collects during streaming. See ``docs/confidence.md`` for the numbers.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from app.core.json_scan import JsonWalk, Place
 
 MOST_ALTERNATIVES = 64
 MOST_ALTERNATIVE_BYTES = 512
-"""Of one value; the rest of them are one entry."""
+"""Maximum number and bytes of the alternatives of one value; the rest is one entry."""
 
 Named = Callable[[Way], tuple[AlternativeKind, Any]]
-"""What an alternative is called."""
+"""Kind and value under which an alternative is reported."""
 
 
 def write_score(entry: Confidence, choice: ScoredChoice, text: bytes, named: Named) -> Way | None:
-    """Write the scores of ``choice`` into ``entry``, where the answer went on with ``text``.
+    """Write the scores of ``choice`` into ``entry``; the answer continued with ``text``.
 
-    The way that it went; None, and nothing is written, where the text ends before that is known, or
-    where the model gives nothing to any way, or none was scored.
+    Returns the way taken; None, with nothing written, if the text ends before it is decided, if
+    every way has probability 0, or if none was scored.
     """
     chosen = next(
         (
@@ -57,7 +57,7 @@ def write_score(entry: Confidence, choice: ScoredChoice, text: bytes, named: Nam
     log_sum = highest + math.log(total)
 
     def logprob(way: ScoredWay) -> float:
-        """Of all ways together."""
+        """Log-probability of a way, normalized over all ways."""
         return min(0.0, way.logprob - log_sum)
 
     entry.logprob = logprob(chosen)
@@ -90,7 +90,7 @@ class _Container:
 
     @property
     def next_pointer(self) -> str:
-        """Of the member that begins."""
+        """Pointer to the member that begins."""
         name = self.key if self.is_object else str(self.count)
         return f"{self.entry.pointer}/{name.replace('~', '~0').replace('/', '~1')}"
 
@@ -103,7 +103,7 @@ class Tokens:
     starts: list[int] = field(default_factory=list)
     length: int = 0
     _next: int = 0
-    """The first that was not counted."""
+    """Index of the first token that was not taken."""
 
     def add(self, token: AnswerToken) -> None:
         if token.data:
@@ -112,7 +112,7 @@ class Tokens:
             self.length += len(token.data)
 
     def take(self, start: int, end: int) -> Iterator[AnswerToken]:
-        """Those with bytes from ``start`` to ``end``; each is given once. Ascending ranges."""
+        """Tokens with bytes from ``start`` to ``end``, each only once; ranges must ascend."""
         while self._next < len(self.tokens) and self.starts[self._next] < end:
             token = self.tokens[self._next]
             if self.starts[self._next] + len(token.data) > start:
@@ -129,15 +129,15 @@ class Scores:
 
 
 AnswerRange = Callable[[int, int], tuple[int, int]]
-"""From a range of bytes of a JSON text to that of its answer."""
+"""From a range of bytes in a JSON text to the range in its answer."""
 
 
 def value_confidences(
     data: bytes, start: int, tokens: Tokens, choices: Sequence[ScoredChoice]
 ) -> Scores:
-    """Of the JSON value ``data``, which begins at byte ``start`` of its answer; in its order.
+    """Confidence of the JSON value ``data`` at byte ``start`` of its answer, in text order.
 
-    ``choices`` are those of the whole answer. What is not whole is left out.
+    ``choices`` are those of the whole answer. Incomplete values are left out.
     """
     end = start + len(data)
     known = {
@@ -150,7 +150,7 @@ def value_confidences(
 def text_confidence(
     data: bytes, start: int, tokens: Tokens, choices: Sequence[ScoredChoice]
 ) -> Scores:
-    """The same of a text that is one value and no JSON."""
+    """Confidence of a text that is one value, and not JSON."""
     drawn = tokens.take(start, start + len(data))
     entry = Confidence("", "value", data.decode(errors="replace"))
     choice = next((each for each in choices if each.place is Place.TEXT), None)
@@ -179,7 +179,7 @@ class _Walk(JsonWalk):
         self._entries: list[Confidence] = []
         self.by_tokens: list[TokenByToken] = []
         self._asked = 0
-        """Where it was decided what it would be."""
+        """Offset at which the choice of the current value was made."""
 
     def entries(self) -> list[Confidence]:
         scan, data = self._scan, self._data
@@ -192,7 +192,7 @@ class _Walk(JsonWalk):
         return [each for each in self._entries if id(each) not in open_ones]
 
     def _decided(self, place: Place, at: int) -> None:
-        """What is next is decided from here on: note it where it is the next member."""
+        """Handle an offset at which the answer decides what comes next, in this ``place``."""
         if place is Place.VALUE or place is Place.FIRST_ITEM:
             self._asked = at
         if place in _NEXT:
@@ -215,7 +215,7 @@ class _Walk(JsonWalk):
             self._count(entry.logprob)
 
     def _key(self, end: int) -> None:
-        """One of many counts by its tokens, too."""
+        """A name that was not listed as a way of its own also counts by its tokens."""
         entry = self._entries[-1]
         container = self._open[-1]
         container.key = json.loads(self._data[self._began : end])
@@ -248,7 +248,7 @@ class _Walk(JsonWalk):
         self._ended(entry.logprob)
 
     def _write_score(self, entry: Confidence) -> Way | None:
-        """Write the scores of the value that begins, if it was scored; the way that was taken."""
+        """Write the scores of the value that begins, if any; returns the way taken."""
         choice = self._choices.get((self._asked, Place.VALUE))
         if choice is None:
             return None
@@ -257,13 +257,13 @@ class _Walk(JsonWalk):
         return write_score(entry, choice, self._data[self._asked :], _alternative)
 
     def _ended(self, logprob: float) -> None:
-        """A member is whole."""
+        """Account for a complete member."""
         self._count(logprob)
         if self._open:
             self._open[-1].count += 1
 
     def _count(self, logprob: float) -> None:
-        """What is below a container is a part of it."""
+        """Add ``logprob`` to the container around it."""
         if self._open:
             self._open[-1].entry.logprob += logprob
 
@@ -281,7 +281,7 @@ def _add_tokens(entry: Confidence, tokens: Iterator[AnswerToken]) -> None:
 
 
 def _alternative(way: Way, container: _Container | None = None) -> tuple[AlternativeKind, Any]:
-    """What another way is called; ``container``: where it is the next member of one."""
+    """Kind and value of an alternative; ``container``: the one whose next member it is."""
     if way.kind in ("value", "text"):
         return "value", _which(way)
     if way.kind == "any key":
@@ -303,16 +303,16 @@ def _which(way: Way, container: _Container | None = None) -> Any:
 
 
 ContentKind = Literal["json", "text", "free"]
-"""A JSON value; a text that is a value as a whole; any text, of which nothing is reported."""
+"""Kind of content: a JSON value; a text that is one value; free text without measurements."""
 
 
 class ConfidenceReader:
-    """Collects what the confidence of one choice of a request is made of, while it comes."""
+    """Collects the tokens and scores of one choice of a request as it streams."""
 
     def __init__(self, content: ContentKind, *, listed: bool = True, exact: bool = False) -> None:
-        """``listed``: whether the confidence was asked for, or only where choices are not exact.
+        """``listed``: whether confidence was requested, and not only the inexact choices.
 
-        ``exact``: whether choices are to be.
+        ``exact``: whether exact choices were requested.
         """
         self._content = content
         self._listed = listed
@@ -321,9 +321,9 @@ class ConfidenceReader:
         self._tokens = Tokens()
         self._choices: list[ScoredChoice] = []
         self._values: dict[int | None, tuple[int, list[str]]] = {}
-        """By call, or None for the content: where it begins, in characters, and its text."""
+        """Start in characters, and parts of the text, by call; None: the content."""
         self._translated: dict[int, list[CallArguments]] = {}
-        """By call, where its arguments are not JSON in the answer."""
+        """Parts of arguments by call, for calls whose arguments are not JSON in the answer."""
 
     def read(self, chunks: Sequence[TokenChunk], text: str, pieces: Sequence[Piece]) -> None:
         """The answer goes on with ``text``; ``pieces`` came of it."""
@@ -371,14 +371,14 @@ class ConfidenceReader:
 
 
 class _Places:
-    """The bytes of an answer that spell a part of the JSON of a call's arguments."""
+    """Maps a part of the JSON of a call's arguments to the answer's bytes that spell it."""
 
     def __init__(self, answer: str, pieces: Sequence[CallArguments]) -> None:
         self._begins: list[int] = []
-        """In the JSON, of each piece, and the end of the last."""
+        """Start of each piece in the JSON, and the end of the last."""
         self._starts: list[int] = []
         self._ends: list[int] = []
-        """In the answer, of each piece."""
+        """Start and end of each piece in the answer."""
         read, passed, size = 0, 0, 0
         for piece in pieces:
             self._begins.append(size)
@@ -390,8 +390,8 @@ class _Places:
         self._begins.append(size)
 
     def span(self, first: int, last: int) -> tuple[int, int]:
-        """Of the bytes from ``first`` to ``last``: of a value that is a part of a piece, or that
-        begins and ends with one."""
+        """The answer's bytes for those from ``first`` to ``last`` of the JSON: part of one piece,
+        or several complete pieces."""
         at = bisect_right(self._begins, first) - 1
         until = bisect_left(self._begins, last) - 1
         start = min(self._starts[at] + first - self._begins[at], self._ends[at])

@@ -13,9 +13,9 @@ from app.answer.pieces import CallArguments, Content, End, Fields, FieldValue, P
 from app.core.json_scan import JsonWalk, Place
 
 LARGEST = 1 << 14
-"""Bytes of a value that is reported; so much of the text is kept."""
+"""Maximum bytes of a reported value; as much of the text is kept."""
 MOST_LEVELS = 8
-"""Containers inside one another of a value that is reported: each level repeats its text."""
+"""Maximum nesting depth of a reported value: each level repeats its text."""
 LONGEST_POINTER = 512
 """Characters of the pointer to a value that is reported."""
 
@@ -26,7 +26,7 @@ class ClosedValue:
 
     choice: int
     function: str | None
-    """Whose arguments have it; None: the content."""
+    """Function whose arguments contain it; None: the content."""
     pointer: str
 
 
@@ -72,11 +72,11 @@ class _Container:
     key: str | None = ""
     """None: it is too long to be reported."""
     levels: int = 1
-    """Containers inside one another, itself included."""
+    """Nesting depth, this container included."""
 
     @property
     def member(self) -> str | None:
-        """The pointer to the member that comes."""
+        """Pointer to the next member; None: it is too long."""
         name = self.key if self.is_object else str(self.count)
         if self.pointer is None or name is None:
             return None
@@ -88,14 +88,14 @@ class ValueScanner(JsonWalk):
     """One JSON text, in chunks of any size. A byte costs a microsecond or two."""
 
     def __init__(self, call: int | None = None) -> None:
-        """``call``: whose arguments the text is."""
+        """``call``: index of the call whose arguments the text is, if any."""
         super().__init__()
         self._call = call
         self._open: list[_Container] = []
         self._kept = bytearray()
-        """The end of the text."""
+        """The last bytes of the text."""
         self._passed = 0
-        """Bytes before it."""
+        """Number of bytes before those kept."""
         self._found: list[FieldValue] = []
 
     def push(self, data: bytes) -> list[FieldValue]:
@@ -113,7 +113,7 @@ class ValueScanner(JsonWalk):
         return found
 
     def end(self) -> list[FieldValue]:
-        """The number that is all of the text: it ends with the text alone."""
+        """The number, if the text is one: only the end of the text ends it."""
         if self._scan.place is Place.NUMBER and not self._open:
             self._scan.end_number()
             self._leaf(self._passed + len(self._kept))
@@ -122,14 +122,14 @@ class ValueScanner(JsonWalk):
 
     @property
     def pointer(self) -> str:
-        """Of the value that is being written, or the innermost around it that can be reported."""
+        """Pointer to the current value, or to the innermost reportable one around it."""
         inside = self._scan.place in (Place.NUMBER, Place.WORD) or self._scan.in_value
         pointers = [each.pointer for each in self._open] + [self._pointer] * inside
         return next((each for each in reversed(pointers) if each is not None), "")
 
     @property
     def _pointer(self) -> str | None:
-        """Of the value that begins, or has just ended."""
+        """Pointer to the value that begins, or has just ended."""
         return self._open[-1].member if self._open else ""
 
     def _key(self, end: int) -> None:
@@ -157,7 +157,7 @@ class ValueScanner(JsonWalk):
             self._open[-1].count += 1
 
     def _text(self, start: int, end: int) -> bytes | None:
-        """None where it is too large."""
+        """The bytes from ``start`` to ``end``; None: too large."""
         if end - start > LARGEST or start < self._passed:
             return None
         return bytes(self._kept[start - self._passed : end - self._passed])

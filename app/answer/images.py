@@ -23,9 +23,9 @@ class ImageSource:
     param: str
     """Where it stands in the request: ``messages[1].content[0]``."""
     base64: str = ""
-    """Its file, in base64 that nothing has looked at yet."""
+    """The file in base64, not decoded or checked yet."""
     url: str = ""
-    """Where the file is instead; checked to be one that may be fetched."""
+    """URL of the file instead; checked to be one that may be fetched."""
     low: bool = False
     """Whether few pixels of it will do."""
 
@@ -70,9 +70,9 @@ def as_templates_take_it(
 ) -> str | list[Mapping[str, Any]]:
     """A message's content in the form of its chat template.
 
-    ``takes_text``: a text may be one; else it has to be a list of parts. ``takes_images``: the
-    template writes the parts that are images; else ``marker`` stands for them in the text. A
-    ``marker`` that the client has written is text: a seam goes through it.
+    ``takes_text``: a content may be a text; else it has to be a list of parts. ``takes_images``:
+    the template writes image parts; else ``marker`` stands for them in the text. A ``marker`` in
+    the client's own text is split by a seam, so that it stays text.
     """
     if len(marker) > 1:
         content = content.replace(marker, f"{marker[0]}{SEAM}{marker[1:]}")

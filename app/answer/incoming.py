@@ -1,4 +1,4 @@
-"""What comes in chunks of any size: text, bytes, and the arguments of calls."""
+"""Buffers for chunks of any size: text, bytes, and the arguments of calls."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def begun_at_end(text: str, mark: str) -> int:
 
 
 class Incoming:
-    """What has come and was not taken."""
+    """Buffer of the text that has arrived and was not taken."""
 
     def __init__(self, position: int) -> None:
         self.text = ""
@@ -49,9 +49,9 @@ class Incoming:
         return None if mark.startswith(self.text) else False
 
     def before(self, mark: str) -> tuple[int, bool]:
-        """How many characters are before ``mark``, and whether it is there.
+        """Number of characters before ``mark``, and whether it was found.
 
-        Where it is not, those that may become it do not count.
+        If not, characters at the end that may become the mark do not count.
         """
         at = self.text.find(mark)
         if at >= 0:
@@ -72,21 +72,21 @@ class JsonPart:
 
 
 class ArgumentsReader:
-    """Reads one call's arguments, in steps from what has come and was not understood yet."""
+    """Parses one call's arguments in steps, from a buffer of text that is not parsed yet."""
 
     def __init__(self, step: Callable[[Any], bool]) -> None:
-        """``step``: the first. Each returns whether there may be more to do. They are functions of
-        the class: a bound method would refer back to the reader, which then outlived its request.
+        """``step``: the first step. Each returns whether there may be more to do. Steps are plain
+        functions: a bound method would be a reference cycle, and outlive the request.
         """
         self._buffer = ""
         self._position = 0
         """Where the buffer begins in the answer."""
         self._written = -1
-        """Up to where the text was given out."""
+        """End of the text that was given out, in the answer; -1: nothing was read."""
         self._parts: list[JsonPart] = []
         self._step = step
         self.rest: str | None = None
-        """What was read of the text behind the arguments; None: they have not ended."""
+        """Text received after the arguments; None: they have not ended."""
 
     def push(self, text: str, start: int) -> list[JsonPart]:
         """What ``text``, which begins at ``start`` of the answer, adds. Not beyond their end."""
@@ -99,7 +99,7 @@ class ArgumentsReader:
         return parts
 
     def _put(self, text: str, count: int) -> None:
-        """``text`` is the JSON of the buffer's first characters."""
+        """Give out ``text``, the JSON of the buffer's first ``count`` characters."""
         self._take(count)
         self._parts.append(JsonPart(text, self._written, self._position))
         self._written = self._position
@@ -109,7 +109,7 @@ class ArgumentsReader:
         self._position += count
 
     def _put_bare(self, mark: str) -> bool:
-        """Put out what of a string stands before ``mark``; whether ``mark`` is there."""
+        """Give out a string's text before ``mark``; returns whether the mark was found."""
         at = self._buffer.find(mark)
         ready = at if at >= 0 else len(self._buffer) - begun_at_end(self._buffer, mark)
         if ready:
@@ -123,21 +123,21 @@ def json_string(text: str) -> str:
 
 
 class Utf8Decoder:
-    """Decodes UTF-8 as it comes; what is none becomes U+FFFD (Unicode, section 3.9)."""
+    """Streaming UTF-8 decoder; invalid bytes become U+FFFD (Unicode, section 3.9)."""
 
     def __init__(self, *, places: bool = True) -> None:
         """``places``: whether ``bytes_before`` will be asked."""
         self._places = places
         self._undecoded = b""
-        """The beginning of a character."""
+        """Bytes of an incomplete character."""
         self._runs: deque[tuple[str, int]] = deque()
-        """Text behind the last place that was asked for, and how many bytes it comes from."""
+        """Texts after the last position asked for, each with its number of bytes."""
         self._passed = 0
-        """Characters before it."""
+        """Number of characters before ``_runs``."""
         self._passed_bytes = 0
 
     def decode(self, data: bytes, last: bool = False) -> str:
-        """The characters that are whole; the ``last`` data leaves none open."""
+        """The complete characters; after the ``last`` data, incomplete ones become U+FFFD."""
         data = self._undecoded + data
         texts = []
         while True:
@@ -155,7 +155,7 @@ class Utf8Decoder:
         return "".join([*texts, text]) if texts else text
 
     def bytes_before(self, position: int) -> int:
-        """Where a character is in bytes; asked for in ascending order."""
+        """Byte offset of the character at ``position``; positions must ascend."""
         left = position - self._passed
         while self._runs and left >= len(self._runs[0][0]):
             text, size = self._runs.popleft()

@@ -1,7 +1,7 @@
-"""The texts that an answer may be, as a constraint: reasoning, then content or calls.
+"""The constraint of a whole answer: reasoning, then content or calls.
 
-Every text that it admits reads in one way (``reader``), so what content or arguments are validated
-against is what was constrained.
+The reader parses every text that it admits in exactly one way, so content and arguments are
+validated against the schemas that constrained them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from app.core.specs import Choice, Grammar, JsonObject, JsonSchema, Regex
 _JSON_BEGINNING = re.compile(r'["{\d\-tfn]|\[($|[\s\[\]"{\d\-tfn])')
 
 _MOST_MESSAGES = 4
-"""Times that an answer may reason or write a message before its end, where it may do so again."""
+"""Maximum rounds of reasoning or messages in an answer, in formats that repeat them."""
 
 
 def answer(
@@ -44,8 +44,8 @@ def answer(
     around: ContentFormat = BARE,
     thoughts: ReasoningFormat | None = None,
 ) -> ConstraintSpec | None:
-    """What follows the reasoning. ``content`` None is free text; None back is free as a whole.
-    ``thoughts``: there may be some between text and calls, where these are messages.
+    """The answer after the reasoning. ``content`` None: free text; returns None if all is free.
+    ``thoughts``: reasoning that may stand between text and calls, if these are messages.
 
     Raises ``InvalidRequest`` for parameters that no object can satisfy by their type alone.
     """
@@ -90,7 +90,7 @@ def _behind_content(
     if use.mode == "required":
         return silent
     if content is None:
-        # Where this could not be written, what comes next would be up to chance.
+        # If the mask excluded the usual ending, the next token would be arbitrary.
         rest = Either((calls, FixedText(around.ending)))
         return Series((free_content(around), Repeated(rest, at_most=1)))
     leads = (nothing + lead for lead in format.leads(use.names))
@@ -133,7 +133,7 @@ def with_reasoning(
 ) -> ConstraintSpec | None:
     """``answer`` after reasoning, or after none: see ``prompt.opening``. None stays None.
 
-    ``barred``: there is none, or it ends where it began.
+    ``barred``: there is no reasoning, or it is empty.
     """
     if answer is None or opening == "closed":
         return answer
@@ -162,7 +162,7 @@ def _gap(body: Part, format: ReasoningFormat) -> Part:
     """Newlines between the reasoning and what follows it."""
     constrained = (leaf for leaf in _first_leaves(body) if not isinstance(leaf, FreeText))
     if not format.then and any(_may_start(leaf, "\n") for leaf in constrained):
-        # The answer's own newlines must not be taken for those before it: all of these are there.
+        # Require all newlines: otherwise the answer's own could be taken for them.
         return FixedText("\n" * NEWLINES_BEFORE_ANSWER)
     return Repeated(FixedText("\n"), at_most=NEWLINES_BEFORE_ANSWER)
 
@@ -183,7 +183,7 @@ def _spec(part: Part) -> ConstraintSpec:
 
 
 def _not_starting(part: Part, marks: Iterable[str]) -> Part:
-    """The texts of ``part`` before which the reader finds none of ``marks``."""
+    """The texts of ``part`` at whose start the reader finds none of ``marks``."""
     leaves = list(_first_leaves(part))
     # The reader may pass over newlines before a mark.
     prefixes = (
@@ -217,7 +217,7 @@ def _first_leaves(part: Part) -> Iterator[Part]:
 
 
 def _may_be_empty(part: Part) -> bool:
-    """False only where it is certain."""
+    """Whether ``part`` may be empty; False only if certain."""
     match part:
         case FixedText(text):
             return not text
@@ -249,7 +249,7 @@ def _may_start(leaf: Part, prefix: str) -> bool:
 
 
 def _agree(text: str, prefix: str) -> bool:
-    """Whether one begins with the other: what follows ``text`` may complete ``prefix``."""
+    """Whether one is a prefix of the other: text after ``text`` may complete ``prefix``."""
     return text.startswith(prefix) or prefix.startswith(text)
 
 
@@ -261,7 +261,7 @@ def _ends_free(part: Part) -> bool:
             for each in reversed(parts):
                 if _ends_free(each):
                     return True
-                # Only the mark behind free text stands where it was cut.
+                # Only a fixed mark or an optional part may follow the free text.
                 leaf = isinstance(each, JsonSchema | JsonObject | Regex | Choice | Grammar)
                 if not isinstance(each, FixedText) and (leaf or not _may_be_empty(each)):
                     return False

@@ -1,9 +1,9 @@
-"""What an answer consists of for HTTP: pieces, in the order of the text.
+"""The pieces of an answer for HTTP, in the order of the text.
 
 They never overlap; ``start`` and ``end`` are in characters of the whole answer. Content and
-reasoning are slices of it; arguments are JSON of what the model may write in another notation.
+reasoning are slices of it; arguments are JSON, even if the model writes another notation.
 
-What each step makes for each answer is not frozen: that would take three times as long to make.
+Classes instantiated in every step for every answer are not frozen: that would triple the cost.
 """
 
 from __future__ import annotations
@@ -81,12 +81,12 @@ class CallEnd:
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
-    """Another way on."""
+    """A continuation that was not chosen."""
 
     probability: float
     what: AlternativeKind
     which: Any
-    """The value; the next key, index, or None for the end; the type; how many are left."""
+    """The value; the next key, the index, or None for the end; the type; the number of the rest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,16 +108,16 @@ class Confidence:
     """The value; the next key, index, or None for the end."""
     logprob: float = 0.0
     mass: float | None = None
-    """None: it was not scored, or the text before does not decide between the other ways."""
+    """None: it was not scored, or other ways exist that are not listed."""
     alternatives: Sequence[Alternative] | None = None
     """The likeliest first; None: it was not scored."""
     tokens: int | None = None
-    """Those that the model chose, where the probability is a product over them."""
+    """Number of tokens the model chose, if the probability is a product over them."""
     least_likely: LeastLikely | None = None
     call: int | None = None
-    """Of an argument, which call's."""
+    """Index of the call, for a value in arguments."""
     span: PromptSpan | None = None
-    """Of a string that has to stand in the prompt: where it does."""
+    """Position in the prompt, for a string that has to be quoted from it."""
 
     @property
     def probability(self) -> float:
@@ -133,12 +133,12 @@ class TokenByToken:
     what: Literal["value", "next"]
     """The value itself, or what came next in the object or array."""
     call: int | None = None
-    """Of an argument, which call's."""
+    """Index of the call, for a value in arguments."""
 
 
 @dataclass(frozen=True, slots=True)
 class PromptSpan:
-    """Where a value of the answer stands in the prompt, at first if several times."""
+    """Position of a value of the answer in the prompt: the first, if several."""
 
     pointer: str
     """JSON Pointer (RFC 6901) to the value."""
@@ -148,37 +148,37 @@ class PromptSpan:
     end: int
     """In characters (Unicode code points) of that text, the end not included."""
     call: int | None = None
-    """Of an argument, which call's."""
+    """Index of the call, for a value in arguments."""
 
 
 @dataclass(slots=True)
 class Measurements:
-    """What was measured of the values of an answer, in the order of the text: comes once, before
-    the end, where it was asked for."""
+    """Measurements of the values of an answer, in the order of the text: sent once, before the
+    end, if requested."""
 
     confidence: Sequence[Confidence] | None = None
-    """How sure the model was of each value."""
+    """Confidence in each value."""
     inexact: Sequence[TokenByToken] = ()
-    """Where exact choices were asked for and not made."""
+    """Choices that were drawn token by token although exact ones were requested."""
     spans: Sequence[PromptSpan] | None = None
-    """Where values stand in the prompt."""
+    """Positions of values in the prompt."""
 
 
 @dataclass(slots=True)
 class FieldValue:
-    """A value of a JSON answer that is whole."""
+    """A complete value of a JSON answer."""
 
     pointer: str
     """JSON Pointer (RFC 6901)."""
     text: bytes | None
-    """As it stands in the answer; None: it is too large, and its parts were reported."""
+    """Text in the answer; None: it is too large, and only its parts were reported."""
     call: int | None = None
-    """Of an argument, which call's."""
+    """Index of the call, for a value in arguments."""
 
 
 @dataclass(slots=True)
 class Fields:
-    """Values that the piece before made whole: comes where it was asked for."""
+    """Values that the preceding piece completed; sent if requested."""
 
     values: Sequence[FieldValue]
     """In the order of their ends."""
@@ -186,15 +186,15 @@ class Fields:
 
 @dataclass(slots=True)
 class PromptTokens:
-    """The tokens of the prompt, with what the model thought of each: comes first, if at all."""
+    """The tokens of the prompt with their log-probabilities: the first piece, if requested."""
 
     tokens: Sequence[AnswerToken]
-    """The log-probability of the first means nothing."""
+    """The log-probability of the first token is meaningless."""
 
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """The answer is over: the last piece, and only that."""
+    """The end of the answer: always the last piece."""
 
     reason: Literal["stop", "length", "tool_calls"]
     stopped_by: str = ""

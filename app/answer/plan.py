@@ -2,9 +2,9 @@
 
     conversation, content, tools  ->  prompt  ->  AnswerPlan  ->  bytes  ->  pieces
 
-HTTP knows the ends of this line; the engine knows tokens, bytes and states alone. Every text that
-the constraint admits is read in one way (``reader``): content and arguments are held to their own
-constraints.
+HTTP handles both ends of this line; the engine only sees tokens, bytes and states. The reader
+parses every text that the constraint admits in exactly one way, so content and arguments satisfy
+their own constraints.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from app.core.specs import Choice, Grammar, JsonObject, JsonSchema, Regex
 from app.core.text import RenderedPrompt, Tokenizer
 
 ANSWER_SHARE = 4
-"""Reasoning leaves one in so many of ``max_tokens`` to the answer that a constraint asks for."""
+"""Reasoning leaves ``max_tokens // ANSWER_SHARE`` to a constrained answer by default."""
 
 
 def prepare(
@@ -50,10 +50,10 @@ def prepare(
     room: int | None = None,
     add_special_tokens: bool = True,
 ) -> AnswerPlan:
-    """Put ``prompt`` into tokens and plan the answers to it. Any thread may call it.
+    """Tokenize ``prompt`` and plan the answers to it. Any thread may call it.
 
-    ``expand`` puts images in their places. ``room``: the most tokens of a prompt that holds a
-    schema unasked; a longer one is made again without it. Raises ``InvalidRequest``.
+    ``expand`` inserts the tokens of images. ``room``: maximum tokens of a prompt with a schema
+    nobody asked for; a longer one is rendered without it. Raises ``InvalidRequest``.
     """
     rendered = render(prompt, tokenizer, format, add_special_tokens)
     if expand is not None:
@@ -76,25 +76,25 @@ class AnswerPlan:
     """The plan of the answers to one prompt."""
 
     prompt: Sequence[int]
-    """In tokens."""
+    """Tokens of the prompt."""
     opening: Opening
     format: ChatFormat
     content: ConstraintSpec | None
-    """What the content has to be; None: any text."""
+    """Constraint on the content; None: any text."""
     tools: ToolUse | None
     constraint: ConstraintSpec | None
-    """All that the answer may be, its reasoning and its calls included; None: any text."""
+    """Constraint on the whole answer, with reasoning and calls; None: any text."""
     open_ended: bool
     """The constraint ends in free text: an answer that ``max_tokens`` ends there was cut."""
     reasoning: ReasoningUse
     shows_schema: bool | None = None
-    """Whether the prompt shows the content's schema; False: it was left out for its length."""
+    """Whether the prompt shows the content's schema; False: it was too long."""
     images: PromptImages | None = None
-    """What is seen in places of the prompt."""
+    """Images of the prompt, with their places."""
     begun: Begun | None = None
-    """What the client has begun the answer with."""
+    """The client's prefill of the answer."""
     given: str = ""
-    """The text of that, with the marks around it: the prompt ends with it."""
+    """Text of the prefill, with the marks around it: the prompt ends with it."""
 
     @classmethod
     def of(
@@ -119,7 +119,7 @@ class AnswerPlan:
                 start = "needed"
             barred = reasoning.wanted is False
             if start != "closed" and (barred or start == "needed" or reasoning.is_limited):
-                # Free text as well: its marks have to be asked for, or ruled out.
+                # Free text too: the constraint has to require its marks, or exclude them.
                 unreasoned = unreasoned or Composite(free_content(format.content))
             whole = with_reasoning(unreasoned, format.reasoning, start, barred=barred)
             if barred and start == "possible" and not format.reasoning.unreasoned:
@@ -139,9 +139,9 @@ class AnswerPlan:
         )
 
     def begin(self, begun: Begun, encode: Callable[[str], Sequence[int]]) -> AnswerPlan:
-        """The plan of answers that go on from ``begun``; ``encode`` splits their text in tokens.
+        """The plan of answers that continue ``begun``; ``encode`` tokenizes it.
 
-        Raises ``InvalidRequest`` where it begins a call, or reasoning where there is none.
+        Raises ``InvalidRequest`` if it starts a call, or is reasoning and the answer has none.
         """
         reasoning, around = self.format.reasoning, self.format.content
         given = around.begin + begun.content
@@ -180,7 +180,7 @@ class AnswerPlan:
         return sum(each.image.num_tokens for each in seen)
 
     def thinking_budget(self, max_tokens: int) -> ThinkingBudget | None:
-        """Tokens that are kept for what follows the reasoning, where that is constrained."""
+        """The budget of the reasoning, if a constrained part follows it."""
         reasoning = self.format.reasoning
         if reasoning is None or self.opening == "closed" or self.constraint is None:
             return None
@@ -204,12 +204,12 @@ class AnswerPlan:
 
     @property
     def is_text(self) -> bool:
-        """Whether the only value is the content, and that a text."""
+        """Whether the content is the only value, and a text."""
         return self.content_is == "text" and self.tools is None
 
     @property
     def locator(self) -> Callable[[], JsonLocator] | None:
-        """Makes what finds the values of an answer; None: it is one."""
+        """Makes the locator of an answer's values; None: the whole answer is one."""
         located = self.is_text or self.content_is == "json"
         if located and self.is_content_alone:
             return None
@@ -269,7 +269,7 @@ class AnswerPlan:
 
 
 def _fitted(format: ChatFormat, tail: str | None) -> ChatFormat:
-    """``format`` for the answer to a prompt that ends in ``tail``; None: it is no conversation."""
+    """``format`` for answers to a prompt that ends in ``tail``; None: it is no conversation."""
     reasoning, around = format.reasoning, format.content
     if tail is None:
         return replace(format, reasoning=None, content=BARE)

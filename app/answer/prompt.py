@@ -21,10 +21,10 @@ from app.core.text import RenderedPrompt, Tokenizer
 from app.core.verbatim import Passage
 
 Opening = Literal["closed", "open", "possible", "needed"]
-"""Where an answer begins: after, in or before the reasoning, which may be optional."""
+"""Start of the answer relative to the reasoning: after it, inside, or before (optional or not)."""
 
 _COST_OF_VALUE = 8
-"""Characters that a value counts for besides its own: marks around it, and what it costs."""
+"""Extra characters that a value counts for: its punctuation, and its cost."""
 
 _INSTRUCTIONS = """\
 You can call functions. These are the functions, one in a line, with their parameters as JSON Schema:
@@ -37,10 +37,10 @@ Otherwise, answer with text."""  # noqa: E501
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """The beginning of an answer, from which the model goes on."""
+    """The prefill of an answer, which the model continues."""
 
     content: str
-    """"": it is still reasoning."""
+    """"": the prefill ends inside the reasoning."""
     reasoning: str = ""
 
 
@@ -52,20 +52,20 @@ class Conversation:
     """In OpenAI's form: role, content, name, tool_calls, tool_call_id; content as text with marks
     for images, and the arguments of calls as objects, or as text where they are none."""
     tools: Sequence[FunctionTool] = ()
-    """What the prompt shows the model; calls are admitted by the constraint alone."""
+    """Functions shown in the prompt; the constraint alone decides which can be called."""
     template_options: Mapping[str, Any] = field(default_factory=dict)
     """Further variables of the chat template (``enable_thinking``, ...)."""
     passages: Sequence[Passage] = ()
-    """The texts of the messages, as the API calls them, for values that have to stand in them."""
+    """Texts of the messages, by the API's names, which verbatim values may quote."""
     reasoning: ReasoningUse = AS_IT_IS
     schema_prompt: SchemaPrompt | None = None
-    """The answer's schema as the prompt shows it; None: it shows none, nor should it."""
+    """The answer's schema for the prompt; None: it is not shown."""
     images: Sequence[ImageSource] = ()
-    """Those that marks in the messages stand for, in their order."""
+    """Images for the marks in the messages, in order."""
     begun: Begun | None = None
-    """What the answer begins with, behind all messages."""
+    """Prefill of the answer, after all messages."""
     opens: bool = True
-    """Whether the prompt opens a message of the assistant's."""
+    """Whether the prompt opens an assistant message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class TextPrompt:
 
 @dataclass(frozen=True, slots=True)
 class TokenPrompt:
-    """The same in tokens, all of them ids of the vocabulary."""
+    """Tokens that the model continues, all of them ids of the vocabulary."""
 
     tokens: Sequence[int]
 
@@ -87,7 +87,7 @@ Prompt = Conversation | TextPrompt | TokenPrompt
 
 @dataclass(frozen=True, slots=True)
 class TemplateInput:
-    """What the chat template is given."""
+    """Input of the chat template."""
 
     messages: Sequence[Mapping[str, Any]]
     tools: Sequence[Mapping[str, Any]] | None
@@ -123,9 +123,9 @@ def render(
 
 
 def passages(prompt: Prompt) -> Sequence[Passage]:
-    """The texts that values may have to stand in.
+    """The texts that verbatim values may quote.
 
-    Raises ``InvalidRequest`` for tokens: they need not be the tokenizer's own of any text.
+    Raises ``InvalidRequest`` for a prompt of tokens, which may not be the tokenization of any text.
     """
     match prompt:
         case TokenPrompt():
@@ -140,9 +140,9 @@ def passages(prompt: Prompt) -> Sequence[Passage]:
 def template_input(conversation: Conversation, format: ChatFormat) -> TemplateInput:
     """The messages and tools in the form that the chat template knows.
 
-    Ids become what it accepts. Where it lists no functions, a system message does; where it
-    writes no calls, they are the assistant's text. Where nothing is known of calls, results are the
-    user's text. Images of results are the user's.
+    Ids are adapted. If it does not list functions, a system message does; if it does not write
+    calls, they become assistant text, and if it does not take results, these become user text.
+    Images of results are moved to user messages.
     """
     messages = results_first([_cleaned(each) for each in conversation.messages])
     for message in messages:
@@ -185,15 +185,15 @@ def opening(prompt_tail: str, reasoning: ReasoningFormat) -> Opening:
     text, begin, end = prompt_tail.rstrip(), reasoning.begin.strip(), reasoning.end
     if text.endswith(begin):
         return "open"
-    # What stands between reasoning and answer may stand between any two messages.
+    # ``then`` alone may also separate any two messages.
     over = begin + end + reasoning.then if reasoning.then else end
     return "closed" if text.endswith(over) else "possible"
 
 
 def text_length(prompt: Prompt, enough: int) -> int:
-    """Characters of text, messages and tools, roughly: what to render and tokenize them will cost.
+    """Rough number of characters of text, messages and tools, to estimate the cost of rendering.
 
-    Counts to ``enough`` and little further, so it costs no more than that.
+    Stops soon after ``enough``, which bounds its own cost.
     """
     if isinstance(prompt, TokenPrompt):
         return 0
@@ -218,7 +218,7 @@ def text_length(prompt: Prompt, enough: int) -> int:
 
 
 def _cleaned(message: Mapping[str, Any]) -> dict[str, Any]:
-    """Without empty fields: templates ask whether a field is there."""
+    """The message without empty fields, since templates test whether a field exists."""
     cleaned = {key: value for key, value in message.items() if value is not None}
     cleaned["content"] = message.get("content") or ""
     calls = cleaned.pop("tool_calls", None)
@@ -238,12 +238,12 @@ def _in_form(messages: Sequence[Mapping[str, Any]], format: ChatFormat) -> list[
     return [
         {**each, "content": placed(content) if isinstance(content, str) else content}
         for each in messages
-        for content in [each["content"]]  # no text where reasoning is in it, and then no image
+        for content in [each["content"]]  # a list if reasoning is in it; then without images
     ]
 
 
 def _place_reasoning(message: dict[str, Any], format: ChatFormat) -> None:
-    """Reasoning goes where the template reads it."""
+    """Move the reasoning to the field or block that the template reads."""
     text = message.pop("reasoning_content", None)
     if text is None:
         return
@@ -258,7 +258,7 @@ def _place_reasoning(message: dict[str, Any], format: ChatFormat) -> None:
 
 
 def _name_results(messages: Sequence[dict[str, Any]]) -> None:
-    """Some templates want the function's name with its result; OpenAI's form has only the id."""
+    """Add function names to results: some templates need them, and OpenAI's form has only ids."""
     names: dict[str, str] = {}
     for message in messages:
         for call in message.get("tool_calls", ()):
@@ -269,7 +269,7 @@ def _name_results(messages: Sequence[dict[str, Any]]) -> None:
 
 
 def _shown(tool: FunctionTool) -> dict[str, Any]:
-    """All keys are there: templates write them without asking."""
+    """The tool for the template, with all keys, since templates do not test for them."""
     shown = tool.parameters if tool.shown is None else tool.shown
     parameters = shown if isinstance(shown, Mapping) else None
     return {
@@ -283,7 +283,7 @@ def _shown(tool: FunctionTool) -> dict[str, Any]:
 
 
 def _fit_ids(messages: Sequence[dict[str, Any]], ids: CallIds) -> None:
-    """Make the ids of calls, and of their results, what the template takes."""
+    """Adapt the ids of calls and their results to the template."""
     fitting: dict[str, str] = {}
     for message in messages:
         for call in message.get("tool_calls", ()):
@@ -297,7 +297,7 @@ def _fit_ids(messages: Sequence[dict[str, Any]], ids: CallIds) -> None:
 
 
 def _written_out(messages: Sequence[dict[str, Any]], format: SpelledCalls) -> list[dict[str, Any]]:
-    """For templates that know text alone. Roles alternate where they did: results join others."""
+    """Messages for templates without calls. Results are merged so that roles still alternate."""
     written: list[dict[str, Any]] = []
     after_result = False
     for message in messages:
@@ -318,7 +318,7 @@ def _instructed(
 ) -> list[dict[str, Any]]:
     """``messages`` with ``instructions`` at the end of the system message, or ``first`` in it.
 
-    Where the template has no place for one they are first in the first message of the user.
+    If the template takes no system message, they come first in the first message of the user.
     """
     role = "system" if format.takes_system else "user"
     places = messages[:1] if format.takes_system else messages

@@ -4,9 +4,9 @@ What is read::
 
     begin REASONING end  \\n\\n then   begin CONTENT end   CALLS
 
-Calls are taken apart by their format. Pieces never overlap; content and reasoning are slices of the
-answer. What lies between pieces is in none: marks, white space at both ends of the reasoning, up to
-two newlines after it, and white space between content and calls. Other white space is content.
+The format parses the calls. Pieces never overlap; content and reasoning are slices of the answer.
+Text between pieces is dropped: marks, white space at both ends of the reasoning, up to two newlines
+after it, and white space between content and calls. Other white space is content.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _BLANKS = " \t\r\n"
 
 
 class AnswerReader:
-    """Takes one answer apart; text may come in chunks of any size, the pieces join to the same.
+    """Parses one answer in chunks of any size; the joined pieces do not depend on the chunks.
 
-    It holds back what may yet turn out to be a mark, or white space before one.
+    It holds back text that may still become a mark, or white space before one.
     """
 
     def __init__(
@@ -41,8 +41,8 @@ class AnswerReader:
         """``opening``: whether the answer begins before, inside or after the reasoning.
 
         ``use``: the functions that may be called; None: everything is content.
-        ``content_first``: calls may follow content, in formats that know it. False where the
-        content has a constraint of its own (``plan.answer``): it is content or calls.
+        ``content_first``: calls may follow content, if the format allows it. False if the content
+        has a constraint (``language.answer``): the answer is content or calls.
         """
         self._tools = format.tools
         self._use = use
@@ -52,7 +52,7 @@ class AnswerReader:
         """The mark behind the content."""
         self._content_first = content_first
         self._nothing = ""
-        """Stands before calls, where content has a constraint: its marks with nothing in them."""
+        """Empty content with its marks, which precedes calls if the content is constrained."""
         if format.content.always and use is not None and not content_first:
             self._nothing = format.content.begin + format.content.end
         self._leads = () if use is None else format.tools.leads(use.names)
@@ -61,9 +61,9 @@ class AnswerReader:
         self._pieces: list[TextPiece] = []
         self._newlines = 0
         self._reasoned = False
-        """Whether some of the reasoning at hand has come."""
+        """Whether the current reasoning has any text yet."""
         self._calls: CallsReader | None = None
-        """Once the calls have begun: no content comes any more."""
+        """Reader of the calls, once they have begun: no content follows."""
         self._step: Callable[[AnswerReader], bool] = AnswerReader._read_answer_start
         if format.reasoning is not None and opening != "closed":
             self._step = (
@@ -71,7 +71,7 @@ class AnswerReader:
             )
 
     def push(self, text: str) -> list[TextPiece]:
-        """What ``text`` adds."""
+        """The pieces that ``text`` adds."""
         if self._calls is not None:
             return [*self._calls.push(text)]
         self._incoming.push(text)
@@ -86,12 +86,12 @@ class AnswerReader:
 
     @property
     def content_next(self) -> int | None:
-        """Where content begins that is sure to come next, though nothing of it has come."""
+        """Position of content that certainly comes next and has not begun; else None."""
         sure = self._step == AnswerReader._read_content and self._trigger is None
         return self._incoming.position if sure and not self._incoming.text else None
 
     def finish(self, *, cut: bool = False) -> list[TextPiece]:
-        """What was held back: half a mark is text after all, unless the answer was cut there."""
+        """The held-back text: a partial mark is text after all, unless the answer was cut."""
         if not self._nothing:
             return self._rest(cut)
         self._nothing = ""  # no calls come any more
@@ -113,8 +113,8 @@ class AnswerReader:
             return []
         return [Content(text, start)]
 
-    # Each step reads from the buffer and returns whether there may be more to do. ``_step`` is no
-    # bound method, which would refer back to the reader: it then outlived its request.
+    # Each step reads from the buffer and returns whether there may be more to do. ``_step`` is not
+    # a bound method: that reference cycle would keep the reader alive after its request.
 
     def _read_begin(self) -> bool:
         assert self._reasoning is not None
@@ -187,7 +187,7 @@ class AnswerReader:
         return self._read_answer()
 
     def _read_answer(self) -> bool:
-        """Calls or content; calls that the template does not know stand where content does."""
+        """Calls or content; if the template does not know the calls, they are inside content."""
         begins = [self._incoming.begins(lead) for lead in self._leads]
         if True in begins:
             return self._begin_calls()
@@ -207,7 +207,7 @@ class AnswerReader:
         return self._take_text(self._trigger, Content) and self._begin_calls()
 
     def _read_closed_content(self) -> bool:
-        """Free text holds no mark of its end; in other content only the last one is that."""
+        """Free text cannot contain its end mark; other content ends at the last one."""
         if self._content_first:
             return self._take_until(self._closing) and self._pass_over(
                 self._closing, AnswerReader._read_rest
@@ -228,7 +228,7 @@ class AnswerReader:
         return False
 
     def _pass_over(self, mark: str, then: Callable[[AnswerReader], bool]) -> bool:
-        """Take ``mark`` where it stands; whether that is known."""
+        """Skip ``mark`` if it comes next; returns whether that is decided."""
         begins = self._incoming.begins(mark)
         if begins is None:
             return False
@@ -238,7 +238,7 @@ class AnswerReader:
         return True
 
     def _take_until(self, mark: str) -> bool:
-        """Take content up to ``mark``; whether that is there."""
+        """Read content up to ``mark``; whether ``mark`` was found."""
         until, found = self._incoming.before(mark)
         self._take_content(until)
         return found

@@ -1,8 +1,8 @@
 """A JSON Schema as the prompt shows it to the model.
 
-What a value means and what is chosen by it stays: descriptions, types, lists of values, lengths and
-bounds (a text that the mask cuts at its length is a worse one than a text of that length). What the
-mask sees to by itself goes: which members are required, and how subschemas exclude one another.
+Keywords that guide the content stay: descriptions, types, lists of values, lengths and bounds (a
+text that the mask cuts off is worse than one that was written to its length). Keywords that the
+mask enforces by itself go: required members, and subschemas that exclude one another.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 from app.core.arguments import objects_in
 
 MOST_CHARACTERS = 16_384
-"""Of a schema that is shown unasked: some 4,000 tokens."""
+"""Maximum characters of a schema that is shown without a request for it: some 4,000 tokens."""
 
 _ANSWER = "Answer with JSON that follows this JSON Schema, and with nothing else:\n"
 _ANSWER_OR_CALL = (
@@ -48,7 +48,7 @@ class SchemaPrompt:
     schema: str
     """As JSON; "": it was left out, as it is too long."""
     asked: bool = False
-    """Whether the request asked for it: else it is left out where there is no room."""
+    """Whether the request asked for it; otherwise it is dropped if there is no room."""
 
     def instructions(self, *, may_call: bool) -> str:
         """The text for the prompt; ``may_call``: an answer may call functions instead."""
@@ -79,7 +79,7 @@ def kept_schema(
 
 
 def _compact(schema: Any, key: str | None, depth: int) -> Any:
-    """A subschema, which is the value of the member ``key``."""
+    """A subschema without the omitted keywords; ``key``: the member that it describes."""
     if not isinstance(schema, Mapping) or depth > _DEEPEST:
         return schema
     kept: dict[str, Any] = {}
@@ -113,7 +113,7 @@ def _letters(text: Any) -> str:
 
 
 def _pruned(schema: dict[str, Any]) -> dict[str, Any]:
-    """Without definitions that nothing refers to."""
+    """``schema`` without unused definitions."""
     stores = [store for store in _STORES if isinstance(schema.get(store), dict)]
     waiting: list[Any] = [{name: each for name, each in schema.items() if name not in stores}]
     used: set[tuple[str, str]] = set()
@@ -123,7 +123,7 @@ def _pruned(schema: dict[str, Any]) -> dict[str, Any]:
             if reference == "#":
                 continue
             if path[0] != "#" or len(path) < 3 or path[1] not in stores:
-                return schema  # by a name, or into a place that is not known to stay
+                return schema  # by an anchor, or to a place that may be left out
             place = path[1], path[2].replace("~1", "/").replace("~0", "~")
             if place not in used:
                 used.add(place)

@@ -1,4 +1,4 @@
-"""Where values of an answer stand in the prompt: of the strings whose schema has ``x-verbatim``."""
+"""Positions in the prompt of the answer's strings whose schema has ``x-verbatim``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ KEYWORD = "x-verbatim"
 _ALSO = ("allOf", "anyOf", "oneOf")
 _ALSO_ONE = ("if", "then", "else")
 _MOST_NODES = 2_000
-"""Subschemas that are looked at for one value."""
+"""Maximum subschemas that are examined for one value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Quotable:
     documents: Mapping[Source, Document]
 
     def find(self, value: str, sources: Iterable[Source]) -> tuple[str, int, int] | None:
-        """The part where ``value`` stands first, and its characters there."""
+        """Name of the first part that contains ``value``, with start and end in characters."""
         for source in sources:
             document = self.documents.get(source)
             found = None if document is None else document.find(value)
@@ -41,13 +41,13 @@ class SpanReader:
     """Collects the values of one choice of a request while it comes, and looks them up."""
 
     def __init__(self, content: Any, tools: Mapping[str, Any], texts: Quotable) -> None:
-        """``content``: the schema of the content, None where it has none; ``tools``: of arguments,
-        by the function's name."""
+        """``content``: schema of the content, or None; ``tools``: schemas of the arguments, by
+        function name."""
         self._content = content
         self._tools = tools
         self._texts = texts
         self._values: dict[int | None, tuple[Any, list[str]]] = {}
-        """By call, or None for the content: its schema, and its text."""
+        """Schema and parts of the text, by call; None: the content."""
 
     def read(self, pieces: Sequence[Piece]) -> None:
         for piece in pieces:
@@ -60,7 +60,7 @@ class SpanReader:
                     self._values[index][1].append(piece.text)
 
     def finish(self) -> list[PromptSpan]:
-        """In the order of the text; of JSON that is not whole none. Costs O(answer)."""
+        """The spans in order of the text; none in incomplete JSON. Costs O(answer)."""
         return [
             PromptSpan(pointer, *found, call=call)
             for call, (schema, parts) in self._values.items()
@@ -70,7 +70,7 @@ class SpanReader:
 
 
 def _strings(schema: Any, text: str) -> Iterator[tuple[str, str, list[Source]]]:
-    """The strings of a JSON text that may have to stand in the prompt: pointer, value, where."""
+    """The strings of a JSON text with ``x-verbatim``: pointer, value, and sources."""
     try:
         root = json.loads(text)
     except ValueError:
@@ -105,7 +105,7 @@ class _Lookup:
         self._named: dict[str, Any] | None = None
 
     def all_of(self, nodes: Iterable[Any]) -> list[Any]:
-        """``nodes``, and those that they refer to or are put together from."""
+        """``nodes``, and the subschemas that they refer to or combine."""
         found: list[Any] = []
         waiting, seen = [*nodes], set[int]()
         while waiting and len(found) < _MOST_NODES:
@@ -124,7 +124,7 @@ class _Lookup:
         return found
 
     def below(self, nodes: Sequence[Any], key: str | int) -> list[Any]:
-        """Of the member ``key`` of a value that ``nodes`` are about."""
+        """Subschemas for the member ``key`` of a value that ``nodes`` apply to."""
         lists = [node.get(name) for node in nodes for name in ("prefixItems", "items")]
         # Items that may each have a subschema of their own.
         prefix = max((len(each) for each in lists if isinstance(each, list)), default=0)
@@ -137,7 +137,7 @@ class _Lookup:
         return known
 
     def _resolved(self, reference: str) -> Any:
-        """The target of a reference within the schema; None where it is not found so simply."""
+        """The target of a reference in the schema; None if simple lookup does not find it."""
         base, _, fragment = reference.partition("#")
         if not fragment:
             return self._names().get(base) if base else self._root
@@ -164,7 +164,7 @@ class _Lookup:
 
 
 def _children(node: dict[str, Any], key: str | int) -> Iterator[Any]:
-    """Subschemas of ``node`` that may be about a member."""
+    """Subschemas of ``node`` that may apply to the member ``key``."""
     if isinstance(key, str):
         yield node.get("properties", {}).get(key)
         yield from node.get("patternProperties", {}).values()  # whose patterns are not run

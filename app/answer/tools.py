@@ -1,8 +1,8 @@
 """Functions that an answer may call: which and how often, and their arguments.
 
-OpenAI's custom tools have one text in place of arguments. A model knows functions alone, so it is
-shown one with the parameter ``input``, and calls it in the format it was taught. What it writes is
-``{"input": "..."}``; clients are given the text inside.
+OpenAI's custom tools take one text instead of arguments. Models only know functions, so the prompt
+shows a function with the parameter ``input``, which the model calls in its usual format with
+``{"input": "..."}``; clients get the text inside.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from app.core.errors import InvalidRequest, InvalidSchema
 from app.core.specs import Grammar, JsonSchema, OnUnsupported, Regex
 
 MOST_CALLS = 16
-"""Calls of one answer by default: a model that repeats itself would use its budget."""
+"""Default maximum of calls per answer: a model that repeats itself would use up its budget."""
 
 _NO_PARAMETERS = {"type": "object", "properties": {}, "additionalProperties": False}
 
 _LONELY_REF = re.compile(r"json-schema\.org/draft-0[3-7]/")
-"""Drafts in which ``$ref`` has no keywords beside it that count (draft 7, section 8.3)."""
+"""Drafts in which keywords beside ``$ref`` are ignored (draft 7, section 8.3)."""
 
 _KEPT_BESIDE_REF = ("$schema", "$defs", "definitions")
 
@@ -40,7 +40,7 @@ class FunctionTool:
     custom: bool = False
     """Whether calls have one text in place of arguments (``app.answer.tools``)."""
     shown: Any = None
-    """What the prompt shows in place of ``parameters``; None: those."""
+    """Parameters for the prompt, if they differ from ``parameters``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +49,13 @@ class ToolUse:
 
     tools: tuple[FunctionTool, ...]
     mode: Literal["auto", "required"] = "auto"
-    """Content or calls, or calls alone."""
+    """auto: content or calls; required: only calls."""
     most_calls: int = MOST_CALLS
-    """Calls of one answer."""
+    """Maximum calls of one answer."""
     whitespace: str = "spaced"
-    """In arguments, as in ``JsonSchema``."""
+    """White space in arguments, as in ``JsonSchema``."""
     on_unsupported: OnUnsupported | None = None
-    """What becomes of keywords that cannot be enforced; None: strict functions are refused."""
+    """Handling of keywords that cannot be enforced; None: an error for strict functions only."""
 
     def relaxes(self, tool: FunctionTool) -> bool:
         """Whether the function's parameters are relaxed where they cannot be enforced."""
@@ -69,8 +69,8 @@ class ToolUse:
 
 
 def arguments_of(tool: FunctionTool, use: ToolUse) -> JsonSchema:
-    """What the arguments are: any object for ``{"type": "object"}``, without parameters none, as
-    OpenAI has it.
+    """The constraint on arguments: any object for ``{"type": "object"}``, none without
+    parameters, as at OpenAI.
 
     Raises ``InvalidRequest`` for parameters that no object can satisfy by their type alone.
     """
@@ -92,7 +92,7 @@ def arguments_of(tool: FunctionTool, use: ToolUse) -> JsonSchema:
 
 
 def subject_of(name: str) -> str:
-    """What errors about the parameters of the function ``name`` are about."""
+    """The subject of errors about a function's parameters."""
     return f"the parameters of the function {name!r}"
 
 
@@ -121,7 +121,7 @@ _BEGINNING = re.compile(r'\s*\{\s*"[^"]*+"\s*:\s*"')
 _CHARACTERS = re.compile(
     r'(?:[^"\\]|\\[^u]|\\u[dD][89abAB]..\\u.{4}|\\u(?![dD][89abAB])[0-9a-fA-F]{4})*+', re.DOTALL
 )
-"""Those that are whole; a pair of surrogate escapes is one character."""
+"""Complete characters of a JSON string; a pair of surrogate escapes is one character."""
 
 
 def custom_tool(
@@ -158,14 +158,14 @@ def _parameters(input: dict[str, Any]) -> dict[str, Any]:
 
 
 class InputReader:
-    """The input out of the JSON of a call's arguments, in chunks of any size."""
+    """Extracts a custom tool's input from the JSON of a call's arguments, in chunks of any size."""
 
     def __init__(self) -> None:
         self._begun = False
         self._held = ""
 
     def push(self, text: str) -> str:
-        """What ``text`` adds to the input; half an escape is held back."""
+        """The part of the input in ``text``; an incomplete escape is held back."""
         self._held += text
         if not self._begun:
             beginning = _BEGINNING.match(self._held)

@@ -13,17 +13,17 @@ from app.core.specs import JsonSchema
 
 @dataclass(slots=True)
 class Warned:
-    """One relaxation, and what became of it."""
+    """One relaxation, and whether the answers satisfy the keyword anyway."""
 
     relaxation: Relaxation
     function: str | None
-    """Whose parameters it is about; None: it is about the content."""
+    """Function whose parameters are relaxed; None: the content is."""
     satisfied: bool | None = None
     """Whether the answer satisfies the keyword anyway; None: unknown, or it has no such value."""
 
 
 class RelaxedAnswers:
-    """Collects the texts of one request's answers that a relaxed schema is about."""
+    """Collects the parts of one request's answers that were written under a relaxed schema."""
 
     def __init__(
         self,
@@ -32,11 +32,11 @@ class RelaxedAnswers:
         tools: ToolUse | None,
         begun: str = "",
     ) -> None:
-        """``begun``: what the client has begun the content with."""
+        """``begun``: the client's prefill of the content."""
         functions = {} if tools is None else {subject_of(each.name): each for each in tools.tools}
         self.warnings: list[Warned] = []
         self._schemas: dict[str | None, object] = {}
-        """Of functions by their name, and of the content by None."""
+        """Schemas by function name; None: the content."""
         for each in relaxed:
             tool = functions.get(each.subject)
             name = None if tool is None else tool.name
@@ -50,7 +50,7 @@ class RelaxedAnswers:
         self._calls: dict[tuple[int, int], tuple[str, list[str]]] = {}
 
     def read(self, index: int, pieces: Sequence[Piece]) -> None:
-        """Take what was added to the choice ``index``."""
+        """Collect the text of ``pieces``, added to the choice ``index``."""
         for piece in pieces:
             match piece:
                 case Content(text=text) if text and None in self._schemas:
@@ -62,7 +62,7 @@ class RelaxedAnswers:
                         self._calls[index, number][1].append(text)
 
     def written(self) -> Iterator[tuple[list[Warned], Written]]:
-        """What is to be checked, with the warnings that it decides."""
+        """The texts to check, with the warnings that they decide."""
         for name, schema in self._schemas.items():
             texts = ["".join(parts) for other, parts in self._calls.values() if other == name]
             if name is None:

@@ -46,7 +46,7 @@ _LOGGED_SECONDS = 10.0
 """Interval between lines of progress without a terminal."""
 _DRAWN_SECONDS = 0.25
 _SCHEMAS = 64
-"""Schemas of lines whose validators are kept."""
+"""Number of schemas whose validators are cached."""
 
 
 def run(options: argparse.Namespace) -> int:
@@ -55,7 +55,7 @@ def run(options: argparse.Namespace) -> int:
     unused = [key for key in given if key not in ("model", "log_level")]
     if options.url and unused:
         flag = unused[0].replace("_", "-")
-        raise UnusableInput(f"--{flag} is for the engine in this process; leave out it or --url")
+        raise UnusableInput(f"--{flag} is for the engine in this process; leave that or --url out")
     try:
         settings = Settings.read(**({} if options.url else given))
         screen = open_screen(sys.stderr)
@@ -160,13 +160,13 @@ class Board:
     """Tokens of the answers of this run; ``leapt`` counts those in leaps."""
     leapt: int = 0
     before: int = field(init=False)
-    """Lines that earlier runs have done."""
+    """Lines finished in earlier runs."""
 
     def __post_init__(self) -> None:
         self.before = self.journal.done
 
     def count_tokens(self, usage: Any) -> None:
-        """``usage``: OpenAI's of either API, or Anthropic's."""
+        """Add the ``usage`` of an answer in OpenAI's or Anthropic's form."""
         if isinstance(usage, dict):
             self.tokens += usage.get("completion_tokens") or usage.get("output_tokens") or 0
             for name in ("completion_tokens_details", "output_tokens_details"):
@@ -212,10 +212,10 @@ class Driver:
     _journal: Journal
     _board: Board
     _fields: Mapping[str, Any]
-    """Set in every request."""
+    """Fields that are set in every request."""
 
     async def drive(self, read: Input, screen: Screen) -> bool:
-        """Whether it was stopped by a signal. Raises ``UnusableInput``."""
+        """Run; returns whether a signal stopped it. Raises ``UnusableInput``."""
         loop, signals = asyncio.get_running_loop(), (signal.SIGINT, signal.SIGTERM)
         self._board.started = time.monotonic()
         with screen.progress.stage("answering", read.count) as stage:
@@ -266,7 +266,7 @@ class Driver:
         self._journal.add(line.number, kind, record)
 
     def _judged(self, body: Mapping[str, Any], reply: InsideAnswer) -> tuple[Kind, dict[str, Any]]:
-        """An answer and its kind. Raises ``ValueError`` where it is not a JSON object."""
+        """Kind and record of an answer. Raises ``ValueError`` if it is not a JSON object."""
         answer = parsed_object(reply.body)
         if answer is None:
             text = reply.body[:200].decode(errors="replace")
@@ -279,7 +279,7 @@ class Driver:
         }
 
     async def _show(self, stage: Stage) -> None:
-        """In a terminal a bar, else a line every few seconds."""
+        """Show progress: a bar in a terminal, else a line every few seconds."""
         watched = is_watched(sys.stderr)
         while True:
             await asyncio.sleep(_DRAWN_SECONDS if watched else _LOGGED_SECONDS)

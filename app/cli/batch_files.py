@@ -1,7 +1,7 @@
 """The files of ``leapjson batch``: lines in, a journal of their answers, tables out.
 
-The output is made from the journal at the end, whole, by renaming: it is there complete or not at
-all.
+The output is written from the journal at the end, and renamed when it is complete: so there is
+never a partial output.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Line:
     url: str = ""
     body: Mapping[str, Any] | None = None
     problem: str | None = None
-    """Why it cannot be asked, and what to change."""
+    """Reason why the line cannot be sent, and what to change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +131,7 @@ class Input:
     def lines(self) -> Iterator[Line]:
         """All lines; those that cannot be sent have a ``problem``."""
         seen: set[bytes] = set()
-        """Digests of ids: 100,000 of them take 10 MB."""
+        """Digests of the ids so far: 10 MB for 100,000."""
         for number, row in enumerate(islice(self._rows(), self.count)):
             line = self._line(number, row)
             digest = hashlib.blake2b(line.custom_id.encode(), digest_size=8).digest()
@@ -180,7 +180,7 @@ class Input:
 
 
 def parsed_object(given: Any) -> dict[str, Any] | None:
-    """``given``, or the JSON in it, where it is an object."""
+    """``given``, or its JSON value, if that is an object; else None."""
     try:
         row = from_json(given) if isinstance(given, bytes | str) else given
     except ValueError:
@@ -189,15 +189,15 @@ def parsed_object(given: Any) -> dict[str, Any] | None:
 
 
 class Journal:
-    """The record of each line that is done, in an SQLite file.
+    """The records of finished lines, in an SQLite file.
 
-    Each is written (to the write-ahead log) as soon as it is known, so a kill loses none.
+    Each is written (to the write-ahead log) at once, so a kill loses none.
     """
 
     def __init__(self, name: str, fingerprint: str) -> None:
-        """Opens or begins the journal ``name``, which no other process may have open.
+        """Open or create the journal ``name``, which no other process may have open.
 
-        Raises ``UnusableInput`` where it is of another run, or in use.
+        Raises ``UnusableInput`` if it belongs to another run, or is in use.
         """
         self.name = name
         self.counts: dict[Kind, int] = {"valid": 0, "invalid": 0, "answer": 0, "error": 0}
@@ -271,7 +271,7 @@ class Journal:
 
 @contextmanager
 def _whole(name: str) -> Iterator[IO[bytes]]:
-    """A file that gets its name when it is complete."""
+    """A file that is renamed to ``name`` when it is complete."""
     with open(f"{name}.new", "wb") as file:
         yield file
         file.flush()
@@ -312,14 +312,14 @@ def write_output(
 
 
 class _Table:
-    """Answers as rows: id, the fields of the schema, the answer's text without one, the error."""
+    """Rows of a table: id, fields of the schema (or the answer's text without one), and error."""
 
     def __init__(self, schema: Any, *, confidence: bool) -> None:
         properties = schema.get("properties") if isinstance(schema, dict) else None
         self._fields: dict[str, Any] = properties if isinstance(properties, dict) else {}
         self._columns = ["custom_id", *map(_column_of, self._fields)]
         self._pointers: dict[str, str] = {}
-        """From JSON Pointers of the fields to the columns of their confidence."""
+        """Columns of confidences, by the JSON Pointers of their fields."""
         for name in self._fields if confidence else ():
             pointer = "/" + name.replace("~", "~0").replace("/", "~1")
             self._pointers[pointer] = f"{name}_confidence"
@@ -426,9 +426,9 @@ def _parquet() -> Any:
 
 
 def check_output(name: str, journal: str) -> bool:
-    """Whether a run that left its ``journal`` has written the output before.
+    """Whether an earlier run, which left its ``journal``, has written the output.
 
-    Raises ``UnusableInput`` where no such file can be written.
+    Raises ``UnusableInput`` if no such file can be written.
     """
     if not name.endswith((".jsonl", ".csv", ".parquet")):
         raise UnusableInput(f"{name}: the name must end in .jsonl, .csv or .parquet")

@@ -23,14 +23,14 @@ _RETRIED = frozenset({408, 409, 429, 500, 502, 503, 504})
 RETRIES = 8
 """Maximum retries of a line, after such a status or a connection lost before the answer."""
 PATIENCE = 300.0
-"""Seconds without an answer or a connection to any server, after which the run ends."""
+"""Seconds without a reply or a connection from any server, after which the run ends."""
 _LONGEST_WAIT = 60.0
 """Maximum seconds between retries, if the server does not set Retry-After."""
 _LONGEST_RETRY_AFTER = 600.0
 _PLACES = 64
 """Maximum lines in flight for each server."""
 _QUEUED = 32
-"""Lines that wait in this process's engine beyond those that it can run."""
+"""Lines that wait in this process's engine, beyond those that it can run."""
 _LOWERED = 0.7
 
 
@@ -52,8 +52,8 @@ def _backoff(tries: int) -> float:
 
 
 class InProcess:
-    """The engine in this process. ``places``: the lines that may be under way at once; ``model``:
-    that of lines that name none."""
+    """The engine in this process. ``places``: maximum lines in flight; ``model``: the default model
+    of a line."""
 
     def __init__(self, assembly: Any, settings: Settings, places: int | None) -> None:
         self._assembly = assembly
@@ -61,8 +61,8 @@ class InProcess:
         self.model = settings.served_model
 
     async def ask(self, path: str, body: Mapping[str, Any]) -> InsideAnswer:
-        """The answer, or the error that is left after retries. Raises ``UnusableInput`` where the
-        run cannot go on."""
+        """The answer, or the error that remains after retries. Raises ``UnusableInput`` if the run
+        cannot continue."""
         content = to_json(body)
         while True:
             # Not in the batch tier: there are no other requests to yield to.
@@ -79,7 +79,7 @@ class InProcess:
 async def in_process(
     settings: Settings, screen: Screen, places: int | None
 ) -> AsyncIterator[InProcess]:
-    """Loads the model, and starts the engine for as long as the block lasts."""
+    """Load the model, and run the engine while the context lasts."""
     from app.server.backend import load_backend
     from app.server.composition import assemble, spawn_compilers
     from app.server.interpreter import settle_collector

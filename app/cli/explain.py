@@ -25,7 +25,7 @@ from app.explain.svg import dot_text, draw
 from app.terminal.screen import Paint, paint_for
 
 _WAYS = 60
-"""Lines that list ways."""
+"""Maximum lines that list ways."""
 _CHOICE, _LEAP = "yellow", "green"
 """Colours, as in the picture."""
 _COLOURS = {
@@ -79,7 +79,7 @@ def run(options: argparse.Namespace) -> int:
     if options.prompt:
         tokens = f", {report['prompt_tokens']} tokens" if "prompt_tokens" in report else ""
         lines += ["", f"prompt: {len(report['prompt'])} characters{tokens}", report["prompt"]]
-    for inexact, title in ((False, "answers are not held to these"), (True, "held in one reading")):
+    for inexact, title in ((False, "not enforced"), (True, "enforced in one reading")):
         found = [each for each in program.relaxed if each.inexact is inexact]
         if found:
             name = "inexact" if inexact else "relaxed"
@@ -102,7 +102,7 @@ def _write(file: str | None, text: str) -> None:
 
 
 def _in_tokens(constrained: Constrained, tokenizer: str) -> dict[str, Any]:
-    """Figures that need a vocabulary, in a constraint of its own."""
+    """Figures in tokens, from a separate constraint over the tokenizer's vocabulary."""
     from app.constraint.compiler import Compiler
     from app.text.vocabulary import Vocabulary
 
@@ -171,7 +171,7 @@ def _way_lines(graph: Graph, paint: Paint) -> list[str]:
 
 
 def _keyword_lines(uses: list[KeywordUse], paint: Paint) -> list[str]:
-    """One line for each keyword and its fate; places are counted, the first is named."""
+    """One line for each keyword and its treatment, with the number of places and the first one."""
     groups: dict[tuple[str, str, str], list[str]] = defaultdict(list)
     for use in uses:
         groups[use.keyword, use.fate, use.note].append(use.pointer)

@@ -27,7 +27,7 @@ class UnusableInput(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Constrained:
-    """The constraint that the options name."""
+    """The constraint given by the options."""
 
     spec: ConstraintSpec
     schema: Any

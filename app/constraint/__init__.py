@@ -1,10 +1,10 @@
 """Specification -> byte expression -> lazily compiled automaton -> token masks.
 
-limits     what a specification may cost
+limits     bounds on the cost of a specification
 language/  expressions over bytes, and their derivatives
 json/ regex/ formats/ schema/ grammar/ composite
            the front ends: from each kind of specification to an expression
-program    the one door to them: a compiled specification, made in a worker process
+program    compiles a specification with one of them, in a worker process
 quotes/    strings that are pieces of documents: holes in a program, filled by requests
 automaton/ a program run over a vocabulary: states, forced paths, masks, distances
 constraint a constraint and its state in a request
@@ -12,7 +12,7 @@ compiler   from a specification, or a program, to a constraint over a vocabulary
 python_types
            from Python types to specifications
 cached_method
-           a decorator for what is asked again and again while compiling
+           a decorator that memoises methods while compiling
 """
 
 from __future__ import annotations

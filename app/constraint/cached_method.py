@@ -12,18 +12,18 @@ _UNKNOWN: Any = object()
 
 
 def cached_method(method: Callable[Concatenate[Any, P], R]) -> _CachedMethod[P, R]:
-    """A method whose results are kept with the object, by its arguments, which are hashable.
+    """Memoise a method on its object, by its (hashable) arguments.
 
-    For objects that live as long as a compilation does: they then are part of a reference cycle.
+    Creates a reference cycle: only for objects that live as long as a compilation.
     """
     return _CachedMethod(method)
 
 
 class _CachedMethod(Generic[P, R]):
-    """Puts a function in its own place when an object is first asked for it.
+    """A descriptor that replaces itself by a memoising function on first access.
 
-    Many such objects live for a fraction of a millisecond, and ``functools.cache`` alone would take
-    three microseconds for each of their methods.
+    Many such objects live for a fraction of a millisecond, and creating a ``functools.cache`` would
+    take three microseconds for each of their methods.
     """
 
     def __init__(self, method: Callable[Concatenate[Any, P], R]) -> None:

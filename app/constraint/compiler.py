@@ -29,7 +29,7 @@ _WARMING = JsonSchema(
         "additionalProperties": {"type": "string"},
     }
 )
-"""Its masks take every way that masks are made."""
+"""Warm-up schema: its masks use every way of computing masks."""
 
 _QUOTING = JsonSchema(
     {
@@ -41,7 +41,7 @@ _QUOTING = JsonSchema(
         "required": ["a", "bc"],
     }
 )
-"""The same for strings that are pieces of a document."""
+"""Warm-up schema for ``x-verbatim`` strings."""
 
 
 class _Bytes:
@@ -55,7 +55,7 @@ class _Bytes:
 
 
 def read_document(texts: Sequence[str], words: bool, missing: ByteSet = 0) -> Document:
-    """What fills the holes of constraints: see ``Document``. Costs some 20 ms, on any thread."""
+    """The document that fills holes of constraints; see ``Document``. Some 20 ms, on any thread."""
     from app.constraint.quotes.document import Document
 
     return Document(texts, words=words, missing=missing)
@@ -64,8 +64,8 @@ def read_document(texts: Sequence[str], words: bool, missing: ByteSet = 0) -> Do
 class Compiler:
     """Compiles specifications for one vocabulary; made once per process.
 
-    The kernels of masks are loaded here, or compiled on a machine that has not run them yet
-    (seconds), and not by the first request in the engine's thread.
+    The constructor loads the mask kernels, or compiles them on a new machine (seconds), so that
+    the first request does not, in the engine's thread.
     """
 
     def __init__(self, vocabulary: Vocabulary, limits: Limits | None = None) -> None:
@@ -77,7 +77,7 @@ class Compiler:
         self._index = VocabularyIndex(vocabulary)
         missing = missing_bytes(vocabulary.token_bytes)
         self.limits = replace(limits or Limits(), missing=missing)
-        """For programs of this vocabulary."""
+        """Limits for compiling programs of this vocabulary."""
         small = VocabularyIndex(_Bytes())
         warmed = CompiledConstraint(compile_program(_WARMING), small)
         _run_kernels(warmed, b'{"a": "x", "b": "ab", "c": "h", "bc": "y"}')

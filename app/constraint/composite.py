@@ -1,8 +1,8 @@
-"""From a composite grammar to an expression: marks, free text, and the constraints inside it.
+"""Lowers a composite grammar to an expression: marks, free text, and the constraints inside it.
 
-All parts are built in one pool, so the marks of tools that begin alike are one path, and what a
-mark forces is leapt over. Free text is well-formed UTF-8 (RFC 3629). Text without some strings is
-an intersection with a complement: a state says how much of each string has just been written, as
+All parts are built in one pool, so marks of tools with a common beginning share a path, and forced
+text is leapt over. Free text is well-formed UTF-8 (RFC 3629). Text without some strings is an
+intersection with a complement: a state records how much of each string has just been written, as
 in the automaton of Aho and Corasick (1975), and how much of a character.
 """
 
@@ -31,11 +31,11 @@ Leaf = JsonSchema | JsonObject | Regex | Choice | Grammar | Arguments
 
 _MOST_PARTS = 20_000
 _MOST_MARK_BYTES = 100_000
-"""Of all strings that free text may not hold, and that parts may not start with."""
+"""Maximum length of all strings that are excluded from free text or from the start of parts."""
 _UNROLLING_WORK = 1_000_000
-"""Steps of work that beginnings taken out of parts may cost: a fraction of a second."""
+"""Steps of work for excluding the beginnings of parts: a fraction of a second."""
 _UNBOUNDED_TIMES = 100
-"""What a repetition without end counts as, where it repeats others."""
+"""Count assumed for an unbounded repetition that contains other repetitions."""
 
 
 def lower_composite(
@@ -44,9 +44,9 @@ def lower_composite(
     """The texts of ``root``; ``leaf`` builds the parts that are specifications themselves.
 
     Raises ``UnsupportedSchema`` for text that the tokenizer cannot spell,
-    ``ConstraintTooComplex`` for too many parts, counts inside counts that multiply to more
-    than ``limits.nested_counts``, or too many marks, ``InvalidSchema`` for text that has no UTF-8,
-    and what ``leaf`` raises.
+    ``ConstraintTooComplex`` for too many parts, nested counts whose product exceeds
+    ``limits.nested_counts``, or too much excluded text, ``InvalidSchema`` for text that is not
+    UTF-8, and the errors of ``leaf``.
     """
     lowering = _Lowering(pool, limits, leaf)
     lowering.check_size(root)
@@ -85,7 +85,7 @@ class _Lowering:
                 )
 
     def check_counts(self, part: Part) -> int:
-        """The largest product of times of repetitions inside one another."""
+        """The largest product of the counts of nested repetitions; raises if it is too large."""
         inside = max(map(self.check_counts, _children(part)), default=1)
         if not isinstance(part, Repeated):
             return inside
@@ -120,7 +120,7 @@ class _Lowering:
         return self._leaves[key]
 
     def _leaf(self, part: Leaf) -> Expression:
-        """Errors name the part if it has a name, and such a part is there to be used."""
+        """Build a leaf. Errors name its subject; a leaf with a subject must not be empty."""
         subject = part.subject if isinstance(part, JsonSchema | Arguments) else ""
         noted = set(self._pool.inexact)
         try:
@@ -158,7 +158,7 @@ class _Lowering:
         return some if low else pool.optional(some)
 
     def _marked_not_starting(self, expression: Expression, prefixes: set[bytes]) -> Expression:
-        """``_not_starting``, with the mark around all of a text still around all of it."""
+        """``_not_starting``, keeping a mark that is around the whole text."""
         pool = self._pool
         if pool.kinds[expression] != Kind.MARKED or pool.operands[expression][1] >= 0:
             return self._not_starting(expression, prefixes)
@@ -166,7 +166,7 @@ class _Lowering:
         return pool.marked(self._not_starting(inner, prefixes), mark)
 
     def _spelled(self, text: str) -> bytes:
-        """A text that an answer has to hold. Raises ``UnsupportedSchema`` if it cannot."""
+        """``text`` in UTF-8. Raises ``UnsupportedSchema`` if the tokenizer cannot spell it."""
         encoded = _encoded(text)
         if reason := unspelled(encoded, self._limits.missing):
             raise UnsupportedSchema("structure", "", f"{reason} of {text!r}")
@@ -175,8 +175,8 @@ class _Lowering:
     def _not_starting(self, expression: Expression, prefixes: set[bytes]) -> Expression:
         """The texts of ``expression`` that start with none of ``prefixes``.
 
-        Rules may not stand in an intersection, so it is written out: byte by byte along the
-        prefixes, and where a text leaves them all, the derivative there. Recurses along a prefix.
+        Intersections must not contain rules, so it is expanded: byte by byte along the prefixes,
+        and where a text leaves them all, the derivative there. Recurses along a prefix.
         """
         if b"" in prefixes:
             return self._pool.empty
@@ -198,13 +198,13 @@ class _Lowering:
         return pool.union(options)
 
     def _check_no_hole(self, expression: Expression) -> None:
-        """What is written out byte by byte must not begin with what a document is to fill."""
+        """Raise if ``expression`` begins with a hole, which cannot be expanded byte by byte."""
         pool, waiting = self._pool, [expression]
         while waiting:
             here = waiting.pop()
             kind, operand = pool.kinds[here], pool.operands[here]
             if kind == Kind.HOLE:
-                reason = "an answer that begins as it does could be the call of a function"
+                reason = "an answer that begins with a quote from the prompt could be a tool call"
                 raise UnsupportedSchema("x-verbatim", operand[0].pointer, reason)
             if kind == Kind.CONCATENATION:
                 waiting.append(operand[0])

@@ -31,23 +31,23 @@ _WORK_PER_CALL = 160_000
 """Steps of work that one call may cost: tens of milliseconds. Real schemas stay far below."""
 
 _WORK_PER_MASK = 3_000_000
-"""Steps of work that one mask may cost in all, over several calls. What takes more is not worked
-out: the answer then goes on along its shortest completion."""
+"""Steps of work that one mask may cost in all, over several calls. A mask that needs more is given
+up: the answer then follows its shortest completion."""
 
 _MOST_IN_VAIN = 200_000
-"""Steps of calls in which nothing is learned, after which a mask is given up."""
+"""Steps of work in calls that learned nothing, after which a mask is given up."""
 _GROWTH = 3
-"""The next call may cost one in so many of them: a search that begins anew needs more each time."""
+"""Divisor of these steps for the limit of the next call: a search that restarts needs more."""
 
 _MOST_GROWN = 8_000
-"""Up to which a turn's work grows fast on a mask that was given up."""
+"""Limit up to which the work of a call grows fast on a mask that was given up."""
 
 MOST_TRIED = 16
-"""Rejected tokens in one place, after which the shortest completion is followed, too."""
+"""Rejected tokens at one position, after which the shortest completion is followed, too."""
 
 _MOST_PLANNED = 1_500
-"""Bytes of an answer up to which a completion that repeats nothing is spelled out to tell a caller
-how many tokens are needed; of longer ones the number is one that surely suffices."""
+"""Bytes of an answer up to which a completion that repeats nothing is computed to tell a caller how
+many tokens are needed; for longer answers the number is an upper bound."""
 
 
 class CompiledConstraint:
@@ -82,9 +82,9 @@ class CompiledConstraint:
 
     @property
     def learned(self) -> int:
-        """Grows with what is worked out: so it shows whether a call that gave up got any further.
+        """Counter of cached results: it shows whether a call that gave up made progress.
 
-        What is kept elsewhere, of what was said and of documents, does not show.
+        Caches about texts seen and about documents are not counted.
         """
         return self.automaton.learned + len(self.distances) + len(self.masks)
 
@@ -103,7 +103,7 @@ class CompiledConstraint:
 
 
 def _run_over(program: Program, index: VocabularyIndex) -> tuple[Automaton, Distances, Masks]:
-    """What runs a program over a vocabulary."""
+    """The automaton, distances and masks of a program over a vocabulary."""
     if isinstance(program.derivatives, BoundDerivatives):
         bound = PieceAutomaton(program)
         distances = Distances(bound, index)
@@ -114,10 +114,10 @@ def _run_over(program: Program, index: VocabularyIndex) -> tuple[Automaton, Dist
 
 
 class AutomatonState:
-    """Where one answer stands. See ``app.core.choices.ChoosingState``.
+    """State of one answer. See ``app.core.choices.ChoosingState``.
 
-    A call whose work is not bounded in advance raises ``TooMuchWork`` when it has done as much as
-    one call may; what it learned is kept.
+    A call whose work is not bounded in advance raises ``TooMuchWork`` at the limit of one call;
+    its results so far stay cached.
     """
 
     __slots__ = (
@@ -147,15 +147,15 @@ class AutomatonState:
         self._constraint = constraint
         self._state = state
         self._bounded = bounded
-        """Whether this is a bounded look-ahead, with the work that is left to it."""
+        """Whether this is a look-ahead, whose calls share one work limit."""
         self._work = 0
-        """Steps of work so far for the mask that is being worked on, or for what is prepared."""
+        """Steps of work so far for the current mask, or for ``prepare``."""
         self._learned = 0
-        """What was worked out when that was last left."""
+        """``CompiledConstraint.learned`` when that work was last interrupted."""
         self._in_vain = 0
-        """Steps of work in calls that learned nothing."""
+        """Steps of work in calls without progress."""
         self._narrowing: tuple[int | None, InTurns[Mask]] | None = None
-        """The budget of the mask that was given up, and what is worked on in its place."""
+        """Budget of the mask that was given up, and the computation that replaces it."""
         self.gave_up = False
         """See ``ConstraintState.gave_up``."""
 
@@ -176,7 +176,7 @@ class AutomatonState:
         assert self._narrowing is not None
         narrowing, self._narrowing = self._narrowing, None
         self.gave_up = True
-        # Turns grow with all work before them, so that what cannot be left is done at last.
+        # The limit grows with all work before, so that work that cannot be suspended ends at last.
         most = 2 * _WORK_PER_CALL
         grown = max(min(self._work // 8, _MOST_GROWN), self._work // 256)
         allowed = most if work is None else min(work and max(work, grown), most)
@@ -198,7 +198,7 @@ class AutomatonState:
         return bool((plain & going_on).any()) and not (mask & going_on).any()
 
     def give_up(self, budget: int | None) -> None:
-        """Have the mask under ``budget`` be what a shortest completion begins with."""
+        """Replace the mask under ``budget`` by the first token of a shortest completion."""
         self._work = self._in_vain = 0
         self._narrowing = budget, self._narrow_mask()
 
@@ -214,11 +214,11 @@ class AutomatonState:
         self._work = self._in_vain = 0
 
     def _in_turn(self, work: int) -> int:
-        """What a call may cost that is allowed ``work``, after some that were in vain."""
+        """Work limit of a call that is allowed ``work``: more after calls that learned nothing."""
         return work and max(work, self._in_vain // _GROWTH)
 
     def _may_go_on(self, work: int) -> bool:
-        """Whether what took more than ``work`` is left for a later call, and not given up."""
+        """Count a call that needed more than ``work``; whether a later call may continue it."""
         self._work += work
         before, self._learned = self._learned, self._constraint.learned
         if self._learned == before:
@@ -227,11 +227,11 @@ class AutomatonState:
 
     @property
     def _most_work(self) -> int:
-        """Steps of work that a mask may cost in all: few where not many states are left."""
+        """Steps of work that a mask may cost in all: few if the automaton is nearly full."""
         return _WORK_PER_MASK if self._automaton.has_room else _WORK_PER_CALL
 
     def _narrow_mask(self) -> InTurns[Mask]:
-        """The one token that a shortest completion begins with, or the end where that is empty."""
+        """A mask of the first token of a shortest completion, or of the end if that is empty."""
         plan = yield from self._completion()
         text = plan.text[plan.position :]
         derivatives = self._automaton.derivatives
@@ -256,7 +256,7 @@ class AutomatonState:
             self.accept_bytes(data)
 
     def _spelled(self, token_id: int) -> bytes:
-        """The bytes of a token, b"" for an end of sequence that may come here."""
+        """The bytes of a token, b"" for an allowed end of sequence."""
         if token_id in self._index.eos_ids:
             if not self.is_complete:
                 raise RejectedToken("end of sequence before the answer is complete")
@@ -322,7 +322,7 @@ class AutomatonState:
         except TooMuchWork:
             if self._bounded:
                 raise  # a look-ahead must see what the sequence itself will see
-            return True  # to hold text back is always right
+            return True  # holding text back is always correct
 
     def copy(self, *, work: int | None = None) -> AutomatonState:
         if work is not None:
@@ -349,17 +349,17 @@ class AutomatonState:
         return self._constraint.choices.beginning(text)
 
     def _renew(self) -> None:
-        """Allow a call what one may cost; a bounded look-ahead has what is left to it."""
+        """Reset the work limit for a call; a look-ahead keeps what is left of its own."""
         if not self._bounded:
             self._allow(_WORK_PER_CALL)
 
 
 class PlaceState(AutomatonState):
-    """Where an answer stands of which items or names must differ from one another.
+    """State of an answer whose items or names must differ from one another.
 
-    Its masks are those of its state, and so is ``state_id``: what is forced, and so the leap, is
-    the same whatever was said, as no answer can be finished from a place whose forced text repeats
-    something. What a mask allows and was said shows when it is accepted: see ``DrawAgain``.
+    Masks and ``state_id`` are those of the automaton's state: forced text, and so the leap, does
+    not depend on the texts seen, as no answer can be finished from a place whose forced text
+    repeats something. Only ``accept`` notices that a token repeats something: see ``DrawAgain``.
     """
 
     __slots__ = (
@@ -373,16 +373,16 @@ class PlaceState(AutomatonState):
         assert constraint.places is not None
         self._places, self._plans = constraint.places, constraint.plans
         self._watchful = False
-        """Whether something was drawn that repeats something: it is then looked for before."""
+        """Whether a draw repeated something: masks then exclude repetitions beforehand."""
         self._stand(place, None)
 
     def _stand(self, place: PlaceInText, plan: Plan | None) -> None:
         self._place, self._state, self._plan = place, place.state, plan
         self._narrowing = None
         self._barred: Mask | None = None
-        """Tokens that cannot follow, though the mask of the state allows them."""
+        """Tokens that would repeat something, although the state's mask allows them."""
         self._looked = False
-        """Whether tokens along what was said are among them."""
+        """Whether ``_look`` has added the tokens that repeat texts seen."""
         self._tried = 0
 
     def mask(self, budget: int | None = None, *, work: int | None = None) -> Mask:
@@ -393,7 +393,7 @@ class PlaceState(AutomatonState):
     def _mask(self, budget: int | None) -> Mask:
         plan, first = self._plan, None
         if budget is not None and plan is not None:
-            # The same way as the plan is longer than the state knows others may be, too.
+            # Other completions may exceed the state's distance by as much as the plan does.
             budget -= max(0, plan.left - self._distances.of(self._state))
             first = self._distances.first(plan)
         mask = super()._mask(budget)
@@ -410,9 +410,9 @@ class PlaceState(AutomatonState):
         return mask
 
     def _look(self) -> None:
-        """Bar the tokens along what was said that repeat it, once.
+        """Bar the tokens that repeat texts seen, once.
 
-        How much that is does not depend on what was worked out before, as answers would.
+        The result does not depend on cached work: otherwise answers would.
         """
         self._looked = True
         self._allow(_WORK_PER_CALL)
@@ -449,7 +449,7 @@ class PlaceState(AutomatonState):
         )
 
     def _bar(self, tokens: TokenIds) -> None:
-        """Have masks here be without ``tokens``."""
+        """Exclude ``tokens`` from the masks at this position."""
         self._barred = self._index.new_mask() if self._barred is None else self._barred.copy()
         set_bits(self._barred, tokens)
 
@@ -493,9 +493,9 @@ class PlaceState(AutomatonState):
     def _within(
         self, place: PlaceInText, plan: Plan | None, budget: int, data: bytes = b""
     ) -> Plan | None:
-        """A completion of ``place`` within ``budget`` tokens; None where that is not in question.
+        """A completion of ``place`` within ``budget`` tokens; None if one surely exists.
 
-        ``data`` leads there from where the answer stands. Raises ``_NotWithin``.
+        ``data`` leads to ``place`` from the current place. Raises ``_NotWithin``.
         """
         if self._plans.is_plain(place):
             if self._distances.fits(place.state, budget):
@@ -507,7 +507,7 @@ class PlaceState(AutomatonState):
         planned = self._planned(place)
         if planned.left <= budget:
             return planned
-        if data and self._plan is None:  # from now on there is one that can be kept to
+        if data and self._plan is None:  # from now on there is a plan to follow
             self._plan = self._planned(self._place)
             plan = self._plan and self._plan.behind(data)
             if plan is not None and plan.left <= budget:
@@ -538,7 +538,7 @@ class PlaceState(AutomatonState):
         return other
 
     def choice(self, place: Place) -> Choice | None:
-        """Of the ways of its state those that what was said leaves."""
+        """The choice of the state, without the ways that repeat texts seen."""
         choice = super().choice(place)
         return self._places.left(self._place, choice) if choice else choice
 

@@ -1,8 +1,8 @@
 """The formats of JSON Schema as patterns, written from the RFCs that define them.
 
-Each matches a part of its format that every validator accepts, and nearly all that anyone writes:
+Each matches a subset of its format that every validator accepts, with nearly all usual strings:
 letters such as the T and Z of times are upper case, leap seconds and quoted local parts are left
-out, fractions of seconds have at most nine digits. ``LOOSE`` has the opposite, for negations.
+out, fractions of seconds have at most nine digits. ``LOOSE`` has supersets, for negations.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ _WITHOUT_LINE_FEED: dict[str, str] = {
     "relative-json-pointer": rf"[+-]?\d{_ANYTHING}",
 }
 LOOSE = {name: rf"(?:{pattern})\n?" for name, pattern in _WITHOUT_LINE_FEED.items()}
-"""Patterns of more than any validator takes for a format, which the whole string matches: what lies
-outside has not the format. Some follow an RFC to the letter, some ask the standard library of a
-language, some only look for an ``@``; each pattern holds what all of them take together, even the
-line feed that ``$`` of Python's ``re`` lets through. A regular expression has no sure form."""
+"""Patterns, for whole strings, of supersets of what any validator accepts for a format: a string
+that does not match lacks the format. Some validators follow an RFC to the letter, some use the
+standard library of a language, some only look for an ``@``; each pattern covers all of them, even
+the line feed that ``$`` of Python's ``re`` allows. There is no such pattern for ``regex``."""
 
 
 _DEEPEST = 4
@@ -60,7 +60,7 @@ _RANGE = (
     r"(?:0-[1-9]|[1-4]-[5-8]|[1-8]-9|a-[b-z]|[b-m]-[n-y]|[b-y]-z|A-[B-Z]|[B-M]-[N-Y]|[B-Y]-Z|[ !]-~"
     rf"|\\x[0-6]{_HEX}-\\x[7-9A-Fa-f]{_HEX}|\\u[0-7]{_HEX}{{3}}-\\u[89A-Fa-f]{_HEX}{{3}})"
 )
-"""Ranges in order whatever their digits and letters: not all, but those that one writes."""
+"""Ranges that are in order whatever their digits and letters: not all, but the usual ones."""
 _IN_CLASS = rf"(?:{_CLASS_CHARACTER}|\\(?:-|b|{_ESCAPE})|{_RANGE})"
 _CLASS = rf"\[\^?(?:-{_IN_CLASS}*|{_IN_CLASS}+-?)\]"
 

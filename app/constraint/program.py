@@ -1,4 +1,4 @@
-"""From a specification to a program: the one door to the front ends.
+"""Compiles a specification to a program, by the front end for its kind.
 
 Pure Python: neither numba nor torch is imported, so a small worker process can do it.
 """
@@ -51,14 +51,14 @@ from app.core.literals import Literals
 from app.core.specs import Choice, Grammar, JsonObject, JsonSchema, Regex
 
 _COMPILE_WORK = 1_000_000
-"""Steps of work that lengths and emptiness may cost: a fraction of a second."""
+"""Steps of work for computing lengths and checking emptiness: a fraction of a second."""
 _ITEM_WORK = 50_000
-"""Steps of work that ``longer_items`` may cost, some 0.1 s: twice those of SARIF's schema."""
+"""Steps of work for ``longer_items``, some 0.1 s: twice what SARIF's schema needs."""
 _MAY_BE_EMPTY = frozenset([Kind.INTERSECTION, Kind.COMPLEMENT, Kind.RULE])
-"""What may turn out to have no string though no part of it is plainly empty."""
+"""Kinds of expressions that may turn out to be empty although no part is plainly empty."""
 
 _SHOWN_BYTES = 80
-"""Of an answer that cannot be given."""
+"""Maximum bytes of an impossible answer that an error shows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,17 +68,17 @@ class Program:
     root: Expression
     derivatives: Derivatives
     characters: tuple[Expression | None, ...] = ()
-    """The characters of strings in this pool, as by ``SPELLINGS``; None where there are none."""
+    """A string's character in this pool, for each of ``SPELLINGS``; None if it has none."""
     relaxed: tuple[Relaxation, ...] = ()
-    """What answers are not held to, or not as every validator would."""
+    """Keywords that are not enforced, or not in the way of every validator."""
     notation: Notation | None = None
-    """How all of an answer is written, where that is JSON whose names have to differ."""
+    """Notation of the answer if all of it is JSON whose names must differ."""
 
 
 def everyday_schema() -> JsonSchema:
-    """Uses what a process makes once and keeps (formats, classes of characters), some 0.1 s.
+    """A schema that fills the caches of a process (formats, character classes) in some 0.1 s.
 
-    A worker that has compiled it is quick from its first request on.
+    A worker that has compiled it is fast from its first request on.
     """
     formats = {name: {"type": "string", "format": name} for name in sorted(known_formats())}
     words = {"type": "string", "pattern": r"^\w\d\s$"}
@@ -88,10 +88,10 @@ def everyday_schema() -> JsonSchema:
 def compile_program(
     spec: ConstraintSpec, limits: Limits | None = None, *, pointers: bool = False
 ) -> Program:
-    """Compile a specification as far as it goes without a vocabulary.
+    """Compile a specification as far as possible without a vocabulary.
 
-    Schemas that may be relaxed are, where it does not go otherwise. ``pointers``: the values of a
-    JSON Schema are marked with their places in it, to be looked at rather than run. Raises
+    Schemas that may be relaxed are relaxed if they do not compile. ``pointers``: mark the values of
+    a JSON Schema with their places in it, for inspection rather than answers. Raises
     ``InvalidSchema``, ``UnsupportedSchema``, ``UnsatisfiableSchema`` or ``ConstraintTooComplex``.
     """
     limits = limits or Limits()
@@ -127,7 +127,7 @@ def _compile(
 
 
 def _check_named(pool: ExpressionPool, missing: ByteSet) -> None:
-    """Each part that has a name is there to be used: an empty one would drop out in silence."""
+    """Raise for an empty named part, which would otherwise disappear silently."""
     parts = {subject: spelled(pool, part, missing) for subject, part in pool.named.items()}
     if not parts or _MAY_BE_EMPTY.isdisjoint(pool.kinds[pool.num_shared :]):
         return
@@ -138,7 +138,7 @@ def _check_named(pool: ExpressionPool, missing: ByteSet) -> None:
 
 
 def _program(built: ExpressionPool, whole: Expression, missing: ByteSet) -> Program:
-    """The program of what can be spelled of ``whole``."""
+    """The program of the strings of ``whole`` that the tokenizer can spell."""
     root = spelled(built, whole, missing)
     for name in SPELLINGS if root != whole else ():
         if name in built.landmarks:
@@ -162,7 +162,7 @@ def _program(built: ExpressionPool, whole: Expression, missing: ByteSet) -> Prog
 
 
 def _longer_items(items: list[Expression], derivatives: Derivatives) -> dict[int, int]:
-    """What ``ExpressionPool.longer_items`` holds, worked out in a copy: it derives every item."""
+    """Compute ``ExpressionPool.longer_items``, in a copy, as it takes derivatives of all items."""
     derivatives = pickle.loads(pickle.dumps(derivatives))
     derivatives.allow(_ITEM_WORK)
     counting, found = Counting(derivatives), dict[int, int]()
@@ -175,7 +175,7 @@ def _longer_items(items: list[Expression], derivatives: Derivatives) -> dict[int
 def _unsatisfiable(
     pool: ExpressionPool, whole: Expression, missing: ByteSet
 ) -> UnsatisfiableSchema:
-    """Why nothing is left of ``whole``: by the shortest answer, if there are any."""
+    """The error for a ``whole`` that cannot be spelled; it shows the shortest answer, if any."""
     if not missing:
         return UnsatisfiableSchema()
     derivatives = measured(pool, _COMPILE_WORK)
@@ -195,10 +195,10 @@ def build(
     *,
     pointers: bool = False,
 ) -> tuple[ExpressionPool, Expression]:
-    """The answers that ``spec`` admits, in a pool of their own.
+    """The expression of all answers to ``spec``, in a new pool.
 
-    Raises as ``compile_program``, but sees only what is plainly empty: an intersection that turns
-    out to be shows in the length of the root.
+    Raises as ``compile_program``, but detects only plain emptiness: whether an intersection turns
+    out to be empty shows in the length of the root.
     """
     limits = limits or Limits()
     bare = isinstance(spec, Regex | Choice)
@@ -266,9 +266,9 @@ def _lower(
 
 
 def _part(pool: ExpressionPool, leaf: Leaf, limits: Limits) -> Expression:
-    """A part of a text of which something can be spelled: else the error is this part's.
+    """Lower a leaf of a composite; raises if nothing of it can be spelled.
 
-    Where it is JSON whose names have to differ it is marked as such.
+    JSON whose names must differ is marked as such.
     """
     before, pool.has_free_names = pool.has_free_names, False
     part = _lower(pool, leaf, limits)

@@ -84,7 +84,7 @@ def strict_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _make_strict(schema: Any, root: dict[str, Any]) -> None:
-    """Change ``schema`` in place; what is no object schema is left as it is."""
+    """Make ``schema`` strict in place; anything but a dict is left unchanged."""
     if not isinstance(schema, dict):
         return
     for keyword in ("$defs", "definitions"):
@@ -142,7 +142,7 @@ def _walk(term: Any) -> list[Any]:
 
 
 def _options(term: Any) -> list[Any]:
-    """What a term is a choice of, as terms; nothing where it is none."""
+    """The options of a term, as terms; empty if it is not a choice."""
     from outlines.types import dsl
 
     if isinstance(term, dsl.Choice):

@@ -1,4 +1,4 @@
-"""What is compiled where a specification may be relaxed and cannot be enforced as it stands."""
+"""Relaxes specifications that allow it and cannot be enforced as they are."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ from app.core.specs import JsonSchema
 Leaf = JsonSchema | Arguments
 
 _MOST_EDITS = 48
-"""Places of one schema that are relaxed one by one; after them all of it is."""
+"""Maximum places of one schema that are relaxed singly; after them the whole schema is."""
 _SECONDS = 2.0
-"""Processor time from the first refusal, after which the same is done: what is tried again and
-again costs as much."""
+"""Seconds of processor time from the first error, after which the whole schema is relaxed: each
+try costs a compilation."""
 
 _ALL: Edit = ("", "")
 _DIALECT: Edit = ("", "$schema")
@@ -52,10 +52,10 @@ def relaxed(
     compile: Callable[[Leaf], object],
     failed: ConstraintError | None = None,
 ) -> tuple[ConstraintSpec, tuple[Relaxation, ...]]:
-    """``spec`` with each schema that may be relaxed as far relaxed as ``compile`` takes it alone.
+    """``spec`` with each schema that may be relaxed, relaxed until ``compile`` accepts it alone.
 
-    ``failed``: why it is refused as it stands. Raises what ``compile`` raises for a schema where
-    nothing is left to relax.
+    ``failed``: the error for ``spec`` as it is. Raises the error of ``compile`` for a schema in
+    which nothing is left to relax.
     """
     found: list[Relaxation] = []
     known: dict[str, Leaf] = {}
@@ -76,7 +76,7 @@ def relaxed(
 
 
 def as_sent(notes: Sequence[Relaxation], edits: Sequence[Relaxation]) -> tuple[Relaxation, ...]:
-    """``notes`` about schemas that were relaxed by ``edits``, with pointers into those sent."""
+    """``notes`` about schemas relaxed by ``edits``, with pointers into the schemas as sent."""
 
     def pointer(note: Relaxation) -> str:
         made = [(each.place, each.keyword) for each in edits if each.subject == note.subject]
@@ -86,7 +86,7 @@ def as_sent(notes: Sequence[Relaxation], edits: Sequence[Relaxation]) -> tuple[R
 
 
 def may_be_relaxed(spec: ConstraintSpec) -> bool:
-    """Whether some schema of ``spec`` may be."""
+    """Whether some schema of ``spec`` may be relaxed."""
     return any(schema.relax for schema in _schemas(spec))
 
 
@@ -114,7 +114,7 @@ def _relaxed_leaf(
     compile: Callable[[Leaf], object],
     failed: ConstraintError | None,
 ) -> tuple[Leaf, list[Relaxation]]:
-    """``failed``: what ``compile`` would raise first, where that is known."""
+    """Relax one leaf. ``failed``: the first error of ``compile``, if known."""
     spec = _schema_of(leaf)
     edits: list[Edit] = []
     found: list[Relaxation] = []
@@ -155,7 +155,7 @@ def _relaxed_leaf(
 
 
 def _widened(schema: Any, way: list[Edit], limits: Limits) -> list[Edit]:
-    """``way``, or what to drop instead so that more is admitted; nothing where it may not be."""
+    """``way``, or the edits to make instead so that more is admitted; empty if not allowed."""
     edits: dict[Edit, None] = {}
     try:
         for edit in way:
@@ -172,9 +172,9 @@ def _widened(schema: Any, way: list[Edit], limits: Limits) -> list[Edit]:
 
 
 def _may_be_relaxed(error: ConstraintError, dangling: bool) -> bool:
-    """Mistakes are not, but what may be meant for another dialect of patterns is.
+    """Whether ``error`` allows relaxing: not a mistake, except patterns of another dialect.
 
-    ``dangling``: references may point to what was dropped.
+    ``dangling``: references may point to dropped parts.
     """
     if isinstance(error, InvalidSchema):
         lost = dangling and error.pointer.endswith("/$ref")
@@ -183,7 +183,7 @@ def _may_be_relaxed(error: ConstraintError, dangling: bool) -> bool:
 
 
 def _upward(edit: Edit) -> Iterator[Edit]:
-    """An edit, and ever larger ones around it, to the whole schema."""
+    """``edit``, then edits of each enclosing place, up to the whole schema."""
     place, keyword = edit
     if keyword:
         yield edit
@@ -194,7 +194,7 @@ def _upward(edit: Edit) -> Iterator[Edit]:
 
 
 def _reason(error: ConstraintError, pointer: str) -> str:
-    """Why, and where that lies, if it is elsewhere."""
+    """The reason of a relaxation, with its place if that is not ``pointer``."""
     if pointer == "/$schema":
         return "$schema names an unknown draft; the schema is read as draft 2020-12"
     at = getattr(error, "pointer", None)
@@ -205,7 +205,7 @@ def _reason(error: ConstraintError, pointer: str) -> str:
 
 
 def _schemas(spec: ConstraintSpec) -> Iterator[JsonSchema]:
-    """Those of a specification, however deep it is."""
+    """All JSON Schemas in a specification, at any depth."""
     waiting: list[Any] = [spec]
     while waiting:
         part = waiting.pop()
@@ -218,7 +218,7 @@ def _schemas(spec: ConstraintSpec) -> Iterator[JsonSchema]:
 
 
 def _count_ours(value: Any) -> int:
-    """Keywords of ours in a schema (and members called so)."""
+    """Number of our extension keywords in a schema (and of members with such names)."""
     return sum(len(OURS & each.keys()) for each in objects_in(value))
 
 
@@ -229,15 +229,15 @@ _CHEAP = frozenset(
 _PASSED = frozenset(["$ref", "allOf"])
 _SAME_VALUE = frozenset(["anyOf", "oneOf", "not", "if", "then", "else"])
 _PARTS = {"if": ("if", "then", "else")}
-"""Of which keywords the subschemas go with one that is dropped, where it is not itself."""
+"""Keywords whose subschemas are dropped together with a keyword, if not only its own."""
 
 
 def costly(schema: Any, place: str, limits: Limits, *, close: bool) -> list[Edit]:
     """Keywords, inner ones first, without which the subschema at ``place`` is not too complex.
 
-    Those that say something of the same value are taken out together, and put back by halves as
-    long as the rest is well within ``limits``; of what stays out, what is inside it is tried in its
-    place. None where that does not help, or is not found in time.
+    Keywords about the same value are dropped together, then put back by halves while the rest is
+    well within ``limits``; for those that stay dropped, the keywords inside them are tried instead.
+    Empty if that does not help, or is not found in time.
     """
     try:
         return _Search(schema, place, limits, close=close).run()
@@ -269,7 +269,7 @@ class _Search:
         return sorted(self._dropped, key=lambda edit: (-len(edit[0]), edit))
 
     def _takes(self, dropped: list[Edit]) -> bool:
-        """Whether the rest is not too complex; then that is what is dropped."""
+        """Whether the schema without ``dropped`` is not too complex; if so, keep ``dropped``."""
         left = edited(self._schema, *sorted(dropped, key=lambda edit: (-len(edit[0]), edit)))
         if self._trials.of(left, self._place) not in ("some", "empty"):
             return False
@@ -287,7 +287,7 @@ class _Search:
         return [edit for edit in sites if edit in self._dropped]
 
     def _sites(self, waiting: list[Node]) -> Iterator[Edit]:
-        """What may be dropped of subschemas and of all that holds wherever they do."""
+        """Keywords that may be dropped, of subschemas and of all that hold together with them."""
         passed = {node.pointer for node in waiting}
         while waiting:
             node = waiting.pop()

@@ -1,6 +1,6 @@
-"""Whether what was written under a relaxed schema satisfies the schema anyway.
+"""Checks whether answers to a relaxed schema satisfy the original schema anyway.
 
-Runs in a compile worker: a pattern of a schema may take for ever to be tried.
+Runs in a compile worker: matching a pattern of a schema may take for ever.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from app.constraint.schema.relaxing import edited, widening
 from app.core.constraint import Written
 
 SECONDS = 0.5
-"""Processor time for the texts of one schema."""
+"""Maximum processor time, in seconds, for the texts of one schema."""
 
 
 def satisfied(written: Written, limits: Limits | None = None) -> list[bool | None]:
-    """For each relaxation, whether all texts satisfy what it dropped; None where nobody knows.
+    """For each relaxation, whether all texts satisfy what it dropped; None if unknown.
 
-    By the ``jsonschema`` library, which asserts no formats and follows no references to elsewhere.
-    Where others were relaxed too, they do not count. For the main thread of a process. ``limits``
-    are not needed: all jobs of a worker get them.
+    Uses ``jsonschema``, which asserts no formats and follows no external references. Each
+    relaxation is checked with all others applied. Only for the main thread (signals). ``limits``
+    are unused: all jobs of a worker get them.
     """
     import jsonschema  # noqa: F401 - most workers never need it; it is not timed
 
@@ -34,7 +34,7 @@ def satisfied(written: Written, limits: Limits | None = None) -> list[bool | Non
         values = [json.loads(text) for text in written.texts]
         with _alarm(SECONDS):
             if any(each.keyword == "$schema" for each in written.relaxed):
-                return found  # nobody knows what the dialect asks for
+                return found  # the dialect is unknown
             whole = _are_valid(written.schema, values)
             if whole or (len(found) == 1 and not written.relaxed[0].inexact):
                 found = [whole] * len(found)
@@ -52,7 +52,7 @@ def _relaxed_but(written: Written, number: int) -> Any:
     schema = written.schema
     for index, each in enumerate(written.relaxed):
         edit = (each.place, each.keyword)
-        if each.inexact:  # nothing was dropped: without what the library would deny
+        if each.inexact:  # nothing was dropped: remove what the library would reject
             schema = edited(schema, *widening(schema, edit, Limits()))
         elif index != number:
             schema = edited(schema, edit)
@@ -60,7 +60,7 @@ def _relaxed_but(written: Written, number: int) -> Any:
 
 
 def _are_valid(schema: Any, values: list[Any]) -> bool | None:
-    """None for a schema that the library cannot use."""
+    """Whether all values are valid; None for a schema that the library cannot use."""
     from jsonschema import Draft202012Validator
     from jsonschema.validators import validator_for
     from jsonschema_specifications import REGISTRY
@@ -70,17 +70,17 @@ def _are_valid(schema: Any, values: list[Any]) -> bool | None:
         return all(validator.is_valid(value) for value in values)
     except (_OutOfTime, RecursionError):
         raise
-    except Exception:  # a reference to elsewhere, a pattern that Python's dialect has not
+    except Exception:  # an external reference, or a pattern that Python's ``re`` cannot read
         return None
 
 
 class _OutOfTime(BaseException):
-    """Raised by the alarm, wherever the library is."""
+    """Raised by the alarm, at any point in the library."""
 
 
 @contextmanager
 def _alarm(seconds: float) -> Iterator[None]:
-    """Raise ``_OutOfTime`` inside after so much processor time, also inside a pattern's search."""
+    """Raise ``_OutOfTime`` in the block after ``seconds`` of processor time, even in a match."""
 
     def ring(number: int, frame: FrameType | None) -> None:
         raise _OutOfTime

@@ -1,4 +1,4 @@
-"""Programs as JSON, for a store that servers share: reading one runs no code of it."""
+"""Programs as JSON, for a store that servers share: loading one executes no code from it."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from app.core.verbatim import Hole, Source
 _CLASSES = {each.__name__: each for each in (Hole, Notation, Relaxation, Remainder, Source)}
 _SEQUENCES = {"tuple": tuple, "set": set, "frozenset": frozenset, "dict": dict}
 _MOST_EXPRESSIONS = 200_000
-"""Of a program that is stored: some 10 MB of JSON. A compile worker's answer is bounded."""
+"""Maximum expressions of a stored program, some 10 MB of JSON: workers' answers are bounded."""
 _ADDED = ("kinds", "operands", "nullable", "regular", "bodies")
 
 
 @cache
 def identity(limits: Limits) -> str:
-    """A digest, in hexadecimal, of the code that compiles and of ``limits``. A program of another
-    identity may have another language."""
+    """A hexadecimal digest of the compiler's code and of ``limits``. A program of another identity
+    may accept other answers."""
     digest = hashlib.blake2b(repr(limits).encode(), digest_size=16)
     for folder in ("constraint", "core"):
         for path in sorted((Path(__file__).parents[1] / folder).rglob("*.py")):
@@ -38,7 +38,7 @@ def identity(limits: Limits) -> str:
 
 
 def compile_and_dump(spec: ConstraintSpec, limits: Limits) -> tuple[Program, bytes]:
-    """The program, and its ``dump``; b"" for one that is too large to be sent twice.
+    """The program, and its ``dump``; b"" if it has more than ``_MOST_EXPRESSIONS``.
 
     Raises as ``compile_program``.
     """
@@ -64,7 +64,7 @@ def dump(program: Program, limits: Limits) -> bytes:
 
 
 def load(data: bytes, limits: Limits) -> Program:
-    """Raises ``ValueError``, ``TypeError`` or ``LookupError`` for what ``dump`` did not write."""
+    """The dumped program. Raises ``ValueError``, ``TypeError`` or ``LookupError`` for others."""
     value = _restored(json.loads(data))
     if value["identity"] != identity(limits):
         raise ValueError("it was compiled by another version, or with other limits")
@@ -81,7 +81,7 @@ def load(data: bytes, limits: Limits) -> Program:
 
 
 def _plain(value: Any) -> Any:
-    """JSON: what has no form there is an object of one member, which is named by its class."""
+    """``value`` as JSON; a type that JSON lacks is an object with its class as the only key."""
     match value:
         case None | bool() | int() | float() | str():
             return value

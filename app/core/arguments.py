@@ -35,14 +35,14 @@ NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 _MOST_SUBSCHEMAS = 1_000
 """Maximum subschemas visited for one argument; beyond them, it may be of any type."""
 _LONELY_REF = re.compile(r"json-schema\.org/draft-0[3-7]/")
-"""Drafts in which ``$ref`` has no keywords beside it that count (draft 7, section 8.3)."""
+"""Drafts in which keywords beside ``$ref`` are ignored (draft 7, section 8.3)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
     """Arguments one after the other: ``before NAME between VALUE after``.
 
-    Strings are written as they are; other values as JSON, where nothing else is said.
+    Strings are written as they are, and other values as JSON unless stated otherwise.
     """
 
     before: str
@@ -51,13 +51,13 @@ class Parameters:
     """What strings cannot hold: the mark in ``after``."""
     between: str = ""
     empty: str = ""
-    """Stands where there are no arguments."""
+    """Text in place of arguments if there are none."""
     types: tuple[tuple[Kind, str], ...] = ()
-    """What stands between name and value by the value's type, where the model writes that."""
+    """Text between name and value by the value's type, if the model writes types."""
     nested: Literals | None = None
     """How arrays and objects are written; None: as JSON."""
     python_words: bool = False
-    """Whether True, False and None stand beside true, false and null: some templates write so."""
+    """Whether some templates write True, False and None, besides true, false and null."""
 
     @property
     def words(self) -> dict[str, Any]:
@@ -69,7 +69,7 @@ class Parameters:
         return dict(self.types).get(kind, self.between)
 
     def kinds_behind(self, between: str, kinds: Iterable[Kind]) -> frozenset[Kind]:
-        """Those of ``kinds`` whose values stand behind ``between``."""
+        """Those of ``kinds`` whose values follow the text ``between``."""
         return frozenset(kind for kind in kinds if self.between_of(kind) == between)
 
     def betweens(self) -> tuple[str, ...]:
@@ -89,7 +89,7 @@ class Arguments:
     schema: JsonSchema
     notation: Parameters | Literals
     read_by: Any
-    """The schema that readers go by: the function's own, also where ``schema`` was relaxed."""
+    """The schema that the reader uses: the function's own, even if ``schema`` was relaxed."""
 
     @property
     def subject(self) -> str:
@@ -103,9 +103,9 @@ class Arguments:
 
 
 def kind_of(text: str, kinds: frozenset[Kind], words: dict[str, Any]) -> Kind:
-    """The type of what ``text`` means where an argument may be of ``kinds``.
+    """The type of the value ``text`` of an argument that may be of ``kinds``.
 
-    With no string among them it is the JSON that it looks like.
+    If strings are not among them, the type is that of the JSON it looks like.
     """
     if kinds == {"string"}:
         return "string"
@@ -138,7 +138,7 @@ class Readings:
             if each is not schema
         )
         self.declared = frozenset(self._declared())
-        """Names that some ``properties`` has; all others are read alike."""
+        """Names in some ``properties``; all other names have the same types."""
         self._known: dict[str | None, frozenset[Kind]] = {}
 
     def kinds(self, name: str | None) -> frozenset[Kind]:
@@ -187,7 +187,7 @@ class Readings:
 
 
 class _Walk:
-    """Looks at so many subschemas for one argument."""
+    """Computes types for one argument, from a limited number of subschemas."""
 
     def __init__(self, lonely_ref: bool, resolved: Callable[[Any], Any]) -> None:
         self._lonely_ref = lonely_ref

@@ -18,12 +18,12 @@ FALL_BACK = 16
 blocks that are read from there."""
 
 LEAST_SLOTS = 3
-"""Slots with which one sequence alone can go on: the empty one, the one that a step reads and the
-one that it saves to."""
+"""Minimum slots for one sequence: the empty one, the one that a step reads, and the one that it
+saves to."""
 
 SLOTS_EACH = 4
-"""Slots that a sequence holds at the most between steps. With fewer free ones it keeps fewer, down
-to one, and computes more again where tokens are taken back."""
+"""Maximum slots of a sequence between steps. If slots are scarce it keeps fewer, down to one, and
+recomputes more after a rollback."""
 
 
 class CacheGroup(Protocol):
@@ -44,11 +44,11 @@ class StateSlots:
     convolutions. A slot holds those of all such layers after one position of one sequence."""
 
     count: int
-    """Slots there are, 0 among them, which is the empty state and never written. A quarter is left
-    to checkpoints, before sequences keep more than they have to."""
+    """Number of slots. Slot 0 is the empty state and never written. A quarter is left to
+    checkpoints before sequences keep optional states."""
     interval: int
-    """Tokens whose keys and values take as much memory as a slot, a multiple of the block
-    size. Checkpoints that are nearer to each other cost more than what they save."""
+    """Tokens whose keys and values take as much memory as a slot; a multiple of the block size.
+    Checkpoints closer together cost more than they save."""
 
 
 def window_blocks(window: int, block_size: int) -> int:

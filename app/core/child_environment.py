@@ -6,7 +6,7 @@ import os
 import sys
 
 _SECRETS = ("LEAPJSON_API_KEYS", "LEAPJSON_STORE", "LEAPJSON_SCHEMA_STORE", "AWS_")
-"""Beginnings of names: API keys, databases with their passwords, the keys of a bucket."""
+"""Prefixes of variables with secrets: API keys, database passwords, keys of a bucket."""
 
 
 def child_environment() -> dict[str, str]:

@@ -26,7 +26,7 @@ another item of an array; the end of the array or object; the rest of an answer 
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """One way to go on: the texts that tell it from the others. None is a beginning of another."""
+    """One continuation, with the texts that distinguish it: none is a prefix of another."""
 
     kind: WayKind
     text: bytes
@@ -37,7 +37,7 @@ class Way:
     """Texts to score for this way: such a number with anything that may follow numbers, since the
     model need not know what the constraint has there."""
     ends_answer: bool = False
-    """Whether ``text`` and the answer's end are this way, too."""
+    """Whether ``text`` followed by the end of the answer also belongs to this way."""
     borders: tuple[bytes, ...] = ()
     """For a text: what a model may write after it, unless a longer text among the ways continues
     so."""
@@ -51,14 +51,14 @@ class Choice:
     is_exact: bool = False
     """Whether the constraint requires an exact choice."""
     is_open: bool = False
-    """Whether there are others: a number's digits may go on, an array end before its item, or
-    something begin that is no value."""
+    """Whether other continuations exist: a number with more digits, an array's end before its item,
+    or something other than a value."""
     of: tuple[int, ...] = ()
     """Indices of the remaining ways of its state, if earlier text excludes some."""
 
 
 UNLISTED = Choice((), is_open=True)
-"""One whose ways are too many, or take too much work to list."""
+"""A choice with too many ways, or too much work to list them."""
 
 
 @runtime_checkable
@@ -78,7 +78,7 @@ class ChoosingState(ConstraintState, Protocol):
         """
 
     def only(self, way: Way, before: bytes = b"") -> ChoosingState:
-        """This state without the answers that do not go on with ``before`` and then this way."""
+        """This state, restricted to answers that continue with ``before`` and then this way."""
 
     def beginning(self, text: bytes) -> TokenIds:
         """Tokens that spell ``text``, one or more bytes, and then anything. Memoised."""
@@ -92,12 +92,12 @@ class ScoredWay:
 
     way: Way
     logprob: float
-    """Natural logarithm of what the model gives to the way's texts, among all texts."""
+    """Log-probability (natural) of the way's texts, among all texts."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScoredChoice:
-    """What the model gave to the ways on from one place of an answer. Engine to serving."""
+    """The probabilities of the ways at one place of an answer. Engine to serving."""
 
     start: int
     """Bytes of the answer before the place."""

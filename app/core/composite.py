@@ -106,11 +106,11 @@ def with_schemas(spec: Any, change: Callable[[Any], Any], kinds: Any = JsonSchem
 
 
 def text_before(mark: str, marks: Iterable[str], without: Iterable[str] = ()) -> FreeText:
-    """Text before ``mark``, in which a reader who looks for ``marks`` finds none before it.
+    """Text before ``mark`` in which a reader that searches for ``marks`` finds no earlier one.
 
-    In the text with ``mark`` behind it no other of ``marks`` is complete earlier, and none that is
-    complete at the same byte is longer. The text itself holds none of ``without``. No ``mark`` ("")
-    stands for the end of the answer. Other marks may lie inside ``mark`` only at its end.
+    In the text followed by ``mark``, none of the other ``marks`` ends earlier, and none that ends
+    at the same byte is longer. The text contains none of ``without``. ``mark`` "" is the end of
+    the answer. Other marks may be inside ``mark`` only at its end.
     """
     others = [other for other in marks if other]
     not_ending = {other[:cut] for other in others for cut in _overlaps(other, mark)}
@@ -118,7 +118,7 @@ def text_before(mark: str, marks: Iterable[str], without: Iterable[str] = ()) ->
 
 
 def _overlaps(other: str, mark: str) -> Iterator[int]:
-    """Where ``other``, begun before ``mark``, may go over into it and end there or inside."""
+    """Lengths at which ``other``, begun before ``mark``, may overlap it and end in or with it."""
     cut = other.find(mark[:1], max(1, len(other) - len(mark))) if mark else -1
     while cut > 0:
         if mark.startswith(other[cut:]):

@@ -45,8 +45,8 @@ class ConstraintState(Protocol):
     """Where one answer stands in its constraint. Not thread-safe; owned by the engine."""
 
     gave_up: bool
-    """Whether the last mask is only the first token of a shortest completion, as more would have
-    been too much work, or was drawn in vain too often."""
+    """Whether the last mask has only the first token of a shortest completion, because the full
+    mask was too much work, or too many draws were rejected."""
 
     def mask(self, budget: int | None = None, *, work: int | None = None) -> Mask:
         """Tokens allowed next, end of sequence included where ``is_complete``. Read only.
@@ -66,15 +66,15 @@ class ConstraintState(Protocol):
         """
 
     def prepare(self, *, work: int) -> None:
-        """Work out what ``forced`` and ``is_final`` are here, for as much work.
+        """Compute ``forced`` and ``is_final`` of this state, with a limit of ``work``.
 
         Raises ``WorkPending`` as ``mask`` does, or ``ConstraintTooComplex`` where a mask would be
         given up.
         """
 
     def is_closing(self, mask: Mask, plain: Mask) -> bool:
-        """Whether ``mask``, what a budget leaves of ``plain``, ends the JSON string or container
-        that is being written, which could go on without a budget."""
+        """Whether ``mask``, which a budget leaves of ``plain``, ends the JSON string or container
+        that is being written, although it could continue without the budget."""
 
     def accept(self, token_id: int, *, budget: int | None = None) -> None:
         """Advance by a token. Raises ``RejectedToken`` if the mask excludes it.
@@ -98,7 +98,7 @@ class ConstraintState(Protocol):
 
     @property
     def state_id(self) -> Hashable:
-        """Names the state within its constraint: equal ones go on in the same ways."""
+        """Identifies the state in its constraint: equal ids have equal continuations."""
 
     @property
     def is_complete(self) -> bool:
@@ -128,10 +128,10 @@ class ConstraintState(Protocol):
         """
 
     def can_extend(self, tail: bytes) -> bool:
-        """Whether some token spells ``tail`` and then goes on with what may follow from here.
+        """Whether some token spells ``tail`` and then a possible continuation.
 
-        ``tail`` are the last bytes of the text up to this state. True means that the tokenizer
-        may merge them with what follows, so a leap holds them back.
+        ``tail``: the last bytes of the text up to this state. If true, the tokenizer may merge
+        them with the text after them, so a leap holds them back.
         """
 
     def copy(self, *, work: int | None = None) -> ConstraintState:
@@ -190,9 +190,9 @@ class Relaxation:
     """Keyword that is not enforced there; "": all keywords but ``type``."""
     reason: str
     place: str
-    """Pointer to the subschema in the schema as relaxed so far, from which this goes on."""
+    """Pointer to the subschema, in the schema with the earlier relaxations applied."""
     subject: str = ""
-    """Which of several schemas it is about: see ``JsonSchema``."""
+    """The schema that it is about, if there are several: see ``JsonSchema``."""
     inexact: bool = False
     """The keyword is enforced, in one of the ways in which validators read it."""
 
@@ -202,7 +202,7 @@ class Written:
     """Texts that were written under a relaxed schema."""
 
     schema: Any
-    """As it was sent."""
+    """The schema as it was sent."""
     relaxed: tuple[Relaxation, ...]
-    """All of this schema, in the order in which they were made."""
+    """All relaxations of this schema, in the order of their application."""
     texts: tuple[str, ...]

@@ -40,8 +40,8 @@ from collections.abc import Mapping
 from typing import Literal, Self
 
 Overload = Literal["queue_full", "queue_tokens_full", "wait_too_long", "bodies_full", "images_full"]
-"""Why a request finds no room: too many answers or tokens wait, it would start too late, too many
-bytes are being read, or images take too much memory."""
+"""Reason to refuse a request: too many answers or tokens are waiting, it would start too late, too
+many bytes are being read, or images take too much memory."""
 
 
 Role = Literal["prompt", "max_tokens", "constraint"]
@@ -105,7 +105,7 @@ class UnknownSchema(InvalidRequest):
     code = "schema_not_found"
 
     def __init__(self, message: str, schema_id: str = "") -> None:
-        """``schema_id``: that the store may know."""
+        """``schema_id``: an id that the store may know."""
         super().__init__(message)
         self.schema_id = schema_id
 
@@ -149,10 +149,10 @@ class PromptTooLong(InvalidRequest):
         needed: int | None = None,
         image_tokens: int = 0,
     ) -> None:
-        """All in tokens. ``room`` is for the prompt and ``max_tokens``, or for the prompt and the
-        ``needed`` ones of the shortest valid answer; neither: it leaves none for any answer.
+        """Numbers of tokens. ``room`` is the limit for the prompt and ``max_tokens``, or for the
+        prompt and the ``needed`` tokens of the shortest valid answer; without both, for any answer.
 
-        ``image_tokens``: those of the prompt that stand for images.
+        ``image_tokens``: tokens of the prompt that stand for images.
         """
         self.prompt_tokens = prompt_tokens
         self.image_tokens = image_tokens
@@ -163,9 +163,9 @@ class PromptTooLong(InvalidRequest):
         super().__init__(self._message(role), role=role)
 
     def _message(self, field: str) -> str:
-        """In OpenAI's words, which clients look for to know that they have to shorten a prompt.
+        """The message in OpenAI's words, by which clients see that the prompt must be shortened.
 
-        Some look for Anthropic's "prompt is too long" there, too (langchain-openai 1.7).
+        Some search for Anthropic's "prompt is too long" in it, too (langchain-openai 1.7).
         """
         prompt, room = self.prompt_tokens, self.room
         message = f"This model's maximum context length is {room} tokens. However, you requested "
@@ -227,7 +227,7 @@ class ConstraintError(RequestError):
     code = "invalid_schema"
 
     subject = ""
-    """Which of several schemas it is about; "" where there is one."""
+    """The schema at fault, if there are several; else ""."""
     line: int | None = None
     column: int | None = None
     """Line and column of the error in a grammar, from 1, if known."""
@@ -245,7 +245,7 @@ class ConstraintError(RequestError):
         return self
 
     def about(self, subject: str) -> Self:
-        """This error, with ``subject`` in front of what it says. Call once."""
+        """This error with ``subject`` before the message. Call once."""
         if subject:
             self.subject = subject
             self.message = f"{subject}: {self.message}"
@@ -313,7 +313,7 @@ class ConstraintTooComplex(ConstraintError):
         super().__init__(self.reason)
 
     def within(self, pointer: str) -> None:
-        """Say that it is about the subschema at ``pointer``, unless it says where already."""
+        """Add the place ``pointer`` to the message, unless it has one."""
         if self.pointer is None:
             self.pointer = pointer
             self.message += f" (at {pointer or 'the root'})"
@@ -329,7 +329,7 @@ class Unavailable(LeapjsonError):
 
 
 class QueueFull(Unavailable):
-    """The bounded queue has no room for another request, or none that would be of use to it."""
+    """The bounded queue has no room for the request, or the request would start too late."""
 
     def __init__(self, message: str, *, retry_after: int, code: Overload = "queue_full") -> None:
         super().__init__(message, retry_after=retry_after)
@@ -349,7 +349,7 @@ class ShutDown(Unavailable):
 
 
 class CompilerStuck(Unavailable):
-    """A compilation ended before its time, without a result, or no worker could be started."""
+    """A compile worker failed without a result, or none could be started."""
 
     code = "compiler_stuck"
 
@@ -391,7 +391,7 @@ class UnsupportedModel(LeapjsonError):
 
 
 class WorkPending(LeapjsonError):
-    """Work takes more than one call may do. What was done is kept: the same call goes on."""
+    """The work exceeds the limit of one call. Progress is kept: the same call continues it."""
 
     def __init__(self) -> None:
         super().__init__("the work of one call exceeds its limit")
@@ -402,5 +402,5 @@ class RejectedToken(LeapjsonError):
 
 
 class DrawAgain(RejectedToken):
-    """A token that the mask allows cannot follow: an item or a name would come again, or the answer
-    could not be finished within its budget. The state's next mask is without it."""
+    """A token that the mask allows is not possible: it would repeat an item or a name, or leave no
+    answer within the budget. The next mask excludes it."""

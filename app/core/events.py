@@ -26,20 +26,20 @@ class AnswerToken:
     """The bytes this token added to the answer; b"" for a held-back or special token."""
     source: Literal["sampled", "leapt"]
     logprob: float = 0.0
-    """0.0 for a leapt token: nothing else could have come."""
+    """0.0 for a leapt token, which is certain."""
     top: Sequence[TokenLogprob] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class OriginToken:
-    """A token of an answer as it stands, and where it came from."""
+    """A token of an answer in its current tokenization, with its source."""
 
     token_id: int
     data: bytes
     """All bytes that it spells; b"" for a special token."""
     source: TokenSource
     logprob: float | None = None
-    """None: it was not drawn as it stands, but split anew."""
+    """None: the token was not sampled, but comes from a new split."""
     top: Sequence[TokenLogprob] = ()
 
 
@@ -96,9 +96,9 @@ class TokenChunk:
     stopped_by: bytes = b""
     """The stop string that ended the answer."""
     closed: bytes | None = None
-    """The answer up to where its budget first ended a JSON value: see ``is_closing``."""
+    """The answer up to the end of the first JSON value that its budget cut: see ``is_closing``."""
     choices: Sequence[ScoredChoice] = ()
-    """Those that were scored since the last chunk, where the request asked for them."""
+    """Choices scored since the last chunk, if the request asked for them."""
     origins: Origins | None = None
     """The tokens that changed since the last chunk, where the request asked for them."""
     prompt: Sequence[AnswerToken] = ()
@@ -107,7 +107,7 @@ class TokenChunk:
 
 @dataclass(frozen=True, slots=True)
 class StepOutput:
-    """What a step of the engine has for those who wait. Engine to serving."""
+    """Output of one step for its requests. Engine to serving."""
 
     chunks: Sequence[TokenChunk] = ()
     scheduled: Sequence[str] = ()
@@ -136,15 +136,15 @@ class StepStats:
     proposed_tokens: int = 0
     """Drafted tokens that this step verified, accepted or not."""
     passes_saved: int = 0
-    """Draws that became part of an answer beside another one of the same pass."""
+    """Draws that became part of an answer in addition to another draw of the same pass."""
     skipped_tokens: int = 0
-    """Answer tokens that came without a sampled row of their own."""
+    """Answer tokens that needed no sampled row of their own."""
     batch_tokens: int = 0
     """Tokens computed in this step, all spans together."""
     void_tokens: int = 0
     """Tokens computed for answers that had ended or continued differently before the draw."""
     scored_tokens: int = 0
-    """Those computed to score choices: nothing of them stays."""
+    """Tokens computed to score choices, which do not stay in the cache."""
     running: int = 0
     waiting: int = 0
     preemptions: int = 0
@@ -156,9 +156,9 @@ class StepStats:
     drawn_again: int = 0
     """Draws rejected because of a repeated item or name, or no end within the budget."""
     masks_put_off: int = 0
-    """Draws that waited for a step to come, as their masks took more work than one has time for."""
+    """Draws postponed to a later step, because their masks took too much work."""
     masks_given_up: int = 0
-    """Masks of which only the first token of a shortest completion was left."""
+    """Masks reduced to the first token of a shortest completion."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +189,7 @@ class RequestStats:
     error: str
     """The class of the error that ended an answer that had begun; "" without one."""
     relaxed: Sequence[str]
-    """Keywords that its answers were not held to; "" for all but ``type`` of a subschema."""
+    """Keywords that were not enforced; "": all but ``type`` of a subschema."""
     queue_seconds: float
     """From arrival until its first choice was first scheduled."""
     time_to_first_token: float | None
@@ -197,12 +197,12 @@ class RequestStats:
     inter_token_seconds: Sequence[float]
     """Gaps between the chunks of each choice."""
     phases: Sequence[Phase]
-    """In order; those that the request got to."""
+    """The phases that the request reached, in order."""
     choices: int
     """Choices that have begun."""
     usage: AnswerUsage
-    """Of all prompts together, none if the request never got to the engine; cached tokens are those
-    of the choice that found most, passes count for each choice by itself."""
+    """Sum over all prompts; zero if the request did not reach the engine. Cached tokens: the
+    maximum over the choices; forward passes: the sum over the choices."""
 
 
 class StepObserver(Protocol):

@@ -24,12 +24,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 ImageDetail = Literal["auto", "low", "high"]
-"""How much of an image the model is to see. ``low``: no more than 512 pixels a side. ``auto`` and
-``high``: as much as the model and the limits take."""
+"""Resolution for the model. ``low``: at most 512 pixels a side. ``auto`` and ``high``: the maximum
+that the model and the limits allow."""
 
 TwoWay = Literal["all", "windows"]
-"""In which layers the tokens of an image see those of them that come later, too: in all (Gemma 3),
-or in those with a sliding window alone (Gemma 4)."""
+"""Layers in which the tokens of an image also attend to later tokens of it: all (Gemma 3), or
+only those with a sliding window (Gemma 4)."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -63,12 +63,12 @@ class Features(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PromptImage:
-    """A prepared image, and where in a prompt it is seen."""
+    """A prepared image and its place in a prompt."""
 
     image: PreparedImage
     places: Sequence[tuple[int, int]]
-    """Runs of its placeholders in the expanded prompt: start and length, ascending. The features
-    of the image lie there in order."""
+    """Runs of its placeholders in the expanded prompt (start and length), ascending, which the
+    image's features fill in order."""
     two_way: TwoWay | None = None
     """Layers in which the tokens of a run see one another in both directions: then a step computes
     all that is left of a run, or nothing of it. None: no layers."""
@@ -93,12 +93,12 @@ class PromptImages:
     images: Sequence[PromptImage]
     """In the order of the prompt; the same image may be there twice."""
     positions: NDArray[np.int64] | None = None
-    """Shape [axes, tokens of the prompt]: where each token stands by time, height and width, for
-    models that tell these apart (M-RoPE; Wang et al., 2024). What follows goes on behind the
-    largest of them, on all axes alike. None: tokens stand where they stand."""
+    """Shape [axes, tokens of the prompt]: position of each token by time, height and width, for
+    models with such positions (M-RoPE; Wang et al., 2024). Tokens after the prompt continue from
+    the largest position, equally on all axes. None: positions are indices."""
 
     def encoded(self, features: Mapping[bytes, Features]) -> PromptImages:
-        """With the ``features`` of each image, by its digest, in place of its pixels."""
+        """The images with ``features``, by digest, instead of pixels."""
         images = [
             replace(
                 each,
@@ -111,7 +111,7 @@ class PromptImages:
 
     @property
     def longest_whole(self) -> int:
-        """The most tokens that a step has to compute together."""
+        """Maximum tokens that one step has to compute together."""
         two_way = [each for each in self.images if each.two_way is not None]
         return max([length for each in two_way for _, length in each.places], default=0)
 
@@ -140,7 +140,7 @@ class ImageProcessor(Protocol):
 
 
 class VisionSpec(Protocol):
-    """What the server knows of the tower of a model that sees. Any thread may call it."""
+    """The server's view of a vision model's prompt format. Any thread may call it."""
 
     @property
     def placeholder(self) -> int:
@@ -148,7 +148,7 @@ class VisionSpec(Protocol):
 
     @property
     def marker(self) -> str:
-        """The same as text, for prompts that are text; text of clients must not hold it."""
+        """The placeholder in text prompts; text of clients must not contain it."""
 
     @property
     def two_way(self) -> TwoWay | None:
@@ -162,16 +162,16 @@ class VisionSpec(Protocol):
 
 
 class VisionEncoder(Protocol):
-    """Runs a model's vision encoder beside the steps, in its own thread. Thread-safe."""
+    """Runs a model's vision encoder in a separate thread, beside the steps. Thread-safe."""
 
     def feature_bytes(self, image: PreparedImage) -> int:
         """Memory of the features of ``image``, at most."""
 
     def encode(self, image: PreparedImage, is_wanted: Callable[[], bool]) -> Future[Features]:
-        """The features of ``image``, computed behind those asked for before.
+        """The features of ``image``, computed after those requested earlier.
 
-        Once ``is_wanted`` says no, from the encoder's thread, the computation ends before its next
-        layer, with an error.
+        The encoder's thread polls ``is_wanted``; once it is false, the computation ends before its
+        next layer, with an error.
         """
 
 

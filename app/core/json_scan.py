@@ -1,6 +1,6 @@
-"""A scan of JSON text byte by byte: what may stand at each place, and nothing of what it means.
+"""A scan of JSON text byte by byte: it knows what may come next, but not the values.
 
-The text is valid JSON (RFC 8259), or the beginning of one; other text is read somehow.
+The text must be valid JSON (RFC 8259) or a prefix of it; otherwise the result is undefined.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _BEGINS = (Place.VALUE, Place.FIRST_ITEM, Place.FIRST_KEY, Place.KEY)
 
 
 class JsonScan:
-    """Where a text stands. ``push`` takes it byte by byte; costs under a microsecond each."""
+    """The position in a JSON text. ``push`` advances by a byte, in under a microsecond."""
 
     __slots__ = ("_escaped", "_is_key", "_left", "_open", "place")
 
@@ -65,20 +65,20 @@ class JsonScan:
         self._is_key = False
         self._escaped = False
         self._left = 0
-        """Bytes that the word still has."""
+        """Bytes left of the current word."""
 
     @property
     def in_value(self) -> bool:
-        """Whether it is a string that is being read, and no key."""
+        """Whether the current string is a value, not a key."""
         return self.place is Place.STRING and not self._is_key
 
     def end_number(self) -> None:
-        """The number that is being read has no more digits."""
+        """Note that the current number has no more digits."""
         assert self.place is Place.NUMBER
         self.place = self.after_value()
 
     def begin_item(self) -> None:
-        """The array that has begun has an item."""
+        """Note that the current array has an item."""
         assert self.place is Place.FIRST_ITEM
         self.place = Place.VALUE
 
@@ -123,7 +123,7 @@ class JsonScan:
             self.place = Place.NUMBER
 
     def end_in(self, text: str) -> int | None:
-        """The index behind the end of the value, if the next ``text`` has it."""
+        """Index after the end of the value, if that is in the next ``text``."""
         at = 0
         while at < len(text):
             if self.place is Place.STRING and not self._escaped:
@@ -142,7 +142,7 @@ class JsonScan:
         return bool(self._open) and self._open[-1] == _OPENING[0]
 
     def after_value(self) -> Place:
-        """What stands next if the value that is being read has ended."""
+        """The place after the current value, if that has ended."""
         if not self._open:
             return Place.END
         return Place.NEXT_KEY if self._in_object else Place.NEXT_ITEM
@@ -154,7 +154,7 @@ class JsonWalk:
     def __init__(self) -> None:
         self._scan = JsonScan()
         self._began = 0
-        """Where the value or key that comes begins, in bytes of the text."""
+        """Offset of the current value or key, in bytes of the text."""
 
     def _push(self, at: int, byte: int) -> None:
         """``byte`` is that at ``at``."""

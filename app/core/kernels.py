@@ -38,12 +38,12 @@ PROCESSORS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "avx512_vnni": ("x86-64-v4", (*_V4, "avx512vnni")),
     "avx2": ("x86-64-v3", ("avx2", "fma", "f16c", "bmi2")),
 }
-"""Kinds of processors that an image has compiled loops for, the best first: LLVM's name of the
-kind, and the features that the loops take."""
+"""Kinds of processors with compiled loops in images, the best first: LLVM's name of the kind, and
+the features that the loops use."""
 SHIPPED = Path(sys.prefix, "share", "leapjson", "loops")
-"""Where an image has them, a folder for each kind; see ``app.server.compile_ahead``."""
+"""An image's compiled loops, with one folder per kind: see ``app.server.compile_ahead``."""
 _IMAGE = "image"
-"""The file in such a folder that tells one image's loops from another's."""
+"""File in such a folder that identifies the image."""
 
 
 @functools.cache
@@ -64,7 +64,7 @@ def features_of(kind: str) -> str:
 
 
 def has(feature: str) -> bool:
-    """Whether loops may take a feature: this processor has it, and so does the kind of processor
+    """Whether loops may use a feature: this processor has it, and so does the kind of processor
     that they are compiled for."""
     compiled_for = _CONFIG.CPU_FEATURES
     return bool(_features().get(feature, False)) and (
@@ -73,10 +73,10 @@ def has(feature: str) -> bool:
 
 
 def _use_shipped(shipped: Path, kept: str) -> None:
-    """Compile for the best kind there are loops for, and go on from those in a folder of ``kept``.
+    """Select the best kind with shipped loops, and use a copy of these in ``kept`` as the cache.
 
-    They are copied, once for each image, as numba writes what is missing to where it reads the
-    rest. Servers on processors of several kinds may share ``kept``.
+    They are copied once for each image, since numba writes missing loops to the folder it reads
+    from. Servers on processors of several kinds may share ``kept``.
     """
     for kind, (name, _) in PROCESSORS.items():
         if (shipped / kind).is_dir() and runs_here(kind):
@@ -101,13 +101,13 @@ if _CONFIG.CACHE_DIR and _CONFIG.CPU_NAME is None:
 
 
 def name_image(folder: Path) -> None:
-    """Finish a folder of loops for one kind: it is told from those of every other image."""
+    """Complete a folder of loops for one kind with an identity of the image."""
     (folder / _IMAGE).write_text(secrets.token_hex(16))
 
 
 @functools.cache
 def _sources(folder: Path) -> str:
-    """A digest of the folder's files, and in ``app`` of those beside it that have loops, too."""
+    """A digest of the folder's files; in ``app``, also of those beside it, which may have loops."""
     digest = hashlib.sha256()
     ours = _APP in folder.parent.parents
     for path in sorted(folder.parent.rglob("*.py") if ours else folder.glob("*.py")):

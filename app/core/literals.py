@@ -85,7 +85,7 @@ class Literals:
         return json.dumps(value)
 
     def content(self, text: str) -> str:
-        """What stands between the quotes of the string ``text``."""
+        """The text between the quotes of the string ``text``."""
         if not self.escaped:
             return text
         content = _SURROGATE.sub(

@@ -12,12 +12,12 @@ V = TypeVar("V")
 
 
 class Lru(Generic[K, V]):
-    """The values used last, within a bound on their bytes and one on their number. No locks."""
+    """The most recently used values, with limits on their bytes and number. No locks."""
 
     def __init__(
         self, max_bytes: int, size_of: Callable[[V], int], *, most: int | None = None
     ) -> None:
-        """``size_of``: the bytes of a value, always the same. ``most`` None: any number of them."""
+        """``size_of``: bytes of a value, which must not change. ``most`` None: any number."""
         self._max_bytes = max_bytes
         self._size_of = size_of
         self._most = sys.maxsize if most is None else most
@@ -35,8 +35,8 @@ class Lru(Generic[K, V]):
         return value
 
     def keep(self, key: K, value: V) -> None:
-        """Keep ``value`` as the one used last. Where it is too large alone it is not kept, and
-        takes no other's place."""
+        """Add ``value`` as the most recently used one; if it exceeds the limit alone, it is not
+        kept and evicts nothing."""
         size = self._size_of(value)
         if (known := self._values.pop(key, None)) is not None:
             self.nbytes -= self._size_of(known)

@@ -22,10 +22,10 @@ def is_gguf(model: str) -> bool:
 
 
 def gguf_on_hub(model: str) -> tuple[str, str] | None:
-    """The repository, and a file's name or a part of one (``Q4_K_M``), empty where none is given.
+    """The repository, and a file's name or part of it (``Q4_K_M``), or "" if there is none.
 
-    None for what is no such name, for files and folders that are there, and for repositories that
-    neither are called ``...-GGUF`` nor stand before a colon.
+    None for other names, for existing files and folders, and for repositories that are neither
+    named ``...-GGUF`` nor followed by a colon.
     """
     found = _ON_HUB.fullmatch(model)
     if found is None or Path(model).exists():

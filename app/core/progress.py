@@ -11,7 +11,7 @@ _T = TypeVar("_T")
 
 
 class Stage(Protocol):
-    """One piece of work while it is done. Any thread may call it."""
+    """One operation in progress. Any thread may call it."""
 
     def reach(self, done: int, of: int | None = None, *, now: str = "") -> None:
         """``done`` units are done, of ``of`` if known; ``now`` names the next one."""
@@ -24,10 +24,10 @@ class Progress(Protocol):
     def stage(
         self, name: str, of: int | None = None, *, unit: str = ""
     ) -> AbstractContextManager[Stage]:
-        """The stage begins where the block does, and ends with it; stages may lie in stages.
+        """A stage, from the beginning to the end of the context; stages may be nested.
 
-        ``name`` says what is done ("reading the weights"); ``unit`` is what is counted, ``"B"``
-        being bytes.
+        ``name``: the operation ("reading the weights"); ``unit``: the unit of the counts, ``"B"``
+        for bytes.
         """
         ...
 
@@ -38,7 +38,7 @@ class _Unheard:
 
 
 class Silence:
-    """Progress that nobody looks at."""
+    """Progress that is discarded."""
 
     @contextlib.contextmanager
     def stage(self, name: str, of: int | None = None, *, unit: str = "") -> Iterator[Stage]:

@@ -53,10 +53,10 @@ class SamplingParams:
 
 @dataclass(frozen=True, slots=True)
 class ThinkingBudget:
-    """How long an answer may reason: until only the tokens are left that are kept for the rest."""
+    """Limit on reasoning: it ends when only the tokens kept for the rest of the answer are left."""
 
     kept: int
-    """How many of ``max_tokens`` may not be spent before ``end``."""
+    """Number of ``max_tokens`` that may not be spent before ``end``."""
     end: bytes
     """The mark behind the reasoning."""
     begin: bytes = b""
@@ -64,17 +64,17 @@ class ThinkingBudget:
 
 
 class JsonLocator(Protocol):
-    """Finds the JSON values in a text that has more than one: reasoning, marks, several calls."""
+    """Finds the JSON values in a text with more than one: between reasoning, marks and calls."""
 
     def push(self, data: bytes) -> None:
         """The text goes on with ``data``."""
 
     def next_value(self, start: int) -> int | None:
-        """Bytes before the first value that begins at ``start`` or later; None: not known yet."""
+        """Offset of the first value that begins at ``start`` or later; None: not known yet."""
 
     @property
     def outside(self) -> int:
-        """Bytes of the text so far that are known to come before any value not found yet."""
+        """Length of the text that is known to precede any value not found yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +87,9 @@ class ChoiceOptions:
     """Draw whole ways by their probability, not token by token. A constraint may ask for it, too,
     for some of them."""
     locator: Callable[[], JsonLocator] | None = None
-    """Makes what finds the values of an answer; None: it is one value."""
+    """Makes the locator of the answer's values; None: the answer is one value."""
     is_text: bool = False
-    """Whether its value is a text, up to the answer's end, and no JSON."""
+    """Whether the value is a text up to the end of the answer, not JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,16 +127,16 @@ class GenerationOptions:
     spans: bool = False
     """Report the positions of ``x-verbatim`` values in the prompt."""
     choices: Literal["tokens", "exact"] | None = None
-    """How values of a finite set are drawn: token by token, or as wholes; None: as the server's
-    default has it."""
+    """Sampling of values of a finite set: token by token, or exact choices; None: the server's
+    default."""
     leap: bool = True
     draft: bool = True
     prediction: bytes = b""
-    """What the client expects the answer to be, to draft it from; b"": nothing was said."""
+    """Text that the client expects as the answer, for drafts; b"": not sent."""
     timeout: float | None = None
-    """Seconds until the last token; None: as long as the server lets any request take."""
+    """Seconds until the last token; None: the server's maximum."""
     tier: ServiceTier = ServiceTier.DEFAULT
-    """What the client asks for; see ``EngineRequest.tier``."""
+    """Tier that the client asks for; see ``EngineRequest.tier``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,21 +155,21 @@ class EngineRequest:
     """Images in the expanded prompt; None: it is text alone."""
     constraint: Constraint | None = None
     start: ConstraintState | None = None
-    """Where the constraint stands at the end of the prompt; None: at its beginning."""
+    """State of the constraint at the end of the prompt; None: its start."""
     open_ended: bool = False
     """The constraint ends in free text: an answer that ``max_tokens`` ends there was cut."""
     thinking: ThinkingBudget | None = None
     choices: ChoiceOptions | None = None
     """None: choices are neither scored nor exact, even if the constraint requires it."""
     tenant: str = ""
-    """Tenants take turns; what they have been served is counted apart."""
+    """Tenants take turns; service is counted for each."""
     tier: ServiceTier = ServiceTier.DEFAULT
-    """What the server grants: tenants take turns within a tier."""
+    """Tier granted by the server; tenants take turns within a tier."""
     adapter: int = 0
-    """Slot of the adapter to run with; 0: the base model. One of it has a scope of its own."""
+    """Slot of the adapter; 0: the base model. ``scope`` must differ between adapters."""
     scope: str = ""
-    """Requests of one scope share the computed beginnings of prompts and what drafts learn: what
-    an answer cost tells of the others."""
+    """Requests of one scope share cached prefixes and draft statistics, so the timing of one can
+    reveal others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,9 +178,9 @@ class Adapter:
 
     name: str
     slot: int
-    """What ``Span.adapter`` has for its tokens; never 0."""
+    """Value of ``Span.adapter`` for its tokens; never 0."""
     number: int
-    """How many were loaded before it, in this process."""
+    """Number of adapters loaded before it in this process."""
     root: str
     """The folder or the Hub's name that it was loaded from."""
     identity: str

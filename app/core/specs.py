@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 OnUnsupported = Literal["refuse", "relax"]
-"""What becomes of a request whose schema has a keyword that cannot be enforced."""
+"""Handling of a request whose schema has a keyword that cannot be enforced."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,16 +29,16 @@ class JsonSchema:
     close_objects: bool = False
     whitespace: str = "spaced"
     subject: str = ""
-    """What its errors are about, where it is one of several: ``the function 'weather'``."""
+    """Subject of its errors, if it is one of several schemas: ``the function 'weather'``."""
     relax: bool = False
-    """Whether a keyword that cannot be enforced is dropped, and told, rather than refused."""
+    """Whether to drop a keyword that cannot be enforced, with a warning, instead of refusing it."""
     _key: str = field(default="", init=False, repr=False, compare=False)
     """See ``cache_key``; "" until it is asked for."""
 
     def cache_key(self) -> str:
-        """Text that is equal exactly for specifications with the same language and order.
+        """A text that is equal for specifications with the same language and order, and only then.
 
-        Kept, as that of a large schema takes 20 ms: ``schema`` must not change any more.
+        Cached, since it takes 20 ms for a large schema: ``schema`` must not change afterwards.
         """
         if not self._key:
             head = f"schema{':relax' * self.relax}:{int(self.close_objects)}:{self.whitespace}"

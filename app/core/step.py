@@ -31,7 +31,7 @@ class SpanImages:
     """Effects of images on a span."""
 
     images: Sequence[PromptImage] = ()
-    """Those that have places in the span: features stand there for the tokens' embeddings."""
+    """Images in the span, whose features replace the embeddings of their tokens."""
     shift: int = 0
     """Offset of the model's positions from those in the sequence. Negative after images with
     positions by axis, which take fewer positions than tokens."""
@@ -52,8 +52,8 @@ class Span:
     at least ``start + len(tokens)``. Those out of the window of all tokens are any blocks.
     ``launch`` alone may read them: they go on changing."""
     drawn_by: int | None = None
-    """The row of the step before whose draw is this span's only token; ``tokens`` has a 0 for it.
-    It stays on the device: that step may still run."""
+    """Row of the previous step whose draw is this span's only token; ``tokens`` has a 0 for it. The
+    token stays on the device, since that step may still run."""
     state: int = 0
     """Slot that holds the recurrent layers' states before ``tokens[0]``; 0 is the empty state of a
     sequence's start, and never written."""
@@ -61,17 +61,17 @@ class Span:
     """Pairs (tokens of this span, slot for the states after them), ascending. It may save to the
     slot that it reads. No other span of the step reads or writes what it writes."""
     rows: Sequence[int] = ()
-    """Indices into ``tokens``: the logits of the position after each are wanted. The rows of a step
-    are those of its spans, one after the other."""
+    """Indices into ``tokens`` whose next-token logits are needed. The rows of a step are those of
+    its spans, in order."""
     adapter: int = 0
     """Slot of the adapter that the sequence runs with; 0 is the base model."""
     vision_input: SpanImages | None = None
     """Effects of images on the span; None: there are none."""
     tree: Sequence[int] = ()
-    """Where the tokens are a tree behind the sequence: for each its parent's index in the span, -1
-    for one that follows what is computed. Parents come before children; at most 64 tokens. A token
-    sees what is computed and its ancestors alone; its position is ``start`` plus its depth, its
-    keys lie at ``start`` plus its index. No state is read or saved."""
+    """If the span is a tree: each token's parent, as an index in the span, or -1 if it follows the
+    computed tokens. Parents come before children; at most 64 tokens. A token only attends to the
+    computed tokens and its ancestors; its position is ``start`` plus its depth, its keys are at
+    ``start`` plus its index. No state is read or saved."""
 
 
 @dataclass(slots=True)  # not frozen: a step makes hundreds
@@ -88,8 +88,8 @@ class Draw:
     answer_start: int = 0
     """Index in ``history`` of the answer's first token (presence and frequency count those)."""
     scored: Sequence[NDArray[np.int32]] = ()
-    """Sets of token ids whose log-probabilities are wanted, in the model's own distribution over
-    all tokens: no mask, no penalties, no temperature. With sets and no mask, no token is drawn."""
+    """Sets of token ids to score: their log-probabilities in the model's own distribution, without
+    mask, penalties and temperature. With sets but no mask, no token is drawn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,16 +122,16 @@ class StepResult:
     """One for each row of the step, in its order."""
 
     def wait(self) -> StepResult:
-        """Itself: a runner that draws at once returns it as its ``PendingDraws``."""
+        """This result: a runner that draws synchronously returns it as its ``PendingDraws``."""
         return self
 
 
 class StepInterrupted(Exception):
-    """A step was given up amid its pass. Nothing of it counts, and the next one may be launched."""
+    """A step was interrupted in its pass. Its results are void, and the next may be launched."""
 
 
 class PendingDraws(Protocol):
-    """What ``Runner.sample`` has begun."""
+    """Draws begun by ``Runner.sample``."""
 
     def wait(self) -> StepResult:
         """Wait for the device. Called once, before the ``wait`` of any later step."""
@@ -169,7 +169,7 @@ class Runner(Protocol):
         """
 
     def sample(self, draws: Sequence[Draw | None]) -> PendingDraws:
-        """Begin to draw one token for each row of the launched step; None: nobody looks at it.
+        """Begin to draw one token for each row of the launched step; None: the row is not used.
 
-        The next step may be launched before this one's draws are waited for.
+        The next step may be launched before this one's draws have arrived.
         """

@@ -15,13 +15,13 @@ of a special token. A lone surrogate is in no text that a client sends."""
 
 @dataclass(frozen=True, slots=True)
 class RenderedPrompt:
-    """A prompt as the model reads it."""
+    """A prompt in tokens."""
 
     tokens: Sequence[int]
     tail: str | None = None
     """The last characters of a conversation's text, which tell whether it opens the reasoning."""
     images: PromptImages | None = None
-    """What is seen in places of it; None: it is text alone."""
+    """Images of the prompt; None: it has none."""
 
 
 class Tokenizer(Protocol):

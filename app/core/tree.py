@@ -1,4 +1,4 @@
-"""Spans that are trees: several ways on from one place of a sequence, computed in one pass.
+"""Spans that are trees: several continuations of a sequence, computed in one pass.
 
     index     0    1    2    3    4        parents  -1  0  1  0  -1
     depth     0    1    2    1    0
@@ -13,11 +13,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 MOST_TOKENS = 64
-"""As many as an integer of ancestors has bits."""
+"""Number of bits in an integer of ancestors."""
 
 
 def ancestors(parents: Sequence[int]) -> list[int]:
-    """By token, the bits of those that it sees: as many as its depth, and one for itself."""
+    """For each token, the bits of the tokens that it attends to: its ancestors and itself."""
     assert len(parents) <= MOST_TOKENS, "a tree has too many tokens"
     seen: list[int] = []
     for index, parent in enumerate(parents):

@@ -28,14 +28,14 @@ class Found(NamedTuple):
     """First occurrence of a piece."""
 
     text: int
-    """Which of the document's texts."""
+    """Index of the text in the document."""
     start: int
     end: int
     """In characters (Unicode code points) of that text, the end not included."""
 
 
 class Document(Protocol):
-    """Texts, read so that their pieces can be told."""
+    """Texts, indexed to find their pieces."""
 
     @property
     def nbytes(self) -> int:
@@ -50,9 +50,9 @@ class Source:
     """The text that a value has to be a piece of."""
 
     part: str | None = None
-    """The name of a passage; None: any of the user's. ``messages[-1]`` counts from the last."""
+    """Name of a passage; None: any of the user's. ``messages[-1]`` counts from the end."""
     words: bool = False
-    """The piece begins and ends where a word or a mark does."""
+    """Whether the piece must consist of complete words and marks."""
 
     @classmethod
     def asked(cls, value: Any) -> Source | None:
@@ -94,9 +94,9 @@ class Hole:
 
 
 def passages_of(source: Source, passages: Sequence[Passage]) -> list[Passage]:
-    """The passages that ``source`` means.
+    """The passages of ``source``.
 
-    Raises ``InvalidRequest`` where the prompt has none of that name.
+    Raises ``InvalidRequest`` if the prompt has no part of that name.
     """
     if source.part is None:
         return [passage for passage in passages if passage.by_user]

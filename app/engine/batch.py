@@ -41,13 +41,13 @@ class Portion(Span):
     num_prompt: int = 0
     """Tokens of the prompt in the span."""
     draft: Draft = NO_DRAFT
-    """What of the span is drafted."""
+    """The drafted tokens of the span."""
     draws: tuple[int, ...] = ()
     """For each draw, the number of drafted tokens before it; empty inside a prompt."""
     row: int = 0
     """Index of its first draw among the rows of the step."""
     prompt_rows: range = range(0)
-    """Positions of the prompt whose next token is scored; their rows come behind the draws'."""
+    """Prompt positions whose next token is scored; their rows come after those of the draws."""
     void: bool = False
     """Whether its results are of no use: the answer has ended or continued differently."""
     num_usable: int = 0
@@ -166,7 +166,7 @@ class Batch:
     gaps: dict[Sequence, int] = field(default_factory=dict)
     """Tokens that could be computed, by running sequence."""
     busy: int = 0
-    """Running sequences that wait for what the step in flight draws for them."""
+    """Running sequences that cannot continue before the step in flight is committed."""
     grants: dict[Sequence, int] = field(default_factory=dict)
     """Tokens to compute, by sequence."""
     portions: dict[Sequence, Portion] = field(default_factory=dict)
@@ -174,15 +174,15 @@ class Batch:
     pending: PendingDraws | None = None
     """The draws, once they have begun."""
     failed: list[Sequence] = field(default_factory=list)
-    """Sequences that ended because no masks could be had for their draws."""
+    """Sequences that ended because the masks of their draws failed."""
     scheduled: list[Sequence] = field(default_factory=list)
     """Sequences that run for the first time, or ended when their turn came."""
     displaced: int | None = None
-    """The highest class of those preempted to let others run."""
+    """Highest class of the sequences that were preempted to run others."""
     urgent: bool = False
-    """Whether there are prompts of the default class or a higher one."""
+    """Whether prompts of the default class or above are waiting or running."""
     pauses: bool = False
-    """Whether lower classes have no part in it, as higher ones have prompts to compute."""
+    """Whether lower classes are left out, since higher ones have prompts to compute."""
     stats: StepStats = field(default_factory=StepStats)
 
     def finish_stats(self, counts: StepStats, running: int, waiting: int) -> StepStats:

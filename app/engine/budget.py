@@ -11,7 +11,7 @@ from app.core.request import ThinkingBudget
 
 
 class Budget:
-    """The tokens of one answer, and what their end did to it."""
+    """The token budget of one answer, and its effects so far."""
 
     __slots__ = ("closed", "closing", "finishes", "most", "narrowed", "thinking")
 
@@ -30,7 +30,7 @@ class Budget:
 
     @property
     def limit(self) -> int:
-        """Tokens the answer may have as things stand: without those kept."""
+        """Tokens that the answer may have now: without those kept for after the reasoning."""
         return self.most if self.thinking is None else self.most - self.thinking.kept
 
     def left(self, length: int, draft: Sequence[int], spelling: Sequence[bytes]) -> int | None:
@@ -63,14 +63,14 @@ class Budget:
 
 
 class Thinking:
-    """Looks for the end of the reasoning; its marks may come in pieces."""
+    """Finds the end of the reasoning, whose marks may be split over tokens."""
 
     def __init__(self, budget: ThinkingBudget, most: int) -> None:
         """``most``: maximum number of tokens to reserve."""
         assert budget.end, "an empty mark"
         assert budget.kept >= 0, "fewer than no tokens are kept"
         self.kept = min(budget.kept, most)
-        """Tokens that may not be spent yet; 0 once it is plain that none are kept."""
+        """Tokens that may not be spent yet; 0 once none need to be kept."""
         self._end = budget.end
         self._begin = budget.begin
         """The mark that begins the reasoning; empty once the answer has begun with it."""

@@ -20,7 +20,7 @@ class EngineConfig:
     max_draft_tokens: int = 16
     """Drafted tokens computed for one sequence in one step."""
     spare_tokens: int = 16
-    """Tokens whose computation takes as long as reading the weights, which each step does once."""
+    """Tokens that can be computed in the time that each step takes to read the weights."""
     overlap: bool = False
     """Launch a step while the one before runs, for an accelerator: see ``Engine``."""
     pipelined_answers: int = 64
@@ -29,15 +29,15 @@ class EngineConfig:
     leap: bool = True
     """Append forced text instead of decoding it, where the request allows it."""
     draft_held_back: bool = True
-    """Draft the end of a leap that the next character could still merge with."""
+    """Draft the last tokens of a leap, which may merge with the next character."""
     draft_branches: bool = True
-    """Draft what earlier answers of a constraint did, and what copies the prompt."""
+    """Draft from earlier answers of the constraint, and from the prompt."""
     share_prefixes: bool = True
     """Reuse the cache blocks of prompts that begin alike."""
 
     @property
     def most_whole(self) -> int:
-        """Tokens of the largest image that fits in one step, beside one of each other sequence."""
+        """Maximum tokens of an image in one step, which also has one of each other sequence."""
         return self.max_batch_tokens - self.max_running
 
     def __post_init__(self) -> None:

@@ -24,11 +24,11 @@ from app.engine.token_sources import DRAFTED, HELD, SAMPLED
 _MOST_PLAIN = 1 << 14
 
 _MOST_AGAIN = 64
-"""Draws of one token in vain; states take their shortest completion long before."""
+"""Maximum rejected draws of one token; states narrow to a shortest completion long before."""
 
 
 class Decoder:
-    """Rules of one sequence at a time. An error of its constraint surfaces here, and only there."""
+    """Decoding rules for one sequence at a time. Errors of its constraint are raised only here."""
 
     def __init__(
         self,
@@ -47,10 +47,10 @@ class Decoder:
         self._scorer = Scorer(self._leaper, vocabulary, config, room=room, branching=branching)
         self._config = config
         self.counts = StepStats()
-        """What leaps added, and answers that met their budget, since the engine took them."""
+        """Leapt tokens and budgets met, since the engine last took these counts."""
         self.spelling = self._leaper.spelling
         self._plain: dict[int, AnswerToken] = {}
-        """Drawn tokens without log-probabilities: the same ones come again and again."""
+        """Cached drawn tokens without log-probabilities, since the same ones recur."""
 
     def begin(self, sequence: Sequence) -> None:
         """Leap over a forced opening, before anything of the sequence is computed."""
@@ -63,9 +63,9 @@ class Decoder:
         self.draft(sequence, 1)
 
     def draft(self, sequence: Sequence, running: int) -> None:
-        """Guess how the answer goes on, for the next step to verify.
+        """Draft the continuation of the answer, for the next step to verify.
 
-        ``running`` sequences share that step.
+        ``running``: number of sequences in that step.
         """
         if sequence.finish_reason is not None:
             return
@@ -89,7 +89,7 @@ class Decoder:
         self._expect_draft(sequence, len(self._drafter.extend(sequence, running).tokens), running)
 
     def _expect_draft(self, sequence: Sequence, drafted: int, running: int) -> None:
-        # By turns an answer takes part in every second step: what is drafted has to make up for it.
+        # In two halves, an answer is in every second step only: a draft has to make up for that.
         enough = 2 if running >= self._config.pipelined_answers else 1
         if sequence.statistics is not None and drafted >= enough:
             sequence.statistics.expect(sequence.place, plain=False)
@@ -142,9 +142,9 @@ class Decoder:
     def _mask(
         self, sequence: Sequence, state: ConstraintState, draft: Seq[int], work: int
     ) -> Mask | None:
-        """The mask of the draw after ``draft``, where ``state`` stands."""
+        """The mask of the draw after ``draft``; ``state`` is the state there."""
         budget = self._budget(sequence, draft)
-        # First what is kept for all answers: so no turn's work on it is lost to the other's.
+        # The shared plain mask first, so that pending work on it is not lost to the narrowed one.
         wanted = budget is None or sequence.budget.closed is None
         plain = state.mask(work=work) if wanted else None
         mask = plain
@@ -158,7 +158,7 @@ class Decoder:
     def _edit(
         self, sequence: Sequence, mask: Mask | None, state: ConstraintState | None, ahead: int
     ) -> Mask | None:
-        """``mask`` as the request's own stop tokens have it."""
+        """``mask`` edited for the request's own stop tokens."""
         if sequence.stop_tokens is None:
             return mask
         complete = state is None or state.is_complete
@@ -218,7 +218,7 @@ class Decoder:
         return sequence.budget.left(sequence.length, draft, self.spelling)
 
     def go_on(self, sequence: Sequence) -> int:
-        """A choice of the answer has been scored: go on as it was drawn, to the next one.
+        """Continue after a choice was scored, with the way that was sampled, to the next choice.
 
         Returns the lowest position of ``sequence.tokens`` that is new, changed or read again.
         """
@@ -258,7 +258,7 @@ class Decoder:
         return True
 
     def _settle(self, sequence: Sequence) -> int:
-        """Leap and finish where nothing is left to decide; the lowest position changed."""
+        """Leap, and finish if nothing is undecided; returns the lowest changed position."""
         changed = len(sequence.tokens)
         self._finish_if_decided(sequence)
         if sequence.finish_reason is not None or sequence.state is None:

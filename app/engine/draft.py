@@ -1,7 +1,7 @@
-"""Tokens that an answer is likely to go on with, verified in the step that computes them.
+"""Tokens that are likely to come next in an answer, verified in the step that computes them.
 
-Some are guessed, and a draw decides on each of those; between them stand tokens that a leap will
-put there once the guess before them has come true::
+Guessed tokens are each decided by a draw; between them are tokens that a leap will append if the
+guess before them is right::
 
     tokens ... last | g | L  L  L | h | g |        g guessed, L leapt, h held back by a leap
     draws       ^              ^    ^   ^          before each that is decided, and at the end
@@ -22,11 +22,11 @@ class Source(Enum):
     COUNTED = auto()
     """Most frequent next token of earlier answers of this constraint."""
     COPIED = auto()
-    """What the prompt goes on with."""
+    """The continuation in the prompt."""
     PREDICTED = auto()
-    """What the client's prediction goes on with."""
+    """The continuation in the client's prediction."""
     LEAPT = auto()
-    """The consequence of the token before it: nothing is drawn for it."""
+    """Forced by the token before it, so it needs no draw."""
 
 
 @dataclass(frozen=True, slots=True)

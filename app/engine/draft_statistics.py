@@ -27,11 +27,11 @@ _TOKEN_BYTES = 200
 
 
 class DraftStatistics:
-    """Of one constraint, in one scope. Takes up to 3 MB."""
+    """Statistics of one constraint in one scope. Takes up to 3 MB."""
 
     def __init__(self) -> None:
         self.copies = Rate(0.75)
-        """How often what was copied from the prompt was right."""
+        """Rate at which tokens copied from the prompt were right."""
         self.changes: Lru[Hashable, Change] = Lru(
             _CHANGES_BYTES, lambda change: _TOKEN_BYTES * (WINDOW_TOKENS + len(change.tokens))
         )
@@ -70,7 +70,7 @@ class DraftStatistics:
         return self._skipped != 0
 
     def likeliest(self, place: Hashable, last: int) -> tuple[int, float]:
-        """The commonest token there, and its rate; nothing is ever certain."""
+        """The most frequent token there, and its rate, which is below 1."""
         branch = self._branches.get((place, last))
         return (-1, 0.0) if branch is None else (branch.commonest, branch.rate)
 

@@ -29,19 +29,19 @@ _MOST_STATISTICS = 64
 """Maximum number of statistics, one for each constraint and scope; the oldest are dropped."""
 
 _WORK = 500
-"""Steps of work that one draft may cost where it comes to states that nobody has visited."""
+"""Maximum steps of work of one draft in states that were not visited before."""
 
 _LEAST = 0.15
-"""Nothing less likely is drafted, however cheap: its masks and its draw cost something, too."""
+"""Minimum probability of a guess: even in a cheap step, its mask and its draw cost something."""
 
 _SHORTEST_COPY = 3
-"""Bytes of a value from which its place in the prompt is looked for."""
+"""Minimum bytes of a value before its place in the prompt is looked up."""
 _LONGEST_MATCH = 24
 _LONGEST_COPY = 48
 _LONGEST_QUOTE = 160
-"""Bytes of a value that has to stand in the prompt: where it stands is known."""
+"""Maximum bytes copied for a verbatim value, whose place in the prompt is known."""
 _COPIED_FROM = 1 << 16
-"""Bytes at the prompt's end that are looked through: it is done for every draft."""
+"""Bytes at the prompt's end that are searched for every draft."""
 _ENDING = LONGEST_ENDING
 """Tokens of an answer's end that are looked for in its prediction."""
 _INSIDE_CHARACTER = re.compile(rb"[\x80-\xbf]")
@@ -79,11 +79,11 @@ class Drafter:
         return learned[constraint][scope]
 
     def wanted(self, request: EngineRequest) -> bool:
-        """Whether to guess for it, and to learn from it what to guess for others."""
+        """Whether a request uses drafts; only such requests are learned from."""
         return request.options.draft and self._config.draft_branches
 
     def extend(self, sequence: Sequence, running: int) -> Draft:
-        """The draft of a sequence whose draft is what its last leap held back.
+        """The draft of a sequence, whose current draft is what its last leap held back.
 
         ``running`` sequences share the next step. Costs a tokenization or two for each guess.
         """
@@ -181,7 +181,7 @@ class Drafter:
         return likely if len(path.tokens) > length else None
 
     def _rest(self, prediction: Prediction, ending: list[int], *, whole: bool) -> list[int]:
-        """Tokens with which it goes on behind ``ending``, the answer's last (``whole``: all)."""
+        """Tokens of the prediction after ``ending``, the answer's last tokens (``whole``: all)."""
         spelled = b"".join([self._spelling[token] for token in ending])
         rest = prediction.rest(spelled, begins=whole).decode(errors="ignore").encode()
         return self._continued(ending[-_WINDOW:], rest) if rest else []
@@ -198,16 +198,16 @@ class Drafter:
         return tokens[len(before) : -1] if tokens[: len(before)] == before else []
 
     def _floor(self, running: int, width: int) -> float:
-        """How likely a guess must be that costs ``width`` tokens, the leap behind it included.
+        """Minimum probability of a guess that costs ``width`` tokens, its leap included.
 
-        Each of the step's sequences carries a share of reading the weights: that is what a right
-        guess saves. A wrong one costs what was computed for it. See decision 14.
+        A right guess saves its sequence's share of reading the weights in a step. A wrong one
+        costs the computation of its tokens. See decision 14.
         """
         cost = running * max(width, 1)
         return max(_LEAST, cost / (cost + self._config.spare_tokens))
 
     def _follow(self, path: _Path, token: int, source: Source) -> bool:
-        """Take a guess and the leap that it brings; whether the path goes on from there."""
+        """Add a guess and the leap after it to ``path``; whether the path can go on."""
         path.accept(token)
         if path.state.is_final:
             return False  # the draw of this token ends the answer, and no pass follows it
@@ -215,7 +215,7 @@ class Drafter:
         sequence = path.sequence
         if not (self._config.leap and sequence.request.options.leap) or not path.state.forced():
             return True
-        # The budget may yet forbid this leap: then the draft is a wrong one.
+        # If the budget forbids this leap later, the draft is just wrong.
         answer = [*sequence.tokens[sequence.answer_start :], *path.tokens]
         change = self._leaper.change(answer, 0, path.state, path.statistics.changes)
         if change is None:
@@ -235,7 +235,7 @@ class Drafter:
         return True
 
     def _copied(self, path: _Path) -> list[int]:
-        """Tokens with which the prompt goes on from the value that the answer is in."""
+        """Continuation, in the prompt, of the value that the answer is writing."""
         value = path.value(self._spelling)
         if len(value) < _SHORTEST_COPY:
             return []
@@ -262,7 +262,7 @@ class _Path:
     sequence: Sequence
     statistics: DraftStatistics
     state: ConstraintState
-    """The sequence's; from the first step on a bounded look-ahead. Goes on by ``accept``."""
+    """The sequence's state; after the first step, a bounded copy that ``accept`` advances."""
     tokens: list[int]
     sources: list[Source]
     begun: bool = False

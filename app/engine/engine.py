@@ -36,10 +36,10 @@ from app.kv.manager import BlockManager
 _log = logging.getLogger(__name__)
 
 _MOST_UNOPENED = 64
-"""Sequences whose openings are worked on between two steps, where they take much work."""
+"""Maximum sequences whose openings are prepared between two steps."""
 
 _MOST_INTERRUPTED = 16
-"""Steps in a row that are given up; then flex and batch answers have one that is not."""
+"""Maximum consecutive interruptions; then a step of flex and batch answers completes."""
 
 _TOOK_LONG = (
     "request %s: a token mask took too much work; continuing with the first token of its "
@@ -84,9 +84,9 @@ class Engine:
         self._config = config = config or EngineConfig()
         self._interrupt_when = None if config.overlap else interrupt_when
         self._interrupted = 0
-        """Steps in a row that were given up."""
+        """Consecutive interrupted steps."""
         self.given_up = 0
-        """All such steps. Any thread may read it, and the properties."""
+        """Number of interrupted steps. Any thread may read it, and the properties."""
         self._runner = runner
         self._observer = observer
         self._clock = clock
@@ -110,15 +110,15 @@ class Engine:
         self._unmasked = MaskWork[Sequence]()
         """Sequences that wait for a mask."""
         self._unopened = MaskWork[Sequence]()
-        """Sequences that wait to know how their answers begin."""
+        """Sequences whose forced openings are not known yet."""
         self._opens = False
         """Whether deferred work in this step is for an opening; alternates with masks."""
         self._opened: list[Sequence] = []
-        """Those whose answers ended with their openings, until the next step emits them."""
+        """Sequences that ended with their opening, until the next step emits them."""
         self._flight: Batch | None = None
         """The step that was launched and is not committed."""
         self._out_of_work_at: float | None = None
-        """When the device had nothing left to do, though there was work."""
+        """Since when the device is idle although there is work; None if it is not."""
 
     @property
     def max_sequence_tokens(self) -> int:
@@ -216,7 +216,7 @@ class Engine:
         if batch is None:
             self._land(None, lap)
             batch = self._scheduler.survey(None)
-        assert batch is not None, "nothing is in flight, and still it is waited for"
+        assert batch is not None, "waiting for a step, but none is in flight"
         self._opens = bool(self._unopened) and not (self._opens and self._unmasked)
         self._unopened.begin_step(lambda sequence: self._opens)
         for sequence in [*islice(self._unopened, _MOST_UNOPENED)]:
@@ -300,9 +300,9 @@ class Engine:
         batch.stats.commit_seconds = lap()
 
     def _open(self, sequence: Sequence) -> None:
-        """Leap over a forced opening, then have the sequence wait for its turn to run.
+        """Leap over a forced opening, then queue the sequence.
 
-        One that takes more work than there is time for is taken up again in the next step.
+        An opening that takes too much work for one step is continued in the next.
         """
         try:
             if sequence.state is not None:
@@ -364,10 +364,10 @@ class Engine:
     def _commit(
         self, batch: Batch, drawn: Seq[SampledToken], launched: Mapping[Sequence, Portion]
     ) -> None:
-        """Give every sequence what was drawn for it, and account for what was computed.
+        """Give every sequence its drawn tokens, and account for its computed ones.
 
-        ``launched`` is what was launched since. Sequences that end are forgotten; what is new is
-        emitted later.
+        ``launched``: portions of the step launched since. Ended sequences are removed; new tokens
+        are emitted later.
         """
         running = self.num_running
         for sequence, portion in batch.portions.items():

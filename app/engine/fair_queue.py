@@ -17,18 +17,18 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 MOST_IDLE = 1024
-"""Tenants of a class of which nothing waits and that are remembered all the same."""
+"""Maximum tenants per class that are remembered although none of their items waits."""
 
 MOST_BEFORE = 32
-"""Turns of higher classes that a waiting class lets pass."""
+"""Maximum turns of higher classes while a class waits."""
 
 
 @dataclass(slots=True)
 class _Line(Generic[T]):
-    """One tenant."""
+    """The waiting items and the counter of one tenant."""
 
     served: int
-    """Tokens, from the last moment at which nobody waited."""
+    """Tokens served, counted since the queue of the class was last empty."""
     turn: int = -1
     """Number of its last turn; of equally served tenants, the one with the lowest is next."""
     waiting: dict[T, None] = field(default_factory=dict)
@@ -37,15 +37,15 @@ class _Line(Generic[T]):
 
 @dataclass(slots=True)
 class _Class(Generic[T]):
-    """What waits of one class."""
+    """The waiting items of one class."""
 
     back: deque[T] = field(default_factory=deque)
-    """What was taken and came back."""
+    """Items that were taken and put back."""
     lines: dict[str, _Line[T]] = field(default_factory=dict)
-    """Those in which something waits."""
+    """Tenants with waiting items."""
     idle: dict[str, _Line[T]] = field(default_factory=dict)
     passed: int = 0
-    """Turns of higher classes since this one waits and had none."""
+    """Turns of higher classes since this class has been waiting."""
 
     @property
     def waits(self) -> bool:
@@ -156,9 +156,9 @@ class FairQueue(Generic[T]):
         return self._of(item).passed >= MOST_BEFORE
 
     def take(self, item: T) -> bool:
-        """``item`` has its turn: it leaves the queue.
+        """Remove ``item``, whose turn it is.
 
-        Returns whether it came before higher classes, as its own had let enough of them pass.
+        Returns whether it went before higher classes because its own was overdue.
         """
         level, found = self._class_of(item), self._of(item)
         if found.back and found.back[0] is item:

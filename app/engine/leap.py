@@ -28,7 +28,7 @@ from app.core.text import Tokenizer
 from app.engine.draft import Draft, Source
 
 WINDOW_TOKENS = 8
-"""Tokens before forced text that are tokenized with it, more where that changes all of them."""
+"""Tokens before the forced text that are tokenized with it; more if all of them change."""
 
 _MARKS = b'",:]}'
 _WORD = (string.ascii_letters + string.digits).encode()
@@ -39,18 +39,18 @@ start at such a seam."""
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A change to the end of an answer, wherever that ends in this way. Its text only grows."""
+    """A change to the end of an answer, for all answers with this end. The text only grows."""
 
     dropped: int
-    """Tokens at the answer's end that give way."""
+    """Number of tokens at the answer's end that are replaced."""
     tokens: tuple[int, ...]
-    """Tokens that take their place; empty when all of the forced text is held back."""
+    """The tokens in their place; empty if all of the forced text is held back."""
     added: tuple[bytes, ...]
-    """For each of ``tokens`` the bytes it adds to the answer, b"" for one inside the old text."""
+    """Bytes that each of ``tokens`` adds to the answer; b"" if it lies inside the old text."""
     text: bytes
     """All of ``added``."""
     answer_tokens: tuple[AnswerToken, ...]
-    """Those of ``tokens`` that add something, as the answer has them."""
+    """Those of ``tokens`` that add bytes, as tokens of the answer."""
     held_back: Draft
     """Tokens of the forced text that were held back."""
 
@@ -109,10 +109,10 @@ class Leaper:
         after it.
 
         ``limit`` is the most tokens the answer may have. With ``finish`` a leap is taken only if
-        the answer can be finished within the limit after it. None where nothing is forced, where
-        the tokenizer would change the text, or where the limit is near; decoding token by token is
-        then still right. What is not in ``known``, which belongs to the constraint, is put there;
-        no other argument is changed.
+        the answer can be finished within the limit after it. None if nothing is forced, if the
+        tokenizer would change the text, or near the limit; decoding token by token is still
+        correct then. ``known`` is the constraint's cache of changes, which is filled; no other
+        argument is changed.
         """
         forced = state.forced()
         if not forced or len(forced) > (limit + 1) * self._longest:
@@ -231,11 +231,11 @@ class Leaper:
             return None
 
     def _stable(self, split: _Split, starts: Sequence[int], after: ConstraintState) -> int:
-        """How many tokens of the split no longer token could merge with what follows.
+        """Number of first tokens of the split that no longer token can merge with what follows.
 
-        Text before the forced text is decided. Where a token spans both, it takes the place of one
-        that the model chose: it does so only if none that goes on begins inside it either. After
-        ``"``, where ``}`` is forced, ``"}`` may be wrong if ``]`` follows: ``"`` and ``}]``.
+        Text before the forced text is decided. A token that spans both replaces one that the model
+        chose; it is stable only if no longer token begins inside its forced part either. After
+        ``"`` with ``}`` forced, ``"}`` may be wrong if ``]`` follows: ``"`` and ``}]``.
         """
         if not after.is_final:
             data = b"".join(split.pieces)
@@ -248,7 +248,7 @@ class Leaper:
 
 
 def _seams(spelling: Iterable[bytes]) -> frozenset[tuple[int, int]]:
-    """Pairs of a word's byte and a mark that no token has inside."""
+    """Pairs of a word's byte and a mark that no token contains."""
     found = _WORD_AND_MARK.findall(b"\0".join(spelling))
     pairs = {(word, mark) for word in _WORD for mark in _MARKS}
     return frozenset(pairs - {(word[0], mark[0]) for word, mark in found})

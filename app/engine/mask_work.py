@@ -1,4 +1,4 @@
-"""Work on constraints that takes more than a step has time for: done in turns, one a step."""
+"""Work on constraints that does not fit in one step: the sequences take turns, one per step."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class MaskWork(Generic[T]):
         self._next = next(filter(takes_part, self._waiting), None)
 
     def work_for(self, one: T, answers: int) -> int:
-        """What ``one`` of so many answers may cost in this step."""
+        """Steps of work that ``one`` may cost in this step, with ``answers`` in the engine."""
         if answers == 1:
             return _WORK_ALONE
         if one not in self._waiting:
@@ -60,5 +60,5 @@ class MaskWork(Generic[T]):
         self._waiting[one] = None
 
     def done(self, one: T) -> None:
-        """``one`` needs no turn any more, if it did."""
+        """Stop waiting: the work of ``one`` is done."""
         self._waiting.pop(one, None)

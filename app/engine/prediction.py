@@ -10,7 +10,7 @@ LONGEST_ENDING = 32
 _SHORTEST_ENDING = 4
 _LONGEST_REST = 160
 _BEHIND, _AHEAD = 1 << 10, 1 << 16
-"""Bytes of the text around the last place that are looked through: it is done for every draft."""
+"""Bytes before and after the last match that are searched for every draft."""
 
 
 class Prediction:
@@ -18,11 +18,11 @@ class Prediction:
 
     def __init__(self, text: bytes) -> None:
         self.rate = Rate(0.9)
-        """How often what the text goes on with was right lately."""
+        """Recent rate of correct guesses."""
         self.accepted = 0
-        """Drafted tokens that came about."""
+        """Drafted tokens that were drawn."""
         self.drafted = 0
-        """Those that were verified."""
+        """Drafted tokens that were verified."""
         self.found = True
         """Whether the answer was last found in the text."""
         self._text = text

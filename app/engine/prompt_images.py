@@ -1,4 +1,4 @@
-"""What a sequence sees: its images in spans, and in the names of its prefixes."""
+"""Images of a sequence: those in a span, and their identities in prefixes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Identities(Sequence[int]):
     """A live view of the token ids that key a sequence's prefixes; images have ids of their own."""
 
     def __init__(self, prompt: Sequence[int], tokens: Sequence[int]) -> None:
-        """``prompt`` stands for the first of ``tokens``."""
+        """``prompt`` replaces the first of ``tokens``."""
         self._prompt = prompt
         self._tokens = tokens
 
@@ -70,8 +70,8 @@ class PromptImageMap:
         return Identities(self._identities, tokens)
 
     def uncut(self, start: int, count: int) -> int:
-        """How many of ``count`` tokens from ``start`` on a step can compute: it cuts no image whose
-        tokens see one another."""
+        """How many of ``count`` tokens from ``start`` a step can compute without cutting an image
+        whose tokens attend to each other."""
         end = start + count
         for low, high in self._wholes:
             if low < end < high:
@@ -79,7 +79,7 @@ class PromptImageMap:
         return count
 
     def whole(self, start: int) -> int:
-        """How many tokens from ``start`` on are of one such image; 0: none."""
+        """Tokens from ``start`` to the end of such an image; 0 if there is none at ``start``."""
         return sum(high - start for low, high in self._wholes if low <= start < high)
 
     def of(self, start: int, end: int) -> SpanImages | None:

@@ -39,7 +39,7 @@ class PromptScores:
         return len(self._tokens) == len(self._prompt)
 
     def wanted(self, start: int, end: int) -> range:
-        """Of the positions from ``start`` to ``end`` those whose logits are needed."""
+        """Positions from ``start`` to ``end`` whose logits are needed."""
         return range(max(start, len(self._tokens) - 1), min(end, len(self._prompt) - 1))
 
     def draws(self, positions: range) -> list[Draw]:
@@ -66,6 +66,6 @@ class PromptScores:
                 self._tokens.append(AnswerToken(token, data, "leapt", logprob, found.top))
 
     def tokens(self) -> Sequence[AnswerToken]:
-        """All of the prompt's, with their log-probabilities; that of the first means nothing."""
+        """The prompt's tokens with their log-probabilities; that of the first is meaningless."""
         assert self.is_done, "the answer goes on from a prompt that was not computed"
         return self._tokens

@@ -1,4 +1,4 @@
-"""The tokens that sequences compute next: of those that are known, the ones not computed yet."""
+"""Decides which tokens to compute next: of the known tokens, those that are not computed yet."""
 
 from __future__ import annotations
 
@@ -15,33 +15,32 @@ from app.kv.manager import BlockManager
 from app.kv.prefix import Prefix
 
 _MOST_PASSED = 8
-"""Sequences that wait for a prefix and are passed over in one step: each costs a look at it."""
+"""Maximum sequences skipped in one step because they wait for a prefix: each costs a lookup."""
 
 _SHORT = 4
 """Divisor of ``max_prefill_tokens`` for prompts of lower classes: by default the result is twice
 ``spare_tokens``."""
 
 _MOST_PAUSED = 16
-"""Steps in a row in which flex and batch answers pause for the prompts of higher classes."""
+"""Maximum consecutive steps without flex and batch answers, while higher classes have prompts."""
 
 
 class Scheduler:
     """Owns the waiting queue, the running sequences, their cache blocks and recurrent states.
 
-    ``running`` is ordered by class, the highest first, and in a class as they were scheduled. Under
-    pressure, and where one of a higher class waits, the last one gives its blocks and states back
-    and is the first of its class to be scheduled again; else tenants take turns, and each tenant's
-    own come in order of arrival.
+    ``running`` is ordered by class, the highest first, and in a class by time of scheduling. If
+    blocks run out, or a higher class waits, the last sequence is preempted: it gives its blocks and
+    states back and is the first of its class to be scheduled again. Otherwise tenants take turns,
+    and each tenant's requests are scheduled in order of arrival.
 
-    Flex and batch answers have no part in steps that compute prompts of higher classes, so that
-    these wait for the step in flight at most. Beside answers of higher classes they take turns at
-    the tokens that a step computes at hardly any cost; see decision 74.
+    Flex and batch answers are left out of steps with prompts of higher classes, which so wait for
+    one step at most. Beside answers of higher classes they share the spare tokens; see decision 74.
     """
 
     def __init__(
         self, config: EngineConfig, blocks: BlockManager, *, interruptible: bool = False
     ) -> None:
-        """``interruptible``: steps of flex and batch answers alone are given up for others."""
+        """``interruptible``: steps of flex and batch answers alone can be interrupted."""
         self.running: list[Sequence] = []
         self.waiting: FairQueue[Sequence] = FairQueue(
             lambda sequence: sequence.request.tenant, lambda sequence: sequence.tier
@@ -51,12 +50,12 @@ class Scheduler:
         self._config = config
         self._interruptible = interruptible
         self._paused = 0
-        """Steps in a row in which lower classes paused."""
+        """Consecutive steps in which lower classes paused."""
         self._turn = 0
-        """Which of the lower classes' answers is the first to have a part in the next step."""
+        """Index of the lower-class answer that comes first in the next step."""
         self._needed: dict[Sequence, Seq[int]] = {}
-        """Free blocks, by group, that waiting sequences lacked since one was last scheduled. Until
-        so many are free, their prefixes are not matched again."""
+        """Free blocks, by group, that waiting sequences lacked since one was last scheduled. Their
+        prefixes are not matched again until as many are free."""
 
     def add(self, sequence: Sequence) -> None:
         self.waiting.push(sequence)
@@ -109,7 +108,7 @@ class Scheduler:
         enough = len(gaps) - len(multi_token) + half >= config.pipelined_answers
         if flight is not None and (not gaps or (batch.busy and not enough)):
             return None
-        if enough:  # those left out are in the next step: no more than half are in this one
+        if enough:  # at most half take part; the others are in the next step
             for sequence in multi_token[half:]:
                 del gaps[sequence]
         return batch
@@ -163,7 +162,7 @@ class Scheduler:
         return higher + chosen
 
     def schedule(self, batch: Batch) -> None:
-        """Grant tokens and blocks to those surveyed; with what is left, run those that wait."""
+        """Grant tokens and blocks to the surveyed sequences; use the rest for waiting ones."""
         self._paused = self._paused + 1 if batch.pauses else 0
         prefill = _grant(batch, self._config, self._short(batch))
         for each in [one for one in batch.grants if one.scoring is not None]:
@@ -180,7 +179,7 @@ class Scheduler:
         while left > 0:
             sequence = self.waiting.next(passed)
             if sequence is not None and not self._may_have_slot(sequence, batch):
-                # An overdue class gets the next free slot; until then higher ones take others'.
+                # An overdue class waits for a free slot; meanwhile higher ones may preempt lower.
                 sequence = self.waiting.next(passed, above=sequence.tier)
             if sequence is None or not self._may_have_slot(sequence, batch):
                 return
@@ -199,7 +198,7 @@ class Scheduler:
                     return
                 passed.append(sequence)
                 continue
-            # A sequence that waits for blocks is not passed over, or it would wait for ever.
+            # A sequence that waits for blocks is not skipped, or it would starve.
             needed = self.blocks.needed(sequence.num_known, prefix)
             if not self._make_room(sequence, needed, batch):
                 self._needed[sequence] = needed
@@ -216,7 +215,7 @@ class Scheduler:
                 room -= granted
 
     def plan(self, batch: Batch, flight: Batch | None) -> Seq[Portion]:
-        """What the runner computes of those that were granted tokens: now they are launched."""
+        """Turn the grants into portions and mark them as launched."""
         rows = 0
         portions = batch.portions
         flying = {} if flight is None else flight.portions
@@ -241,7 +240,7 @@ class Scheduler:
         return [*portions.values()]
 
     def take_back(self, batch: Batch) -> None:
-        """A step that was launched has been given up: nothing of it is computed."""
+        """Undo the launch of a step that was interrupted: none of it is computed."""
         for sequence in batch.portions:
             sequence.launched = sequence.computed
         batch.portions.clear()
@@ -259,7 +258,7 @@ class Scheduler:
             needed = sequence.launched + grants[sequence]
             if needed <= sequence.blocks.covered * blocks.block_size:
                 continue
-            if not blocks.can_grow(sequence.blocks, needed):  # without what is guessed, then
+            if not blocks.can_grow(sequence.blocks, needed):  # without drafted tokens, then
                 if sequence.scoring is None:
                     least = len(sequence.tokens) - sequence.launched
                     grants[sequence] = min(grants[sequence], least)
@@ -276,7 +275,7 @@ class Scheduler:
                 blocks.grow(sequence.blocks, needed)
 
     def _find_slots(self, batch: Batch, states: StateKeeper) -> None:
-        """Have a slot for the state at the end of each grant, in the same way as blocks."""
+        """Reserve a slot for the state at the end of each grant, in the same way as blocks."""
         states.begin_step()
         grants = batch.grants
         for sequence in list(grants):
@@ -311,7 +310,7 @@ class Scheduler:
 
     def _make_room(self, sequence: Sequence, needed: Seq[int], batch: Batch) -> bool:
         """Preempt lower classes for a slot and blocks of ``sequence``; False: not possible."""
-        # Beside the blocks one for each sequence that runs is left free.
+        # One block for each running sequence stays free.
         while len(self.running) >= self._config.max_running or not self.blocks.has_free(
             needed, len(self.running)
         ):
@@ -349,7 +348,7 @@ class Scheduler:
         they are computed.
         """
         self._needed.clear()
-        if self.waiting.take(sequence):  # its turn may not be taken from it again
+        if self.waiting.take(sequence):  # overdue: raised so that it is not preempted at once
             higher = min(sequence.tier + 1, ServiceTier.PRIORITY)
             sequence.tier = ServiceTier(max(higher, ServiceTier.DEFAULT))
         insort(self.running, sequence, key=lambda each: -each.tier)
@@ -373,7 +372,7 @@ class Scheduler:
     def _prefix_is_coming(self, sequence: Sequence, blocks: int) -> bool:
         """Whether a running sequence is about to compute the next full block of this prefix.
 
-        One of a lower class is not waited for, which may pause.
+        Sequences of lower classes do not count, since they may pause.
         """
         if sequence.recomputes:
             return False
@@ -391,11 +390,11 @@ class Scheduler:
         )
 
     def commit(self, portion: Portion, valid: int) -> None:
-        """Account for a span: positions below ``valid`` hold what the tokens there need.
+        """Account for a span: the cache is right for positions below ``valid``.
 
-        Tokens that a leap replaced lower the computed count; the blocks they were in are cut
-        back, never written while shared. Where it falls below what windows were given back for,
-        the sequence waits again and starts from the prefix cache.
+        Tokens replaced by a leap lower the computed count; their blocks are cut back, and never
+        written while shared. If the count falls to positions whose window blocks were given back,
+        the sequence waits again and restarts from the prefix cache.
         """
         sequence = portion.sequence
         own = len(portion.tokens) - portion.num_prompt

@@ -1,4 +1,4 @@
-"""Choices of all sequences: which are scored, and what becomes of them.
+"""The choices of all sequences: which ones to score, and the use of their scores.
 
 See "Exact probabilities of a choice" in decision 39.
 """
@@ -26,11 +26,11 @@ from app.engine.leap import WINDOW_TOKENS, Leaper
 from app.engine.sequence import Sequence
 
 _MOST_NODES = 1 << 13
-"""Nodes of the trees that are kept for a constraint, in all."""
+"""Maximum nodes of all cached trees of a constraint."""
 
 
 class Scorer:
-    """Finds what is to be scored of sequences, and gives them the results."""
+    """Finds the choices of sequences to score, and applies the results."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class Scorer:
         room: int,
         branching: bool,
     ) -> None:
-        """``room``: tokens a sequence may have; ``branching``: the runner computes trees."""
+        """``room``: maximum tokens of a sequence; ``branching``: the runner supports trees."""
         self._leaper = leaper
         self._eos = np.array(sorted(vocabulary.eos_ids), np.int32)
         # A pass has to fit beside one token of every other sequence.
@@ -63,9 +63,9 @@ class Scorer:
         return Cursor(state.copy(), locator, is_text=options.is_text)
 
     def look(self, sequence: Sequence) -> None:
-        """Note the next choice that is to be scored, before the sequence goes on.
+        """Find the next choice to score, before the sequence continues.
 
-        An answer that would end waits for it.
+        If there is one, an answer that would end is kept open for it.
         """
         cursor = sequence.cursor
         if cursor is None or sequence.scoring is not None or sequence.stopped_by:
@@ -160,7 +160,7 @@ class Scorer:
         return index, start
 
     def _tree(self, sequence: Sequence, found: Found, base: int, before: bytes) -> WayTree | None:
-        """The tree of a choice, kept for the next answer that comes by."""
+        """The tree of a choice, cached for later answers."""
         constraint = sequence.request.constraint
         assert constraint is not None
         window = tuple(sequence.tokens[max(sequence.answer_start, base - WINDOW_TOKENS) : base])

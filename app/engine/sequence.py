@@ -40,31 +40,31 @@ class Sequence:
         |---- computed ----|- in flight --|---------- gap -----------|
                                     launched
 
-    What is in flight is computed by a step that is not committed yet. Where that step draws the
-    next token, too, ``launched`` may be one more than the tokens known. The text of the answer only
-    grows; its last tokens may give way to others that spell the same text and more (a leap).
+    Tokens in flight are computed by a step that is not committed yet. If that step also draws the
+    next token, ``launched`` may be one more than the known tokens. The text of the answer only
+    grows; a leap may replace its last tokens by others that spell the same text and more.
     """
 
     request: EngineRequest
     state: ConstraintState | None
     budget: Budget
     stop_tokens: StopTokens | None = None
-    """None where only the vocabulary's ends of sequence and stop strings end it."""
+    """None if only the vocabulary's ends of sequence and stop strings end the answer."""
     tier: ServiceTier = field(init=False)
-    """Its request's, or a higher one once its class has waited long."""
+    """Tier of the request, or a higher one after its class was overdue."""
     tokens: list[int] = field(init=False)
     answer_start: int = field(init=False)
     vision_input: PromptImageMap | None = field(init=False)
-    """None: its prompt is text alone."""
+    """None if the prompt has no images."""
     draft: Draft = NO_DRAFT
     computed: int = 0
     launched: int = 0
     blocks: BlockTable = field(default_factory=BlockTable)
     states: KeptStates = field(default_factory=KeptStates)
-    """Those of recurrent layers, where the model has any."""
+    """Recurrent states; empty for models without recurrent layers."""
     has_penalties: bool = field(init=False)
     prediction: Prediction | None = None
-    """What the client expects, where it sent that and drafts are wanted."""
+    """Text that the client expects, if it was sent and drafts are enabled."""
     statistics: DraftStatistics | None = None
     """Draft statistics of its constraint, if it has one; set by ``Decoder.begin``."""
     place: Hashable = None
@@ -72,13 +72,13 @@ class Sequence:
     scheduled: bool = False
     """Whether it ever had blocks."""
     cursor: Cursor | None = None
-    """What finds its choices, where something is done about them and it was begun."""
+    """Finds the choices; None if they are not used, or before the start."""
     scoring: Scoring | None = None
-    """The choice that is scored before it goes on."""
+    """The scoring in progress, after which the sequence continues."""
     scored: list[ScoredChoice] = field(default_factory=list)
     """Scored choices that are not emitted yet."""
     pending_finish: FinishReason | None = None
-    """How it ends once its last choices are scored."""
+    """Finish reason that applies once the last choices are scored."""
     drawn_again: int = 0
     """Rejected draws of the next token."""
     finish_reason: FinishReason | None = None
@@ -86,7 +86,7 @@ class Sequence:
     cached_tokens: int = 0
     forward_passes: int = 0
     ended_by_token: int = 0
-    """1 after a sampled token that ended the answer."""
+    """1 if a sampled token ended the answer."""
     _hash: blake2b = field(init=False)
     _stops: StopFinder | None = field(init=False)
     sources: TokenSources = field(default_factory=TokenSources)
@@ -130,7 +130,7 @@ class Sequence:
 
     @property
     def basis(self) -> Seq[int]:
-        """Identities needed next; a choice that is scored may come before the last one."""
+        """Identities of the tokens to compute next: up to the choice, if one is being scored."""
         return self.identities if self.scoring is None else self.identities[: self.scoring.base]
 
     def fits(self, granted: int) -> bool:
@@ -138,8 +138,8 @@ class Sequence:
         return self.scoring is None or self.scoring.fits(self.launched, granted)
 
     def uncut(self, granted: int) -> int:
-        """How many of so many tokens can be computed next: an image whose tokens see one another is
-        computed in one step, and a prompt whose tokens are scored a few at a time."""
+        """How many of ``granted`` tokens can be computed next: images whose tokens attend to each
+        other are not cut, and prompts that are scored are computed a few tokens at a time."""
         if self.recomputes:
             assert self.prompt_scores is not None
             granted = min(granted, self.prompt_scores.most)
@@ -151,12 +151,12 @@ class Sequence:
 
     @property
     def recomputes(self) -> bool:
-        """Whether logits are wanted of prompt tokens that the cache may hold already."""
+        """Whether cached prompt tokens have to be computed again, for their scores."""
         return self.prompt_scores is not None and not self.prompt_scores.is_done
 
     @property
     def whole(self) -> int:
-        """Tokens that such an image has next; 0: it is something else."""
+        """Tokens of such an image that comes next; 0 if none does."""
         return 0 if self.vision_input is None else self.vision_input.whole(self.launched)
 
     @property
@@ -171,13 +171,13 @@ class Sequence:
 
     @property
     def adds_one_token(self) -> bool:
-        """Whether the next draw is expected to add one token, and nothing to come with it."""
+        """Whether the next draw is expected to add exactly one token."""
         if len(self.tokens) - self.answer_start + 1 >= self.request.max_tokens:
             return False
         if self.cursor is not None:
-            return False  # a choice may come, to be scored first
+            return False  # a choice may come, which is scored first
         if self.prediction is not None and self.prediction.found:
-            return False  # a draft comes of it
+            return False  # it brings a draft
         statistics = self.statistics
         if statistics is None:
             return True
@@ -191,7 +191,7 @@ class Sequence:
 
     @property
     def draw_key(self) -> int:
-        """``key``, or a number of its own for each time that the token is drawn again."""
+        """``key``, or a distinct key for each time that the token is drawn again."""
         if not self.drawn_again:
             return self.key
         count = struct.pack("<QQ", self.key, self.drawn_again)
@@ -275,7 +275,7 @@ class Sequence:
         return new
 
     def _append_each(self, change: Change, split: int) -> int:
-        """Where any of the tokens may end the answer."""
+        """Append the tokens one by one, as any of them may end the answer."""
         before = len(self._pending)
         for token, data in zip(change.tokens, change.added, strict=True):
             if not data:
@@ -303,9 +303,9 @@ class Sequence:
         self.draft = NO_DRAFT
 
     def emit(self) -> TokenChunk | None:
-        """What was added since the last call; None if nothing can be emitted and nothing ended.
+        """The tokens added since the last call; None if there are none and the answer goes on.
 
-        A token whose bytes could be the start of a stop string waits, and all after it.
+        A token that could begin a stop string is held back, with all after it.
         """
         pending = self._pending
         if self._stops is not None and self._stops.held_back and self.finish_reason is None:
@@ -319,7 +319,7 @@ class Sequence:
         if not pending and self.finish_reason is None:
             return None
         start = self.answer_start
-        usage = AnswerUsage(  # by position: this is made for every answer and step
+        usage = AnswerUsage(  # positional arguments: made for every answer and step
             start,
             self.cached_tokens,
             len(self.tokens) - start + self.ended_by_token,

@@ -20,7 +20,7 @@ _ADMITTED = 2
 
 
 class StateKeeper:
-    """The slots of one scheduler. ``running`` is in the order in which they were scheduled."""
+    """The slots of one scheduler. ``running`` is in order of scheduling."""
 
     def __init__(self, blocks: BlockManager, pool: StatePool) -> None:
         self._blocks = blocks
@@ -28,7 +28,7 @@ class StateKeeper:
         self._promised: set[Sequence] = set()
         """Sequences whose spans in the step being planned will take a free slot each."""
         self._all_given_up = False
-        """Whether the running sequences gave up what they can in this step."""
+        """Whether the running sequences have given up their optional slots in this step."""
 
     def begin_step(self) -> None:
         """Clear the promises of the last step."""
@@ -36,7 +36,7 @@ class StateKeeper:
         self._all_given_up = False
 
     def start(self, sequence: Sequence, prefix: Seq[Prefix]) -> None:
-        """A sequence runs, from the checkpoint of ``prefix``."""
+        """Start a sequence from the checkpoint of ``prefix``."""
         size, blocks, kept = self._blocks.block_size, self._blocks, sequence.states
         start = len(prefix) * size
         kept.start(self._pool, prefix[-1] if prefix else None, start)
@@ -48,12 +48,12 @@ class StateKeeper:
                     kept.want(border)
 
     def has_room(self, sequence: Sequence, running: Seq[Sequence]) -> bool:
-        """Whether another sequence can run beside those. Some of what they keep may go for it."""
+        """Whether another sequence can run beside ``running``, if these give up optional slots."""
         least = sum([_least(each) for each in running]) + _least(sequence)
         return least < self._pool.count and self._has_free(_ADMITTED, running)
 
     def promise(self, sequence: Sequence, granted: int, running: Seq[Sequence]) -> bool:
-        """Set a slot aside for a span, where it needs one; False: none is free."""
+        """Reserve a slot for a span, if it needs one; False if none is free."""
         if self._overwrites(sequence, sequence.launched + granted):
             return True
         if not self._has_free(1, running):
@@ -62,7 +62,7 @@ class StateKeeper:
         return True
 
     def read(self, portion: Portion) -> None:
-        """Set the state that the span reads; it saves none."""
+        """Set the state that a span reads, without saving any."""
         newest = portion.sequence.states.newest
         assert portion.sequence.states.end == portion.start
         portion.state = EMPTY if newest is None else newest.slot
@@ -155,8 +155,8 @@ class StateKeeper:
     def is_coming(self, sequence: Sequence, found: int, running: Seq[Sequence]) -> bool:
         """Whether a running sequence is about to save a checkpoint of a longer prefix.
 
-        ``found`` tokens of it were matched. One that has yet to compute what both begin with is
-        made to save where they part.
+        ``found`` tokens were matched so far. A sequence that still has to compute a common prefix
+        is asked to save a checkpoint where the two diverge.
         """
         size, tokens = self._blocks.block_size, sequence.identities
         end = found + size
@@ -179,7 +179,7 @@ class StateKeeper:
         return coming
 
     def _overwrites(self, sequence: Sequence, end: int) -> bool:
-        """Whether a span up to ``end`` saves to the slot it reads: nothing falls back behind it."""
+        """Whether a span up to ``end`` may overwrite the slot it reads: no rollback can need it."""
         newest = sequence.states.newest
         return (
             newest is not None
@@ -189,7 +189,7 @@ class StateKeeper:
         )
 
     def _has_free(self, count: int, running: Seq[Sequence]) -> bool:
-        """Whether so many are free and not promised; sequences give up what they can for it."""
+        """Whether ``count`` unreserved slots are free, after sequences gave up optional ones."""
         pool = self._pool
         if pool.num_free - len(self._promised) >= count:
             return True
@@ -215,7 +215,7 @@ class StateKeeper:
 
 
 def _least(sequence: Sequence) -> int:
-    """Slots that a sequence has to have in a step: where tokens may be taken back, two."""
+    """Minimum slots of a sequence in a step: two if tokens may be taken back."""
     return 1 if sequence.state is None else 2
 
 

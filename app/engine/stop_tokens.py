@@ -1,8 +1,8 @@
-"""Which tokens end an answer, from which token on, and what that does to its masks.
+"""The tokens that end an answer, after a minimum of tokens, and their effect on its masks.
 
-A constraint's masks know the vocabulary's ends of sequence and nothing else. A request may put
-them off (``min_tokens``, ``ignore_eos``) and name further ends (``stop_token_ids``); its masks are
-then edited, in one way where the answer is whole and in another where it is not.
+A constraint's masks only know the vocabulary's ends of sequence. A request may delay these
+(``min_tokens``, ``ignore_eos``) and add others (``stop_token_ids``); its masks are then edited,
+depending on whether the answer is complete.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ _MOST_MASKS = 1 << 14
 """Bounds on what ``EditedMasks`` keeps."""
 
 _MOST_STOPS = 1024
-"""Stop tokens of one request: more of them would make its masks slow for the others."""
+"""Maximum stop tokens of a request: more would make its masks slow for others."""
 
 _NOTHING: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """A change to a mask that leaves at least one token, as long as the mask had one."""
+    """A change to a mask; at least one token stays allowed if one was."""
 
     allowed: frozenset[int]
-    """Ids that are allowed besides."""
+    """Ids to allow in addition."""
     barred: tuple[frozenset[int], ...]
-    """Ids to take out: of these sets the first that leaves any token; no set if none does."""
+    """Sets of ids: the first that leaves a token is removed, or none if all tokens would go."""
 
 
 class StopTokens:
@@ -48,7 +48,7 @@ class StopTokens:
         eos, spelling = vocabulary.eos_ids, vocabulary.token_bytes
         self._stops = frozenset(request.options.stop_token_ids)
         self._min_tokens = request.options.min_tokens
-        # No constraint can go on with a token that spells nothing: it ends what is whole.
+        # In a constraint, a stop token without bytes can only end a complete answer.
         silent = _NOTHING
         if request.constraint is not None:
             silent = frozenset([token for token in self._stops if not spelling[token]])
@@ -106,8 +106,8 @@ class StopTokens:
 class EditedMasks:
     """Masks after an edit. One thread at a time.
 
-    The edit of a read-only mask is made once and kept, within bounds: the runner knows a mask that
-    it has by its identity. Masks that a budget has narrowed are new each time, edited or not.
+    Edits of read-only masks are cached, since the runner recognises a mask by its identity. Masks
+    narrowed by a budget are new each time, edited or not.
     """
 
     def __init__(self, vocabulary_size: int, max_bytes: int = _MOST_BYTES) -> None:
@@ -162,8 +162,8 @@ def _useful(edit: Edit) -> Edit | None:
 class StopFinder:
     """Looks for the first of ``stops`` (none of them empty) to appear in a growing text.
 
-    The first to *end* wins, and among those that end together the longest: what a reader of one
-    byte at a time would see. So the outcome does not depend on how the text was split.
+    The first to *end* wins, and the longest of those that end together, as when reading byte by
+    byte. So the result does not depend on how the text is split.
     """
 
     def __init__(self, stops: Sequence[bytes]) -> None:
@@ -177,9 +177,9 @@ class StopFinder:
         """Bytes at the end of the text that could be the start of a stop string."""
 
     def feed(self, data: bytes, *, counts: bool = True) -> int | None:
-        """Append ``data``; where to cut the text if a stop string has come to its end in it.
+        """Append ``data``; returns where to cut the text if a stop string ends in it.
 
-        Where ``data`` does not count, one that ends in it is passed over; one may begin there.
+        ``counts`` False: stop strings that end in ``data`` are ignored; they may begin there.
         Costs O(len(data)) for each stop string; nothing without stop strings.
         """
         if not self._stops:
@@ -198,10 +198,10 @@ class StopFinder:
 
 
 class _Stop:
-    """One stop string and how much of it the text's end is (Knuth, Morris and Pratt 1977).
+    """One stop string, matched against the text's end (Knuth, Morris and Pratt 1977).
 
-    The table of borders is made as far as text has matched, so a stop costs nothing until it
-    nearly comes about.
+    The failure table is computed as far as text has matched, so a stop costs nothing until it
+    nearly matches.
     """
 
     def __init__(self, text: bytes) -> None:
@@ -211,7 +211,7 @@ class _Stop:
         self.matched = 0
 
     def read(self, data: bytes) -> int | None:
-        """The end in ``data`` of the first occurrence that ends there; reads on to data's end."""
+        """End of the first occurrence that ends in ``data``; advances to the end of ``data``."""
         text, matched, first = self.text, self.matched, None
         position = 0
         while position < len(data):

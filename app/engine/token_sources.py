@@ -1,16 +1,16 @@
-"""Where each token of an answer came from, as the answer stands.
+"""The source of each token of an answer, in its current tokenization.
 
-A leap splits the end of an answer anew, so a token may give way to others that spell the same text
-and more. Each has one source all the same:
+A leap may replace tokens at the end of an answer by others that spell the same text and more. Each
+token has one source:
 
 sampled  drawn
-drafted  drawn, and guessed before: it came in a pass that drew other tokens, too
-held     drawn, though its bytes were forced: a leap had left them to the model, as the next
-         character could still merge with them, or as the budget left it no room
-leapt    put there by a leap, and it adds forced bytes
+drafted  drawn as drafted, in a pass that also drew other tokens
+held     drawn although its bytes were forced: a leap had held them back, as the next character
+         could still merge with them, or because the budget left no room
+leapt    appended by a leap, with forced bytes
 
-A token that a leap puts there and that adds nothing has the source that came first in this list
-among those of the tokens that give way.
+A token that a leap places inside the old text has the source, among those of the tokens it
+replaces, that comes first in this list.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class TokenSources:
         self._changed = 0
         """Index of the first token that changed since the last report."""
         self._last_size = 0
-        """Tokens of the last report."""
+        """Number of tokens in the last report."""
 
     def __len__(self) -> int:
         return len(self._codes)
@@ -60,7 +60,7 @@ class TokenSources:
             self._reported += tokens
 
     def end(self, token: AnswerToken) -> None:
-        """``token`` ends the answer and is none of its tokens."""
+        """Report ``token``, which ends the answer but does not belong to it."""
         if self._spelling is not None:
             self._reported.append(token)
 
@@ -83,7 +83,7 @@ class TokenSources:
             self.counts[source] += 1
 
     def take(self) -> Origins | None:
-        """What has changed since the last call; None: nothing, or the client did not ask."""
+        """The changes since the last call; None without any, or if the client did not ask."""
         first, size = self._changed, len(self._reported)
         if self._spelling is None or first == size == self._last_size:
             return None

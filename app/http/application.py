@@ -1,4 +1,4 @@
-"""The FastAPI application, put together."""
+"""Builds the FastAPI application."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from app.http.responses import parse as responses
 from app.telemetry.watch import Telemetry
 
 QUEUED_PATHS = frozenset({chat.PATH, completions.PATH, messages.PATH, responses.PATH, schemas.PATH})
-"""Paths where a POST asks for an answer, or for a compilation."""
+"""Paths whose POST requests enter the queue: answers and compilations."""
 
 
 class Status(Shape):
@@ -32,11 +32,11 @@ class Status(Shape):
 class Version(Shape):
     version: str
     products: str
-    """The code that multiplies the model's matrices, and the times by which it was chosen."""
+    """The matrix multiplication code in use, and the measured times by which it was chosen."""
 
 
 router = APIRouter()
-"""What the server says about itself."""
+"""Routes for health, readiness, metrics and version."""
 _NOT_WELL = {503: response(Status, HTTPStatus(503).phrase)}
 _TEXT = {"text/plain": {"schema": {"type": "string"}}}
 
@@ -94,8 +94,8 @@ def build_app(
     lifespan: Callable[[FastAPI], AbstractAsyncContextManager[None]] | None = None,
     telemetry: Callable[[FastAPI], Telemetry] | None = None,
 ) -> FastAPI:
-    """``lifespan`` starts and stops what ``api`` needs. ``telemetry`` is made when the routes are
-    complete."""
+    """``lifespan`` starts and stops what ``api`` needs. ``telemetry`` is called when all
+    routes are installed."""
     app = FastAPI(
         title="Leapjson",
         version=api.config.version,
@@ -106,7 +106,7 @@ def build_app(
     )
     app.state.api = api
     for each in _ROUTERS if api.config.page is None else (*_ROUTERS, page.router):
-        app.router.routes.extend(each.routes)  # to include it would examine each a second time
+        app.router.routes.extend(each.routes)  # include_router would process each a second time
     install_error_handlers(app)
     install_openapi(app, _ROUTERS, api.config)
     app.add_middleware(

@@ -24,7 +24,7 @@ from app.store.store import Store
 PATH = "/v1/batches"
 _ONE = f"{PATH}/{{batch_id}}"
 ENDPOINTS = ("/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages")
-"""Where the requests of a batch may go."""
+"""Paths that the requests of a batch may use."""
 WINDOW_SECONDS = 86_400
 _MOST_LISTED = 100
 _MOST_DAYS = 366
@@ -217,7 +217,7 @@ async def find_usage(request: Request) -> dict[str, Any]:
 
 def _day(text: str, param: str) -> datetime:
     try:
-        if re.fullmatch(r"[12]\d{3}-\d\d-\d\d", text):
+        if re.fullmatch(r"[12]\d{3}-\d\d-\d\d", text, re.ASCII):
             return datetime.strptime(text, "%Y-%m-%d").replace(tzinfo=UTC)
     except ValueError:
         pass

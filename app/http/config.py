@@ -14,7 +14,7 @@ from app.http.keys import ApiKeys
 from app.http.requests.messages import ImageRules
 
 Whitespace = Annotated[str, Field(pattern=r"^(spaced|compact|flexible|indent:([0-9]|1[0-6]))$")]
-"""Where white space stands in answers that are JSON: see ``app.constraint.json.whitespace``."""
+"""White space of JSON answers: see ``app.constraint.json.whitespace``."""
 
 
 UnknownFields = Literal["ignore", "refuse"]
@@ -22,7 +22,7 @@ UnknownFields = Literal["ignore", "refuse"]
 
 @dataclass(frozen=True, slots=True)
 class ApiConfig:
-    """Facts shown to clients, and bounds on what they send."""
+    """Facts shown to clients, and limits on their requests."""
 
     served_model: str
     """The model name that requests give."""
@@ -32,44 +32,44 @@ class ApiConfig:
     fingerprint: str
     """``system_fingerprint``: changes when the weights or the software do."""
     products: str
-    """See ``GET /version``."""
+    """Name of the matrix product code in use: see ``GET /version``."""
     created: int
-    """When the model was loaded, in seconds since the epoch."""
+    """Time when the model was loaded, in seconds since the epoch."""
     has_adapters: bool = False
     """Whether requests may name adapters, now or once some are loaded."""
     max_body_bytes: int = 4 << 20
     max_nesting: int = 100
-    """Depth of arrays and objects in a request body."""
+    """Maximum depth of arrays and objects in a request body."""
     max_n: int = 16
     max_messages: int = 1024
     images: ImageRules | None = None
     """None: the model takes no images."""
     unknown_fields: UnknownFields = "ignore"
-    """What is done about fields of requests that are not acted on and change no answer."""
+    """Whether to ignore or refuse unsupported fields that would not change the answer."""
     max_tool_calls: int = MOST_CALLS
-    """Calls of one answer."""
+    """Maximum tool calls of one answer."""
     whitespace: Whitespace = "spaced"
-    """Of answers where the request sets none."""
+    """Default for requests that do not set it."""
     schema_in_prompt: Literal["auto", "true", "false"] = "auto"
-    """Whether prompts show the schema of an answer, where the request does not set it."""
+    """Whether prompts show the schema of the answer, if the request does not set it."""
     api_keys: ApiKeys = field(default_factory=ApiKeys)
-    """Those that requests need one of; none: requests need no key."""
+    """Accepted keys; empty: requests need no key."""
     priority_keys: frozenset[str] = frozenset()
     """Tenants ("key 1") that may ask for the tier priority."""
     metrics_public: bool = False
     """Whether ``/metrics`` needs no key."""
     head_seconds: float = 1.0
-    """How long the head of a stream waits for the first token: an error that comes as soon has a
-    status of its own, and a head that the first event follows at once is one packet."""
+    """Maximum seconds that the head of a stream waits for the first token: an early error then has
+    a status of its own, and the head and the first event share a packet."""
     ping_seconds: float = 15.0
-    """Of silence in a stream, after which a ping is sent. Proxies give up after 60."""
+    """Seconds of silence in a stream until a ping is sent. Proxies time out after 60."""
     cors_origins: tuple[str, ...] = ()
-    """Origins whose pages may ask from a browser; ``*`` is every origin."""
+    """Origins whose web pages may use the API; ``*`` is every origin."""
     file_bytes: int = 512 << 20
-    """Of an uploaded file."""
+    """Maximum size of an uploaded file."""
     key_bytes: int = 8 << 30
-    """Of all files of an API key, those that are being uploaded included."""
+    """Maximum size of all files of an API key, uploads in progress included."""
     key_batches: int = 100
-    """Batches of an API key that have not ended."""
+    """Maximum number of unfinished batches of an API key."""
     page: Path | None = None
     """Folder of the page's files and those of ``/docs``; None: there are no pages."""

@@ -1,8 +1,8 @@
-"""A client's connection, with the bounds that uvicorn leaves to a proxy in front of it.
+"""A client's connection, with the limits that uvicorn leaves to a reverse proxy.
 
-uvicorn bounds neither the size of a request's head nor the time that a request takes to arrive,
-nor how long an answer may lie unread in the server's memory: each lets one client hold a file
-descriptor, or memory, for ever.
+uvicorn limits neither the size of a request's head, nor the time a request takes to arrive, nor
+the time an answer may stay unread in memory: each lets one client hold a file descriptor, or
+memory, for ever.
 """
 
 from __future__ import annotations
@@ -24,37 +24,37 @@ logger = logging.getLogger(__name__)
 _UPGRADE = re.compile(rb"\r\nupgrade:[^\r\n]*", re.IGNORECASE)
 _CHUNKED = b"transfer-encoding: chunked\r\n"
 _STEP = 1 << 16
-"""Bytes: what a client has to send, or to read, to be given more time."""
+"""Bytes that a client has to send, or to read, to get more time."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:
-    """Seconds and bytes of one connection."""
+    """Limits of one connection, in seconds and bytes."""
 
     head_bytes: int = 1 << 16
-    """Request line, headers, trailers and the framing of chunks; one read more may pass."""
+    """Request line, headers, trailers and chunk framing; may be exceeded by one read."""
     head_seconds: float = 20.0
     """From the connection, or from a head's first byte, to the head's end."""
     body_seconds: float = 60.0
     """From a request's first byte to the body's end; 1 s more for each 64 KiB that has come."""
     unread_seconds: float = 60.0
-    """How long an answer may wait with less than 64 KiB of it read."""
+    """Time in which a client has to read 64 KiB of an unread answer."""
     check_seconds: float = 5.0
-    """Between two checks of these bounds, so that they may be passed by that much."""
+    """Interval between checks of these limits, which may be exceeded by that much."""
 
 
 class BoundedConnection(HttpToolsProtocol):
-    """uvicorn's connection, closed when it passes one of ``limits``.
+    """uvicorn's connection, closed when it exceeds one of ``limits``.
 
-    What has not been answered yet is answered with 408 or 431. An answer that nobody reads is
-    dropped, and the work on it ends as for any client that left.
+    A request without an answer yet gets 408 or 431. An answer that is not read is dropped, and its
+    work is cancelled as for any client that disconnects.
     """
 
     limits: ClassVar[ConnectionLimits] = ConnectionLimits()
 
     @staticmethod
     def on_refusal(status: int) -> None:
-        """To be overridden: a connection was closed with this status, 400, 408 or 431."""
+        """Called when a connection is closed with status 400, 408 or 431; for subclasses."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -62,7 +62,7 @@ class BoundedConnection(HttpToolsProtocol):
         self._body_bytes = 0
         self._in_body = False
         self._unanswered: list[RequestResponseCycle] = []
-        """Requests that came before the latest one, on a connection where several came at once."""
+        """Pipelined requests before the latest one."""
         self._arriving_since: float | None = self.loop.time()
         self._unread = 0
         self._unread_since = 0.0
@@ -124,7 +124,7 @@ class BoundedConnection(HttpToolsProtocol):
         self.check(self.loop.time())
 
     def check(self, now: float) -> None:
-        """Close the connection if at ``now`` (of the event loop's clock) it has passed a bound."""
+        """Close the connection if it exceeds a limit at ``now`` (event loop's clock)."""
         if not self.transport.is_closing():
             self._check_arrival(now)
         self._check_unread(now)
@@ -134,18 +134,18 @@ class BoundedConnection(HttpToolsProtocol):
         if since is None:
             return
         if self.flow.read_paused or (self._answering and not self._in_body):
-            self._arriving_since = now  # it waits for us: for the answer to the request before it
+            self._arriving_since = now  # it waits for us to answer the previous request
             return
         if not self._in_body:
             if now - since >= self.limits.head_seconds and self._head_bytes == 0:
-                self.transport.close()  # a client that has never asked expects no answer
+                self.transport.close()  # nothing was sent, so no answer is expected
             elif now - since >= self.limits.head_seconds:
                 self._refuse(408, f"no request arrived within {self.limits.head_seconds:g} s")
         elif now - since >= self.limits.body_seconds + self._body_bytes / _STEP:
             self._refuse(408, "the request body arrived too slowly; send it at once")
 
     def _check_unread(self, now: float) -> None:
-        """Only where nothing more is written: what waits can then only shrink, or it is stuck."""
+        """Checks only while nothing is added: the buffer then shrinks, or the client is stuck."""
         written = self.flow.write_paused or self.transport.is_closing() or not self._answering
         size = self.transport.get_write_buffer_size() if written else 0
         if size == 0 or self._unread == 0 or size <= self._unread - _STEP:
@@ -155,7 +155,7 @@ class BoundedConnection(HttpToolsProtocol):
             self.transport.abort()
 
     def _refuse(self, status: int, message: str) -> None:
-        """Answer, where no other answer is under way, and close."""
+        """Send an error, unless another answer has started, and close."""
         started = self._answering and (self.cycle.response_started or bool(self.pipeline))
         if not started:
             self.transport.write(_response(status, message))
@@ -167,13 +167,13 @@ class BoundedConnection(HttpToolsProtocol):
 
 
 class HeadWithBody:
-    """What a cycle writes to, where an answer's head waits for the body that follows at once.
+    """Transport of a request cycle that joins an answer's head with a body that follows at once.
 
-    uvicorn writes them one after the other; a write costs the event loop some 40 us, and wakes
-    the client. A head that nothing follows is written by the loop's next turn.
+    uvicorn writes them separately; a write costs the event loop some 40 us, and wakes the client.
+    A head without a body is written in the event loop's next iteration.
 
-    A ``plain`` answer is one to HTTP/1.0, which has no chunks (RFC 9112, section 7): uvicorn writes
-    them all the same, each in one call, and the connection's end is the body's.
+    ``plain``: the answer is for HTTP/1.0, which has no chunks (RFC 9112, section 7). uvicorn writes
+    them all the same, each in one call: they are unwrapped, and closing ends the body.
     """
 
     def __init__(
@@ -215,7 +215,7 @@ class HeadWithBody:
 
 
 def _unchunked(data: bytes) -> bytes:
-    """The contents of whole chunks."""
+    """The contents of the complete chunks in ``data``."""
     contents = []
     while data:
         size, _, rest = data.partition(b"\r\n")
@@ -225,10 +225,10 @@ def _unchunked(data: bytes) -> bytes:
 
 
 def _without_upgrade(data: bytes) -> bytes:
-    """``data``, a request's beginning, without an offer to change the protocol.
+    """``data``, the beginning of a request, without its ``Upgrade`` header.
 
-    A server may ignore it (RFC 9110, section 7.8), and Java's HTTP client makes it with every
-    request; httptools takes the body for the other protocol and drops it.
+    A server may ignore it (RFC 9110, section 7.8). Java's HTTP client sends it with every request,
+    and httptools would take the body for the other protocol and drop it.
     """
     head, end, rest = data.partition(b"\r\n\r\n")
     if not end or _UPGRADE.search(head) is None:

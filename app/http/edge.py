@@ -1,9 +1,9 @@
-"""The edge: what happens to every request before its route and after its answer.
+"""The edge: handling of every request before its route and after its answer.
 
     id, log, metrics > CORS > key, or page's host > admission > HEAD > routes
 
-One ASGI middleware. It copies no body, and what a stream sends after its head does not pass it.
-``ask`` makes a request of the application without sockets: a line of a batch.
+One ASGI middleware. It copies no body, and is bypassed by the body of a stream. ``ask`` sends a
+request to the application without sockets, for lines of batches.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ EXPOSED = (
 
 
 class Edge:
-    """ASGI middleware, around all others.
+    """The outermost ASGI middleware.
 
-    Inside ``request.state`` has ``request_id`` and, of a POST, ``ticket`` until its call ends;
-    ``send_body`` is the way past this layer for the body of a stream.
+    It sets ``request.state.request_id``, for a POST also ``ticket`` until the request ends, and
+    ``send_body``, through which the body of a stream bypasses this layer.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Edge:
         queued_paths: frozenset[str],
         telemetry: Telemetry | None = None,
     ) -> None:
-        """``queued_paths``: where a POST takes places in the queue."""
+        """``queued_paths``: paths whose POST requests take places in the queue."""
         self._app = app
         self._config = config
         self._admission = admission
@@ -105,24 +105,24 @@ class Edge:
         state["send_body"] = sending if keeps_bodies else send
         error: BaseException | None = None
         try:
-            # Outside of what may refuse, so that a page sees why; a preflight needs no key.
+            # CORS around all refusals, so that pages can read them; a preflight needs no key.
             await self._cors(scope, receiving if keeps_bodies else receive, sending)
         except BaseException as caught:
             error = caught
             raise
         finally:
-            del state["send_body"]  # it refers to the scope by way of uvicorn: see ``let_go``
+            del state["send_body"]  # it refers to the scope through uvicorn: see ``let_go``
             if watch is not None:
                 watch.end(error)
 
     async def _guarded(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """What is refused is neither read nor routed: an overload has most of it.
+        """Check the key and the room for an answer, then call the routes.
 
-        Where not one more answer has room the answer is 429 or 503 (where flex has room, after the
-        body is read, which may ask for it); whether a request that passes has room for all of its
-        answers is seen later. HEAD is answered as GET without the body (RFC 9110, section 9.3.2).
-        An exception that nothing has answered is a 500 in the envelope: Starlette's own comes
-        without an id and CORS.
+        Refused requests, most of an overload, are neither read nor routed. The status is 429 or 503
+        if there is not room for one answer (if flex alone has room, after the body is read, which
+        may ask for it); room for all answers is checked later. HEAD is answered as GET without the
+        body (RFC 9110, section 9.3.2). An unhandled exception is a 500 in the envelope: Starlette's
+        own comes without an id and CORS.
         """
         started, is_head = False, scope["method"] == "HEAD"
         ticket: Ticket | None = None
@@ -162,11 +162,11 @@ class Edge:
                 ticket.leave()
 
     def _check_page(self, scope: Scope) -> None:
-        """On a loopback address, refuse pages of other hosts than this one.
+        """Refuse web pages of other hosts if the request came to a loopback address.
 
-        A name of theirs may lead to 127.0.0.1 by now (DNS rebinding, CVE-2024-28224): then browsers
-        take this server for the page's own, and CORS protects nothing. Clients that are no browsers
-        send no ``Origin``, and pass.
+        Their host name may now resolve to 127.0.0.1 (DNS rebinding, CVE-2024-28224): browsers then
+        take this server for the page's own, and CORS does not protect it. Clients other than
+        browsers send no ``Origin``, and pass.
         """
         origin, allowed = _foreign_origin(scope), self._config.cors_origins
         if origin is not None and origin not in allowed and "*" not in allowed:
@@ -178,9 +178,9 @@ class Edge:
 
 
 class _Cors(CORSMiddleware):
-    """CORS as Starlette does it, but that a preflight is refused in JSON, like everything else.
+    """Starlette's CORS, except that preflights are refused in JSON, like all other requests.
 
-    Without allowed origins it does nothing but that: the refusal names the setting.
+    Without allowed origins it only refuses preflights; the error names the setting.
     """
 
     async def simple_response(
@@ -206,7 +206,7 @@ class _Cors(CORSMiddleware):
 
 
 def _foreign_origin(scope: Scope) -> str | None:
-    """The origin of a page of another host that asks on a loopback address; else None."""
+    """The origin of another host's page whose request came to a loopback address, or None."""
     given = [value for name, value in scope["headers"] if name == b"origin"]
     server = scope.get("server")
     if not given or server is None or not _is_loopback(server[0]):
@@ -217,7 +217,7 @@ def _foreign_origin(scope: Scope) -> str | None:
         foreign = not _is_loopback(page.hostname or "")
     except ValueError:
         return origin
-    # No name leads to a page without a host (of an extension, or "null"): those stay CORS's.
+    # Origins without a host (an extension, or "null") cannot be rebound: they are left to CORS.
     return origin if foreign and page.scheme in ("http", "https") else None
 
 
@@ -231,7 +231,7 @@ def _is_loopback(host: str) -> bool:
 
 
 TENANT, BATCH = "leapjson.tenant", "leapjson.batch"
-"""Our keys of a scope: tenant, no need of an API key, and whether it is a batch line."""
+"""Our keys of a scope: its tenant, which replaces an API key, and whether it is a batch line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,11 +245,10 @@ class InsideAnswer:
 async def ask(
     app: ASGIApp, path: str, body: bytes, *, tenant: str = "", batch: bool = True
 ) -> InsideAnswer:
-    """The answer to ``POST path``, read whole. ``batch``: it is of the lowest tier.
+    """The complete answer to ``POST path``. ``batch``: the request is of the lowest tier.
 
     ``tenant``: ``app.http.keys.tenant_of`` the request that created the batch. Cancelling aborts
-    the answer. Errors are answers, as everywhere; raises what the application raises, which is a
-    fault of ours.
+    the answer. Errors are answers, as everywhere; an exception is a bug in the application.
     """
     scope: Scope = {
         "type": "http",

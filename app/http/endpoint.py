@@ -1,4 +1,4 @@
-"""A request from its first byte to its last: read, parsed, answered whole or as a stream."""
+"""Handling of a request: read, parse, answer whole or as a stream."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ SCHEMA_IN_PROMPT = "x-leapjson-schema-in-prompt"
 CLIPPED = "x-leapjson-max-tokens"
 
 _MOST_FETCHED = 16
-"""Schemas of one request that are read from the store."""
+"""Maximum schemas that are read from the store for one request."""
 _UNHURRIED = 32
-"""Chunks that are collected of an answer that is not streamed before it is woken."""
+"""Chunks that are collected before the task of an unstreamed answer wakes."""
 UPLOADS = 8
-"""At a time, of all clients: each has a file on the disk until it is in the store."""
+"""Maximum uploads at a time, of all clients: each has a file on disk until it is stored."""
 
 Call = TypeVar("Call")
 T = TypeVar("T")
@@ -56,7 +56,7 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class Api:
-    """What routes read requests with, and answer them: an application's ``state.api``."""
+    """The objects that routes read and answer requests with: an application's ``state.api``."""
 
     config: ApiConfig
     service: GenerationService
@@ -64,19 +64,19 @@ class Api:
     schemas: SchemaRegistry
     graphs: Graphs
     render_metrics: Callable[[], tuple[bytes, str]]
-    """The exposition and its type."""
+    """Returns the metrics text and its content type."""
     responses: ResponseStore | None = None
-    """None: none are kept."""
+    """None: responses are not stored."""
     store: Store | None = None
-    """None: there are no files and batches."""
+    """None: files and batches are disabled."""
     usage: UsageByKey | None = None
     wake: Callable[[], None] = lambda: None
-    """Called when a batch is made or cancelled."""
+    """Called after a batch was created or cancelled."""
     models: ServedModels = field(init=False)
     constraints: ConstraintReader = field(init=False)
     uploads: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(UPLOADS))
     large_answers: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(1))
-    """Of ``/tokenize`` and ``/detokenize``."""
+    """Limits large answers of ``/tokenize`` and ``/detokenize`` to one at a time."""
 
     def __post_init__(self) -> None:
         self.models = ServedModels(self.config, self.service.adapters)
@@ -96,12 +96,12 @@ def endpoint(
     resume: Callable[[dict[str, Any], Request], Awaitable[tuple[Mapping[str, Any], int]]]
     | None = None,
 ) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-    """Reads the body by hand, for its limits; answers every error; ends when its client leaves.
+    """A handler that reads the body itself, for its limits, and stops if the client disconnects.
 
-    ``parse`` checks a body, perhaps on a thread; fields that it leaves out are named in the
-    answer's headers. ``respond`` returns the answer, its JSON or a value; None: the body is parsed
-    to an ``AnswerCall``. ``resume`` puts into a body what it refers to, and returns how many bytes
-    more that has. All raise ``LeapjsonError``.
+    ``parse`` checks a body, perhaps on a thread; fields that it ignores are named in the answer's
+    headers. ``respond`` returns the answer, its JSON or a value; None: ``parse`` returns an
+    ``AnswerCall``. ``resume`` returns the body with the items that it refers to, and their size in
+    bytes. All raise ``LeapjsonError``, and every error is answered.
     """
 
     async def answer(request: Request) -> Response:
@@ -149,7 +149,7 @@ def endpoint(
 
 
 async def _parsed(api: Api, size: int, tenant: str, parse: Callable[[], Call]) -> Call:
-    """``parse()``, again after each unknown schema that the store had."""
+    """The result of ``parse``, repeated after each unknown schema that is found in the store."""
     for _ in range(_MOST_FETCHED):
         try:
             return await in_thread_if_large(size, tenant, parse)
@@ -163,29 +163,29 @@ async def _parsed(api: Api, size: int, tenant: str, parse: Callable[[], Call]) -
 
 
 class Renderer(ABC):
-    """Writes the answers to one request in an API's form; what it returns is sent at once.
+    """Writes the answers to one request in an API's format; the bytes returned are sent at once.
 
-    The renderer of an answer that is not streamed returns all of it from ``end``.
+    The renderer of an unstreamed answer returns all of it from ``end``.
     """
 
     response: Mapping[str, Any] | None = None
-    """The answer as an object once it has ended, of an API whose answers are kept."""
+    """The finished answer as an object, for APIs whose answers are stored."""
     ping: ClassVar[bytes] = b": ping\n\n"
     """Sent while a stream is silent."""
 
     def begin(self) -> bytes:
-        """What comes before the first pieces, or before an error where the API wants it there."""
+        """The bytes before the first pieces, or before an error if the API requires them there."""
         return b""
 
     @abstractmethod
     def chunk(self, index: int, pieces: Sequence[Piece]) -> bytes:
-        """What was added to the choice ``index``; b"" where there is nothing to send."""
+        """The bytes for ``pieces`` of the choice ``index``; b"" if there is nothing to send."""
 
     @abstractmethod
     def end(self) -> bytes: ...
 
     def fail(self, error: Exception) -> bytes:
-        """The event of an error in a stream. Of an answer that is not streamed it is raised."""
+        """The event of an error in a stream; for an unstreamed answer the error is raised."""
         raise error
 
 
@@ -194,17 +194,17 @@ class AnswerCall(GenerationRequest):
     """A checked request: what to generate, and how to write it."""
 
     names: Mapping[Role, str]
-    """This API's names of the fields that errors name by their role."""
+    """Names of this API's fields by the role that errors give."""
     renderer: Callable[[Generation], Renderer]
     stream: bool
     logprobs: bool
     """Whether log-probabilities were asked for: writing many of them takes a second."""
     keep: Callable[[Mapping[str, Any]], Awaitable[None]] | None = None
-    """Keeps the answer for later requests, before its end is sent; None: it is not kept."""
+    """Stores the answer for later requests, before its end is sent; None: it is not stored."""
 
 
 async def _generate(api: Api, call: AnswerCall, timeline: Timeline, ticket: Ticket) -> Response:
-    """Open the generation and send what its renderer writes: at once, or as a stream."""
+    """Start the generation, and return its rendered answer, whole or as a stream."""
     try:
         generation = await api.service.open(call, timeline, ticket)
         try:
@@ -230,7 +230,7 @@ async def _generate(api: Api, call: AnswerCall, timeline: Timeline, ticket: Tick
 
 
 async def _output(api: Api, generation: Generation, call: AnswerCall) -> AsyncIterator[bytes]:
-    """What is to be sent, in order; what is ready together is sent together."""
+    """The bytes to send, in order; all that is ready is sent together."""
     renderer, begun = call.renderer(generation), False
     silence = api.config.ping_seconds if call.stream else None
     try:
@@ -256,14 +256,14 @@ async def _output(api: Api, generation: Generation, call: AnswerCall) -> AsyncIt
 
 
 class ClientLeft(Exception):
-    """The connection closed before the work was done; nobody reads the answer."""
+    """The client disconnected before the work was done."""
 
 
 async def while_connected(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
-    """The result of ``work``; if the client leaves first, ``work`` is cancelled: ``ClientLeft``.
+    """The result of ``work``. If the client disconnects first, cancel it and raise ``ClientLeft``.
 
     ``receive`` is the request's ASGI channel, from which the body has been read: the next message
-    is that the client has left.
+    is the disconnect.
     """
     task = asyncio.ensure_future(work)
     listener = asyncio.ensure_future(_until_disconnect(receive))
@@ -283,7 +283,7 @@ async def _until_disconnect(receive: Receive) -> None:
 
 
 async def _cancel(task: asyncio.Future[Any]) -> None:
-    """Cancel and wait, so that what the task cleans up is clean when this returns."""
+    """Cancel ``task`` and wait until its clean-up is done."""
     task.cancel()
     await asyncio.wait({task})
     if not task.cancelled():
@@ -291,10 +291,10 @@ async def _cancel(task: asyncio.Future[Any]) -> None:
 
 
 class EventStream(Response):
-    """Sends what ``events`` yields, each item in one write, as it comes; empty ones are left out.
+    """Sends the items of ``events``, each in one write, as they come; empty ones are skipped.
 
-    A slow client makes ``events`` wait and nobody else. ``close`` is called once in the end,
-    whether the stream was read to its end, the client left or nothing was sent at all.
+    A slow client delays only its own ``events``. ``close`` is called once at the end, even if the
+    client disconnected or nothing was sent.
     """
 
     media_type = "text/event-stream"
@@ -307,7 +307,7 @@ class EventStream(Response):
     ) -> None:
         own = {"cache-control": "no-cache", "x-accel-buffering": "no"}
         super().__init__(headers={**own, **(headers or {})})
-        # The length of an empty body, which the base class has counted, is not this body's.
+        # The base class has set the length of an empty body.
         del self.headers["content-length"]
         self._events = events
         self._close = close
@@ -315,7 +315,7 @@ class EventStream(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             with contextlib.suppress(ClientLeft):
-                # Past the layers that look at the head alone: see ``app.http.edge``.
+                # Bypasses the layers that only need the head: see ``app.http.edge``.
                 body: Send = scope.get("state", {}).get("send_body", send)
                 await while_connected(receive, self._write(send, body))
         finally:

@@ -1,7 +1,7 @@
 """The one table from errors to HTTP status codes, and the envelopes of OpenAI and Anthropic.
 
-Their SDKs retry 408, 409, 429 and every 5xx twice, so only what a retry can cure has one of those;
-everything the caller has to change is 400, 401, 404, 405 or 413.
+Their SDKs retry 408, 409, 429 and every 5xx twice, so only errors that a retry can cure have one of
+those; errors that the caller has to fix are 400, 401, 404, 405 or 413.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ class InvalidApiKey(RequestError):
 
 
 class NotKept(RequestError):
-    """Nothing is kept under the id in the path."""
+    """Nothing is stored under the id in the path."""
 
     code = "not_found"
 
 
 class StoreOff(RequestError):
-    """The server keeps nothing: no store is set."""
+    """The feature needs a store, and none is configured."""
 
     code = "store_off"
 
@@ -107,11 +107,11 @@ _OF_OLLAMA = {
     "version": "GET /version",
     "generate": "POST /v1/completions",
 }
-"""Where this server has what Ollama has below ``/api/``; all else is asked as a chat."""
+"""This server's routes for Ollama's below ``/api/``; the others are chat completions here."""
 
 
 def _elsewhere(path: str) -> str:
-    """What to do where ``path`` is another server's; "": it is not known."""
+    """A hint if ``path`` is one of another server's; "" if it is unknown."""
     first, *rest = path.strip("/").split("/")
     if first in ("v1", "v2") and rest:
         first, *rest = rest
@@ -124,14 +124,14 @@ def _elsewhere(path: str) -> str:
 
 
 ANTHROPIC = "/v1/messages"
-"""Paths that begin so are Anthropic's."""
+"""Prefix of the paths of Anthropic's API."""
 ANTHROPIC_VERSION = "anthropic-version"
-"""A header that all of its clients send, also to paths that both APIs have."""
+"""A header that all clients of that API send, also to paths that both APIs have."""
 
 _UNPLANNED = "internal error; the server's log has the cause"
 
 _LONGEST_TEXT = 2000
-"""Characters of a message: what it quotes of a request may have millions."""
+"""Maximum characters of a message, which may quote millions from a request."""
 
 
 def _row(error: Exception) -> _Row:
@@ -144,11 +144,11 @@ def status_of(error: Exception) -> int:
 
 
 def envelope(error: Exception, path: str = "") -> dict[str, Any]:
-    """``{"error": {...}}`` with all four keys. An unplanned error's text stays in the log.
+    """``{"error": {...}}`` with all four keys. The text of an unexpected error is only logged.
 
-    That of a refused schema has its place, too.
+    For a refused schema it also has the place of the error.
 
-    At a ``path`` of Anthropic's API the type is one of its own, and another stands around it.
+    At a ``path`` of Anthropic's API the error has that API's type and envelope.
     """
     row = _row(error)
     param = getattr(error, "param", None)
@@ -169,7 +169,7 @@ def envelope(error: Exception, path: str = "") -> dict[str, Any]:
 
 
 def _place(error: Exception) -> dict[str, Any]:
-    """Where in a schema, a grammar or a pattern the error is, as far as that is known."""
+    """The place of an error in a schema, a grammar or a pattern, as far as it is known."""
     if not isinstance(error, ConstraintError):
         return {}
     place = {name: getattr(error, name) for name in ("line", "column", "position")}
@@ -187,7 +187,7 @@ def error_object(
     param: str | None = None,
     code: str | None = None,
 ) -> dict[str, Any]:
-    """An answer that says what is wrong, in OpenAI's form."""
+    """An error in OpenAI's format."""
     return {"error": {"message": message, "type": type, "param": param, "code": code}}
 
 
@@ -198,9 +198,9 @@ def _clipped(text: str) -> str:
 
 
 def error_response(error: Exception, path: str) -> JSONResponse:
-    """The answer to a request for ``path`` that failed before anything of it was answered.
+    """The answer to a request for ``path`` that failed before its answer started.
 
-    An error that is not the client's is logged.
+    An unexpected error is logged.
     """
     if not isinstance(error, LeapjsonError):
         logger.error("a request failed", exc_info=error)
@@ -209,7 +209,7 @@ def error_response(error: Exception, path: str) -> JSONResponse:
         headers["retry-after"] = str(error.retry_after)
     if isinstance(error, InvalidApiKey):
         headers["www-authenticate"] = "Bearer"
-    if isinstance(error, DeadlineExceeded):  # the SDKs would ask again, and be as late again
+    if isinstance(error, DeadlineExceeded):  # a retry by the SDKs would be as late again
         headers["x-should-retry"] = "false"
     if isinstance(error, LeapjsonError):
         let_go(error)
@@ -217,14 +217,14 @@ def error_response(error: Exception, path: str) -> JSONResponse:
 
 
 def let_go(error: BaseException | None) -> None:
-    """Free the frames of an error. They hold the request, its automaton and the error: a cycle,
-    which is never collected once ``load_paced`` has frozen it."""
+    """Drop the tracebacks of an error. Their frames hold the request, its automaton and the error:
+    a cycle, which is never collected after ``gc.freeze`` (``load_paced``)."""
     while error is not None:
         error.__traceback__, error = None, error.__context__
 
 
 def install_error_handlers(app: FastAPI) -> None:
-    """Give every error of ``app``, its router's own included, the envelope."""
+    """Answer every error of ``app``, including those of its router, with the envelope."""
 
     async def on_error(request: Request, error: Exception) -> JSONResponse:
         path = request.scope["path"]
@@ -233,7 +233,7 @@ def install_error_handlers(app: FastAPI) -> None:
     async def on_http_error(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, HTTPException)
         known = _HTTP_MESSAGES.get(error.status_code)
-        # The path as it was routed: ``request.url`` is put together with what Host says.
+        # The routed path: ``request.url`` also depends on the Host header.
         path = _clipped(request.scope["path"])
         message = known.format(method=request.method, path=path) if known else str(error.detail)
         headers = error.headers
@@ -253,7 +253,7 @@ def install_error_handlers(app: FastAPI) -> None:
 
 
 def _methods_of(request: Request) -> list[str]:
-    """The methods that the request's path takes: of all its routes, not of the first alone."""
+    """The methods that the request's path accepts in all of its routes, not only in the first."""
     taken = [
         method
         for method in ("GET", "POST", "PUT", "PATCH", "DELETE")

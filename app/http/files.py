@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import re
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, Literal
 
@@ -26,12 +27,12 @@ PATH = "/v1/files"
 _ONE = f"{PATH}/{{file_id}}"
 
 KEPT_SECONDS = 30 * 86_400
-"""Where a request does not say, as at OpenAI."""
+"""Default lifetime of a file in seconds, as in OpenAI's API."""
 _SHORTEST, _LONGEST = 3600, 30 * 86_400
 _MOST_LISTED = 10_000
 _UPLOAD_SECONDS = 3600.0
 _FORM_BYTES = 1 << 16
-"""Of a form, beside the file in it."""
+"""Maximum size of a form besides its file."""
 
 
 class FileObject(Shape):
@@ -47,7 +48,7 @@ class FileObject(Shape):
 
 
 def required(store: Store | None, what: str) -> Store:
-    """Raises ``StoreOff`` where there is none for ``what``."""
+    """``store``, which ``what`` needs; raises ``StoreOff`` if it is None."""
     if store is None:
         raise StoreOff(what)
     return store
@@ -73,7 +74,7 @@ _UPLOAD["requestBody"] = {"required": True, "content": {"multipart/form-data": {
 async def upload(request: Request) -> Response:
     api, store = api_of(request), _kept(request)
     origin, allowed = request.headers.get("origin"), api.config.cors_origins
-    # A page may send a form without a preflight: only a key shows that it was let.
+    # A page may send a form without a preflight: only a key proves permission.
     if origin and not api.config.api_keys and origin not in allowed and "*" not in allowed:
         raise InvalidRequest(
             "web pages may not upload files to a server without API keys; add the page's "
@@ -143,7 +144,7 @@ _CONTENTS = {200: {"description": "The contents", "content": _BINARY}}
 async def contents(file_id: str, request: Request) -> Response:
     store, row = await _find(file_id, request)
     read = store.files.read
-    first = await store.copy(read, file_id, 0, CHUNK)  # while an error has a status
+    first = await store.copy(read, file_id, 0, CHUNK)  # errors still have a status
 
     async def chunks() -> AsyncIterator[bytes]:
         yield first
@@ -163,7 +164,7 @@ async def _upload(
     if size > most + _FORM_BYTES:
         raise _too_large(most)
     file_id = fresh_id("file-")
-    # Before a byte is read: the room is then this file's, however many others come.
+    # Before a byte is read, so that other uploads cannot take the space.
     owner, key_bytes = owner_of(request.scope), config.key_bytes
     await store.run(store.state.reserve_file, owner, file_id, size, key_bytes)
     put = False
@@ -214,7 +215,7 @@ async def _form(request: Request, most: int) -> FormData:
 
 
 def _checked(form: FormData, ignored: Ignored) -> tuple[UploadFile, int]:
-    """The file of a form, and the seconds that it is kept. Raises ``InvalidRequest``."""
+    """The file of a form, and its lifetime in seconds. Raises ``InvalidRequest``."""
     fields = dict(form.multi_items())
     file, purpose = fields.pop("file", None), fields.pop("purpose", None)
     if not isinstance(file, UploadFile):
@@ -234,7 +235,7 @@ def _checked(form: FormData, ignored: Ignored) -> tuple[UploadFile, int]:
 
 
 def expiry(given: Mapping[str, Any], param: str) -> int:
-    """The seconds that a file is kept. Raises ``InvalidRequest``."""
+    """The lifetime of a file in seconds. Raises ``InvalidRequest``."""
     if given.get("anchor") != "created_at":
         raise refusal(f"{param}.anchor", "it must be created_at")
     seconds = given.get("seconds")
@@ -266,13 +267,13 @@ def paging(request: Request, most: int, usual: int) -> tuple[str | None, int, st
     limit, order = asked.get("limit", str(usual)), asked.get("order", "desc")
     if order not in ("asc", "desc"):
         raise InvalidRequest(f"order is {order[:64]!r}; it must be asc or desc", param="order")
-    if not limit.isascii() or not limit.isdecimal() or not 1 <= int(limit[:9]) <= most:
+    if re.fullmatch("[0-9]{1,9}", limit) is None or not 1 <= int(limit) <= most:
         raise InvalidRequest(f"limit must be 1 to {most}", param="limit")
     return asked.get("after"), int(limit), order
 
 
 def page(found: list[dict[str, Any]], limit: int) -> dict[str, Any]:
-    """A ``Page`` of ``limit`` of those ``found``; one more is asked for, to see if there is."""
+    """A ``Page`` of at most ``limit`` of ``found``, which has one more if there is a next page."""
     listed = found[:limit]
     return {
         "object": "list",

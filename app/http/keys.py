@@ -15,15 +15,15 @@ from app.core.errors import LeapjsonError
 from app.http.errors import InvalidApiKey
 
 OPEN_PATHS = frozenset({"/health", "/ready"})
-"""What an orchestrator asks, which has no key."""
+"""Paths of probes, which have no key."""
 METRICS_PATH = "/metrics"
 _HEADERS = (b"authorization", b"x-api-key")
 _NETWORK = 64
-"""Bits of an IPv6 address that name a network; its hosts choose the others (RFC 4291, 2.5.4)."""
+"""Prefix length of IPv6 networks; hosts choose the other bits (RFC 4291, 2.5.4)."""
 
 
 class ApiKeys:
-    """The keys that are taken. Holds their digests alone, so that no log or repr can show one."""
+    """The accepted keys. Holds only their digests, so that no log or repr can show one."""
 
     def __init__(self, keys: Iterable[str] = ()) -> None:
         self._digests = list(dict.fromkeys(_digest(key.encode()) for key in keys))
@@ -31,14 +31,14 @@ class ApiKeys:
             f"key {number}": hashlib.sha256(b"owner " + digest).hexdigest()[:32]
             for number, digest in enumerate(self._digests, start=1)
         }
-        """The names of the tenants in the store: they stay when other keys are added or removed,
-        and do not reveal a key."""
+        """Names of the tenants in the store: they do not change when other keys are added or
+        removed, and do not reveal a key."""
 
     def __len__(self) -> int:
         return len(self._digests)
 
     def number(self, offered: bytes) -> int | None:
-        """Which of the keys it is, from 1, or None. Takes as long however close it is to one."""
+        """The number of the key, from 1, or None. The time taken does not depend on the match."""
         digest = _digest(offered)
         found = 0
         for number, each in enumerate(self._digests, start=1):  # all of them, for the same reason
@@ -47,10 +47,10 @@ class ApiKeys:
 
 
 def read_api_keys(keys: Iterable[str], file: str | None) -> ApiKeys:
-    """``keys`` and those of ``file``: one on each line, ``#`` starts a comment line.
+    """The keys in ``keys`` and in ``file``: one on each line, ``#`` starts a comment line.
 
-    Raises ``LeapjsonError`` for a file that cannot be read or has no key, for it would leave the
-    server open, and for a key that no header can carry. It never quotes a key.
+    Raises ``LeapjsonError`` for a file that cannot be read or has no key (the server would be
+    open), and for a key that cannot be sent in a header. The error never quotes a key.
     """
     found = [(f"API key {number}", key) for number, key in enumerate(keys, start=1)]
     if file is not None:
@@ -81,10 +81,10 @@ def _from_file(file: str) -> list[tuple[str, str]]:
 
 
 def authenticate(scope: Scope, keys: ApiKeys) -> str:
-    """The tenant of the key that a request offers, as ``Authorization: Bearer KEY`` (RFC 6750,
-    section 2.1), or as ``x-api-key: KEY``, as Anthropic's clients send it.
+    """The tenant of the key that a request sends as ``Authorization: Bearer KEY`` (RFC 6750,
+    section 2.1), or, like Anthropic's clients, as ``x-api-key: KEY``.
 
-    Raises ``InvalidApiKey``. Nothing further in knows more of the key than its number.
+    Raises ``InvalidApiKey``. Inner layers only know the number of the key.
     """
     given = [(name, value) for name, value in scope["headers"] if name in _HEADERS]
     number = None
@@ -105,15 +105,15 @@ def authenticate(scope: Scope, keys: ApiKeys) -> str:
 
 
 def owner_of(scope: Scope) -> str:
-    """Whose files, batches and responses a request sees: its key's, or those of all without."""
+    """Owner of the files, batches and responses that a request sees; "" for all without a key."""
     owner: str = scope.get("state", {}).get("owner", "")
     return owner
 
 
 def tenant_of(scope: Scope) -> str:
-    """The key that the request came with, or else its client's address; "" without either.
+    """The request's API key by number, or else its client's address; "" without either.
 
-    uvicorn puts the address in that a proxy on this machine has forwarded; see its
+    uvicorn takes the address from the headers of a proxy on this machine; see its
     ``FORWARDED_ALLOW_IPS`` for other proxies.
     """
     tenant: str | None = scope.get("state", {}).get("tenant")

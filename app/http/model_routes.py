@@ -1,7 +1,7 @@
-"""``/v1/models``: the model and its adapters; and the calls that load and unload those.
+"""``/v1/models``: the model and its adapters, and the routes that load and unload adapters.
 
-Loading is vLLM's call (``POST /v1/load_lora_adapter``), unloading vLLM's or OpenAI's own for a
-model that was tuned (``DELETE /v1/models/{model}``).
+Loading is vLLM's route (``POST /v1/load_lora_adapter``), unloading vLLM's or OpenAI's for
+fine-tuned models (``DELETE /v1/models/{model}``).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class LoadAdapter(Body):
     }
 
     lora_name: AdapterName
-    """Requests give it as ``base:lora_name``."""
+    """Name of the adapter, ``base:lora_name`` in requests."""
     lora_path: Annotated[str, Field(min_length=1, max_length=1024)]
     """A folder inside the one that adapters are loaded from."""
 
@@ -59,7 +59,7 @@ class ModelObject(Shape):
     """The base model of an adapter."""
     max_model_len: int
     input_modalities: list[Literal["text", "image"]]
-    """What its prompts may have."""
+    """Kinds of content that prompts may have."""
 
 
 class ModelList(Shape):
@@ -68,7 +68,7 @@ class ModelList(Shape):
 
 
 class MessagesModel(Shape):
-    """In Anthropic's form, which clients get that send its header."""
+    """A model in Anthropic's format, for clients that send its header."""
 
     type: Literal["model"]
     id: str
@@ -87,7 +87,7 @@ class MessagesModels(Shape):
 
 
 def _described(model: ServedModel, api: Api, headers: Collection[str] = ()) -> dict[str, Any]:
-    """As the client reads it that sent ``headers``."""
+    """The model in the format for a client that sent ``headers``."""
     if ANTHROPIC_VERSION in headers:
         created = datetime.fromtimestamp(model.created, UTC)
         return {

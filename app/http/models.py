@@ -1,4 +1,4 @@
-"""What requests call a model: the base model by its name, an adapter as ``base:adapter``."""
+"""Model names in requests: the base model's own name, ``base:adapter`` for an adapter."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from app.serving.adapters import Adapters
 
 @dataclass(frozen=True, slots=True)
 class ServedModel:
-    """A name that requests may give, and what is behind it."""
+    """A model that requests may name: the base model or an adapter."""
 
     id: str
     fingerprint: str
-    """``system_fingerprint``: of an adapter it follows from its weights, too."""
+    """``system_fingerprint``; for an adapter it also depends on the adapter's weights."""
     created: int
     root: str
     """The base model's name, or where the adapter was loaded from."""
@@ -39,11 +39,11 @@ class ServedModels:
         self.base = ServedModel.base(config)
 
     def all(self) -> list[ServedModel]:
-        """The base model first."""
+        """All models, the base model first."""
         return [self.base, *map(self.of, self._adapters.loaded)]
 
     def find(self, asked: str | None) -> ServedModel:
-        """Raises ``UnknownModel``, which names those that there are; None asks for the base."""
+        """The model ``asked``; None: the base. Raises ``UnknownModel``, which lists the names."""
         base = self.base
         if asked is None or asked == base.id:
             return base

@@ -26,7 +26,7 @@ Json = dict[str, Any]
 T = TypeVar("T")
 
 GENERATES = (400, 404, 413, 429, 503, 504)
-"""Statuses of the errors that a route may answer which generates."""
+"""Error statuses of routes that generate."""
 
 _NAMED = "A model that GET /v1/models lists."
 
@@ -34,9 +34,9 @@ _REFERENCE = "#/components/schemas/{model}"
 
 
 class Shape(BaseModel):
-    """Part of an answer, for the document alone: answers are written as bytes.
+    """Part of an answer, for the document only: answers are written as bytes.
 
-    It has no other fields than these, and those without a default always.
+    It has no other fields than these, and fields without a default are always present.
     """
 
     model_config = ConfigDict(extra="forbid", protected_namespaces=())
@@ -65,12 +65,12 @@ class ErrorObject(Shape):
     """The field at fault."""
     code: str | None
     pointer: str | None = None
-    """Where the schema is refused: a JSON Pointer into it."""
+    """JSON Pointer to the error in a schema."""
     line: int | None = None
-    """Where a grammar is refused, as ``column``: from 1."""
+    """Line of the error in a grammar; like ``column`` from 1."""
     column: int | None = None
     position: int | None = None
-    """Where a pattern is refused: characters before it."""
+    """Number of characters before the error in a pattern."""
 
 
 class ErrorEnvelope(Shape):
@@ -85,7 +85,7 @@ class MessagesErrorObject(ErrorObject):
 
 
 class MessagesError(Shape):
-    """In Anthropic's form."""
+    """An error in Anthropic's format."""
 
     type: Literal["error"]
     error: MessagesErrorObject
@@ -101,11 +101,11 @@ def describe(
     others: Mapping[int, Json] | None = None,
     envelope: type[Shape] = ErrorEnvelope,
 ) -> Json:
-    """A route's operation as OpenAPI has it, with models where their schemas will be.
+    """The OpenAPI operation of a route, with models in place of their schemas.
 
-    The body is one of ``bodies``, if there are any; ``query`` names parameters. Status 200 brings
-    one of ``answers`` as JSON, ``event`` is the data of a stream's events. ``errors`` are statuses,
-    beside 500, that bring an ``envelope``; ``others`` are responses that bring something else.
+    The body is one of ``bodies``, if there are any; ``query`` names parameters. Status 200 has one
+    of ``answers`` as JSON, ``event`` is the data of a stream's events. ``errors`` are statuses,
+    besides 500, with an ``envelope``; ``others`` are responses with another body.
     """
     responses: dict[int, Json] = {
         status: _error(status, envelope) for status in sorted({*errors, 500})
@@ -134,7 +134,7 @@ def describe(
 
 
 def response(schema: Any, description: str) -> Json:
-    """A response whose body is JSON; ``schema`` is a model, or has some in it."""
+    """A response with a JSON body; ``schema`` is a model, or contains models."""
     return {"description": description, "content": {"application/json": {"schema": schema}}}
 
 
@@ -240,7 +240,7 @@ def _referring(value: Any, references: Mapping[type[BaseModel], Json]) -> Any:
 
 
 class _AnyOf(GenerateJsonSchema):
-    """Unions as ``anyOf``: of the members that pydantic lists one may take more than its own."""
+    """Unions as ``anyOf``, not ``oneOf``: some members also accept the values of others."""
 
     def tagged_union_schema(self, schema: core_schema.TaggedUnionSchema) -> JsonSchemaValue:
         union = super().tagged_union_schema(schema)
@@ -249,7 +249,7 @@ class _AnyOf(GenerateJsonSchema):
 
 
 class _Closed(_AnyOf):
-    """Of a server that refuses what it does not know."""
+    """Schemas of a server that refuses unknown fields."""
 
     def model_schema(self, schema: core_schema.ModelSchema) -> JsonSchemaValue:
         described = super().model_schema(schema)

@@ -1,7 +1,7 @@
 """The page at ``/`` and the API's documentation at ``/docs``: files that come with the package.
 
-They need no key: they hold no secrets, and what they show they ask the API for. Nothing in them
-comes from a third party, and the policy that is sent with them lets nothing come.
+They need no key: they hold no secrets, and fetch their data from the API. Nothing in them comes
+from a third party, and the content security policy sent with them forbids it.
 """
 
 from __future__ import annotations
@@ -56,11 +56,11 @@ _TYPES = {
     ".woff2": "font/woff2",
 }
 _HASHED = re.compile(r"-[0-9A-Za-z]{8}\.[a-z0-9]+$")
-"""A name that says what is in the file, so that a browser need never ask again."""
+"""File name with a hash of the content, so that browsers may cache the file for ever."""
 _FOREVER = "public, max-age=31536000, immutable"
 _ASK_FIRST = "no-cache"
 _SMALL = 1024
-"""Bytes up to which a file is sent as it is."""
+"""Maximum size in bytes of files that are not compressed."""
 _GZIP = re.compile(r"(?:^|,)\s*(?:gzip|x-gzip|\*)\s*(?:;\s*q\s*=\s*([0-9.]+)\s*)?(?:,|$)", re.I)
 
 
@@ -68,7 +68,7 @@ _GZIP = re.compile(r"(?:^|,)\s*(?:gzip|x-gzip|\*)\s*(?:;\s*q\s*=\s*([0-9.]+)\s*)
 class _File:
     content: bytes
     zipped: bytes | None
-    """The same compressed, where that is shorter."""
+    """``content`` compressed; None: that is not shorter."""
     media_type: str
     etag: str
     cached: str
@@ -101,7 +101,7 @@ def _read(path: Path) -> _File:
 
 
 router = APIRouter()
-"""Of an application that has a page. What is not among its files is a 404 like any other."""
+"""Routes of an application with a page. Other files are a 404, as on any path."""
 
 
 @router.get(HOME, include_in_schema=False)

@@ -1,4 +1,4 @@
-"""Renderers that several APIs share, whose answers are one object, or events.
+"""Base renderers of several APIs, for answers as one object or as events.
 
 Chat completions and completions have choices (``UnstreamedRenderer``, ``ChunkRenderer``), messages
 and responses a list of blocks or items (``ListRenderer``).
@@ -47,7 +47,7 @@ class CompletionTokensDetails(TokenSources):
 
 
 class Usage(Shape):
-    """OpenAI's, and in its details how the tokens came about."""
+    """OpenAI's usage, with the sources of the tokens in its details."""
 
     prompt_tokens: int
     completion_tokens: int
@@ -76,7 +76,7 @@ def _usage(generation: Generation) -> bytes:
 
 
 def head_of(id: str, object: str, model: ServedModel) -> dict[str, Any]:
-    """What every answer and every chunk of these APIs begins with."""
+    """The first members of every answer and every chunk of these APIs."""
     return {
         "id": id,
         "object": object,
@@ -92,7 +92,7 @@ class ChunkRenderer(Renderer):
     def __init__(
         self, head: Mapping[str, Any], generation: Generation, options: StreamOptions
     ) -> None:
-        """``head``: what every chunk begins with."""
+        """``head``: the first members of every chunk."""
         self._head = b"data: " + to_json(head)[:-1] + b',"choices":['
         self._generation = generation
         self._options = options
@@ -112,35 +112,35 @@ class ChunkRenderer(Renderer):
         return held + self._head + b'],"usage":' + usage + b"}\n\n" + _DONE
 
     def fail(self, error: Exception) -> bytes:
-        """The event that ends a stream in which an answer failed: the status line is long sent."""
+        """The error event that ends a stream; its status line is already sent."""
         return b"data: " + to_json(envelope(error)) + b"\n\n"
 
     def _last(self, choice: Mapping[str, Any]) -> bytes:
-        """The chunk that ends a choice; held back where the last one will have warnings."""
+        """The chunk that ends a choice; held back if the last one will have warnings."""
         if self._generation.relaxed is None and not self._generation.closed:
             return self._event(choice)
         self._held.append(choice)
         return b""
 
     def _event(self, choice: Mapping[str, Any], whole: Sequence[FieldValue] = ()) -> bytes:
-        """One chunk, and the values that are ``whole`` with it."""
+        """One chunk, with the values that it completes in ``fields``."""
         data = to_json(choice)
         return b"".join((self._head, with_fields(data, whole) if whole else data, self._ending()))
 
     def _ending(self) -> bytes:
-        """Of a chunk. If any has usage, all have: null, or the counts so far."""
+        """The end of a chunk. If any chunk has usage, all have it: null, or the counts so far."""
         if self._options.continuous_usage_stats:
             return b'],"usage":' + _usage(self._generation) + b"}\n\n"
         return b'],"usage":null}\n\n' if self._options.include_usage else b"]}\n\n"
 
 
 class UnstreamedChoice(Protocol):
-    """One choice of an answer that is not streamed, while it comes."""
+    """One choice of an unstreamed answer, while it is generated."""
 
     def add(self, pieces: Sequence[Piece]) -> None: ...
 
     def wire(self, index: int) -> dict[str, Any]:
-        """The choice as the answer has it, as number ``index``."""
+        """The choice in the API's format, as number ``index``."""
 
 
 class UnstreamedRenderer(Renderer):
@@ -149,7 +149,7 @@ class UnstreamedRenderer(Renderer):
     def __init__(
         self, head: Mapping[str, Any], generation: Generation, choices: Sequence[UnstreamedChoice]
     ) -> None:
-        """``head``: what the object begins with."""
+        """``head``: the first members of the object."""
         self._head = head
         self._generation = generation
         self._choices = choices
@@ -171,13 +171,13 @@ class ListRenderer(Renderer):
     """An answer as one object with a list in it; collects what is reported beside the list."""
 
     def __init__(self, head: dict[str, Any], generation: Generation) -> None:
-        """``head``: the object before anything of it has come."""
+        """``head``: the object before there is any output."""
         self._head = head
         self._generation = generation
         self._measured: dict[str, Any] = {}
-        """What is reported of the values of the answer."""
+        """Reports on the values of the answer."""
         self._origins: Origins | None = None
-        """Of tokens that no event has reported yet."""
+        """Origins of tokens that no event has reported yet."""
 
     def _note(self, piece: Piece) -> None:
         match piece:

@@ -17,14 +17,14 @@ from app.serving.generation import Generation
 
 
 class TokenSources(Shape):
-    """How the tokens of answers came about."""
+    """Numbers of tokens of answers by their source."""
 
     leapt_tokens: int
-    """Forced by the constraint, and never decoded."""
+    """Tokens forced by the constraint, and never decoded."""
     drafted_tokens: int
-    """Guessed and confirmed."""
+    """Tokens guessed and confirmed (speculation)."""
     held_tokens: int
-    """Forced, but left to the model, as the next character could still merge with them."""
+    """Tokens forced, but sampled, as the next character could still merge with them."""
     forward_passes: int
 
 
@@ -38,7 +38,7 @@ def token_sources(usage: AnswerUsage) -> dict[str, int]:
 
 
 def measured(piece: Measurements) -> dict[str, Any]:
-    """What a choice reports of its values: fields and their lists."""
+    """A choice's reports on its values, by field."""
     found: dict[str, Any] = {}
     if piece.confidence is not None:
         found["confidence"] = [_confidence(each) for each in piece.confidence]
@@ -81,21 +81,21 @@ def _place(span: PromptSpan) -> dict[str, Any]:
 
 
 class PromptPlace(Shape):
-    """Where a value stands in the prompt; the first place, if there are several."""
+    """Place of a value in the prompt; the first one, if there are several."""
 
     part: str
-    """Which text: ``messages[1]``, ``input``, ``input[0]``."""
+    """Text of the prompt: ``messages[1]``, ``input``, ``input[0]``."""
     start: int
-    """In characters (Unicode code points) of that text."""
+    """Offset in that text, in characters (Unicode code points)."""
     end: int
-    """Behind its last character."""
+    """Offset after the last character."""
 
 
 class ValueSpan(PromptPlace):
-    """Where a value of the answer stands in the prompt."""
+    """Place in the prompt of a value of the answer."""
 
     tool_call: int = 0
-    """Of a call's arguments: which call, from 0."""
+    """For a value in the arguments of a call: its number, from 0."""
     pointer: str
     """JSON Pointer (RFC 6901)."""
 
@@ -106,23 +106,23 @@ class LeastLikelyToken(Shape):
 
 
 class ConfidenceAlternative(Shape):
-    """One of ``value``, ``next``, ``type`` and ``other`` tells which."""
+    """One of ``value``, ``next``, ``type`` and ``other`` says what it is."""
 
     value: Any = None
     next: str | int | None = None
     """The next key or index; null: the object or array ends."""
     type: str = ""
-    """One of many values of this type, or of many keys."""
+    """Type of one of many values, or of one of many keys."""
     other: int = 0
-    """How many are left, which are told together."""
+    """Number of the remaining alternatives, which are reported together."""
     probability: float
 
 
 class ValueConfidence(Shape):
-    """A value has ``value``, and what came next in an object or array ``next``."""
+    """Confidence in a ``value``, or in the ``next`` key, index or end of an object or array."""
 
     tool_call: int = 0
-    """Of a call's arguments: which call, from 0."""
+    """For a value in the arguments of a call: its number, from 0."""
     pointer: str
     """JSON Pointer (RFC 6901)."""
     value: Any = None
@@ -132,15 +132,15 @@ class ValueConfidence(Shape):
     alternatives: list[ConfidenceAlternative] = Field(default=[])
     tokens: int = 0
     span: PromptPlace | None = None
-    """Of a string with x-verbatim: where it stands."""
+    """Place in the prompt of a string with x-verbatim."""
     least_likely: LeastLikelyToken | None = None
 
 
 class InexactChoice(Shape):
-    """A choice that was to be drawn as a whole and was drawn token by token."""
+    """An exact choice that was drawn token by token instead of as a whole."""
 
     tool_call: int = 0
-    """Of a call's arguments: which call, from 0."""
+    """For a value in the arguments of a call: its number, from 0."""
     pointer: str
     """JSON Pointer (RFC 6901) to the value, or to the object or array."""
     what: Literal["value", "next"]
@@ -148,7 +148,7 @@ class InexactChoice(Shape):
 
 
 class Measured(Shape):
-    """What a choice tells of its values; where nothing was asked for, nothing."""
+    """A choice's reports on its values; there are none unless they were requested."""
 
     confidence: list[ValueConfidence] = Field(default=[])
     inexact: list[InexactChoice] = Field(default=[])
@@ -157,11 +157,11 @@ class Measured(Shape):
 
 class CompleteValue(Shape):
     tool_call: int = 0
-    """Of a call's arguments: which call, from 0."""
+    """For a value in the arguments of a call: its number, from 0."""
     pointer: str
     """JSON Pointer (RFC 6901)."""
     value: Any = None
-    """Missing where it is large: its parts have been told."""
+    """Missing if it is large: its parts have been reported."""
 
 
 def with_fields(data: bytes, values: Sequence[FieldValue]) -> bytes:
@@ -174,13 +174,13 @@ def _complete_value(value: FieldValue) -> bytes:
     entry = b'{%b"pointer":%b' % (call, to_json(value.pointer))
     if value.text is None:
         return entry + b"}"
-    # White space alone has line ends, which would end the event's line.
+    # Only white space has line breaks, which would end the event's line.
     text = value.text.replace(b"\n", b" ").replace(b"\r", b" ")
     return entry + b',"value":%b}' % text
 
 
 LOWEST_LOGPROB = -9999.0
-"""What OpenAI reports for a probability of zero; JSON has no infinity."""
+"""Log-probability reported for zero, as OpenAI does; JSON has no infinity."""
 
 
 def finite(logprob: float) -> float:
@@ -217,17 +217,17 @@ class TopLogprob(Shape):
 
 class TokenOrigin(Shape):
     token: str
-    """Its text, with U+FFFD for what is no whole character by itself."""
+    """Text of the token, with U+FFFD for incomplete characters."""
     bytes: list[int]
-    """Those of all tokens, joined, are the answer's text, with marks of reasoning and calls."""
+    """Bytes of the token; joined, they are the answer's text, with marks of reasoning and calls."""
     source: Literal["sampled", "drafted", "held", "leapt"]
     logprob: float | None = None
-    """Where log-probabilities were asked for; null: it was not drawn as it stands."""
+    """Present if log-probabilities were requested; null: the token was not drawn as it is."""
     top_logprobs: list[TopLogprob] = Field(default=[])
 
 
 class TokenOrigins(Shape):
-    """From the answer's token ``index`` on, its tokens are now these."""
+    """The tokens of the answer from number ``index`` on, in place of any reported before."""
 
     index: int
     tokens: list[TokenOrigin]
@@ -242,7 +242,7 @@ def origins_entry(origins: Origins, vocabulary: Vocabulary | None) -> dict[str, 
 
 
 def merged(before: Origins | None, after: Origins) -> Origins:
-    """Two changes as one."""
+    """Two changes of origins as one."""
     if before is None or after.index <= before.index:
         return after
     kept = before.tokens[: after.index - before.index]
@@ -269,30 +269,30 @@ def _origin(token: OriginToken, vocabulary: Vocabulary | None) -> dict[str, Any]
 HEADER = "x-leapjson-relaxed"
 
 _MOST_CHARACTERS = 2_000
-"""Of the header, which proxies bound; the warnings in the body have all."""
+"""Maximum size of the header, which proxies limit; the warnings in the body are complete."""
 
 
 class Warning(Shape):
-    """A keyword that the answer was not held to, as it cannot be enforced (``relaxed``), or that
-    validators read in another way, too (``inexact``); or the first string, array or object of a
-    choice that ended as ``max_tokens`` left no room for more of it (``budget_closed``)."""
+    """A keyword that was not enforced, because it cannot be (``relaxed``), or that some validators
+    interpret differently (``inexact``); or the first string, array or object of a choice that was
+    cut short by ``max_tokens`` (``budget_closed``)."""
 
     code: Literal["relaxed", "inexact", "budget_closed"]
     function: str | None
-    """Whose parameters, or arguments; None: the content, or its schema."""
+    """Function whose parameters or arguments are meant; None: the content or its schema."""
     pointer: str
-    """JSON Pointer (RFC 6901) to the keyword, or to a subschema of which only the type holds; into
-    the answer to the value that ended."""
+    """JSON Pointer (RFC 6901) to the keyword, or to a subschema of which only the type is enforced;
+    for ``budget_closed``, to the value in the answer."""
     keyword: str | None
     satisfied: bool | None
-    """Whether what was written satisfies it anyway; None: it was not used, or not found out."""
+    """Whether the answer satisfies it anyway; None: it was not used, or not checked."""
     message: str
     choice: int | None = None
-    """Whose value ended."""
+    """Number of the choice whose value was cut short."""
 
 
 def relaxed_headers(generation: Generation) -> dict[str, str]:
-    """``FUNCTION#POINTER`` for each place, percent-encoded, with commas between."""
+    """Header with ``FUNCTION#POINTER`` of each relaxed place, percent-encoded, comma-separated."""
     if generation.relaxed is None:
         return {}
     places: list[str] = []

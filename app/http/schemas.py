@@ -1,8 +1,8 @@
-"""``POST /v1/schemas`` compiles a schema ahead; ``GET /v1/schemas/{id}`` says what it became.
+"""``POST /v1/schemas`` compiles a schema ahead; ``GET /v1/schemas/{id}`` returns the result.
 
-The former draws its graph, too, where asked; ``POST /v1/schemas/{id}/walk`` follows a text over it.
+The former also draws its graph, if asked; ``POST /v1/schemas/{id}/walk`` follows a text through it.
 
-There is no list: whoever knows an id has seen the schema, and others need not see it.
+There is no list, so that only clients that know a schema's id can see it.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ _LONGEST_POINTER = 2_000
 _MOST_OPEN = 256
 
 _TYPES = {JsonSchema: "json_schema", Regex: "regex", Choice: "choice", Grammar: "grammar"}
-"""Of ``response_format``, by what may be kept under an id."""
+"""Types of ``response_format``, by the specifications that can be registered."""
 
 
 class GraphFields(Wire):
-    """Which picture of the graph."""
+    """Options for the drawing of the graph."""
 
     open: list[Annotated[str, Field(max_length=_LONGEST_POINTER)]] = Field(
         default_factory=list, max_length=_MOST_OPEN
     )
-    """JSON Pointers of values whose inside is drawn, however large."""
+    """JSON Pointers of values that are drawn unfolded, whatever their size."""
     max_states: Annotated[int, Field(ge=2, le=MOST_STATES)] = 400
     drawn: bool = False
     """Whether routes, boxes and states have their SVG elements, and the graph its DOT text."""
@@ -66,7 +66,7 @@ class SchemaRequest(
 
     schema_: Any = Field(default=None, alias="schema")
     documents: list[dict[str, Any]] | None = None
-    """Schemas that ``schema`` refers to, or that they refer to, each by its ``$id``."""
+    """Schemas that ``schema`` or other documents refer to, each with an ``$id``."""
     strict: bool | None = None
     name: Name | None = None
     whitespace: Whitespace | None = None
@@ -75,7 +75,7 @@ class SchemaRequest(
     """As in requests for answers; None: ``strict: false`` relaxes."""
     response_format: ResponseFormat | None = None
     graph: bool | GraphFields = False
-    """Whether the answer has the graph, and which picture of it."""
+    """Whether the answer has the graph, or options for its drawing."""
 
 
 class WalkRequest(Body):
@@ -84,40 +84,40 @@ class WalkRequest(Body):
     text: Annotated[str, Field(max_length=MOST_WALKED)]
     """The whole answer so far."""
     graph: GraphFields | None = None
-    """Which picture, as in the request that drew it."""
+    """Options for the drawing, as in the request that drew it."""
     state: str | None = None
-    """That of the walk of a beginning of this text, over the same picture: the walk goes on."""
+    """``state`` of the walk of a prefix of this text through the same drawing, to continue it."""
 
 
 class WalkStep(Shape):
-    """A way that was taken. Offsets are characters of the text."""
+    """An edge (way) that was taken. Offsets are in characters of the text."""
 
     way: str
     start: int
     end: int
-    """Of the last step perhaps that of the text only."""
+    """End of the step; for the last one perhaps only the end of the text."""
     leap: int | None
-    """Where the leap begins; null: nothing of one was said yet."""
+    """Start of the leap; null: none of it was written yet."""
 
 
 class WalkObject(Shape):
     steps: list[WalkStep]
     kept: int
-    """Steps of the walk that ``state`` is of that stay as they were; ``steps`` come after them."""
+    """Number of steps of the continued walk that do not change; ``steps`` come after them."""
     at: str
     """The state that was reached last."""
     complete: bool
     """Whether an answer may end here."""
     accepted: int
-    """Characters of the text up to where it leaves the graph; all of them where it does not."""
+    """Number of characters before the text leaves the graph; all of them if it does not."""
     state: str
-    """To go on from."""
+    """State from which a later walk can continue."""
 
 
 class Drawn(Shape):
     svg: tuple[str, dict[str, str | float], Any] | None = None
-    """Where ``drawn`` was asked for, the SVG element: its tag, its attributes, and its text or the
-    list of elements in it, of the same form."""
+    """With ``drawn``, the SVG element: its tag, its attributes, and its text or the list of its
+    child elements in the same form."""
 
 
 class GraphState(Drawn):
@@ -128,31 +128,31 @@ class GraphState(Drawn):
     y: float
     label: str
     note: str
-    """What is written beside it."""
+    """Text beside the circle."""
     accepting: bool
     repeats: str
-    """How often what leads back here may come; "" where nothing does."""
+    """How often the ways that lead back here may repeat; "" if none do."""
     rule: int | None
     """Number of the rule whose body starts here."""
     pointer: str | None
-    """To the place in the schema, where there is one."""
+    """JSON Pointer to the place in the schema, if there is one."""
 
 
 class GraphWay(Shape):
-    """What is decided, and the leap after it."""
+    """An edge: what the model decides, and the leap after it."""
 
     id: str
     source: str
     target: str | None
-    """Null: beyond the limit."""
+    """Next state; null: beyond the limit of the graph."""
     kind: Literal["start", "byte", "class", "text", "rule", "fold"]
     choice: str
-    """As it is drawn, for people; · is a space."""
+    """Label of the choice in the drawing; · is a space."""
     leap: str
-    """The same, of the forced bytes. Long ones have ... in their middle."""
+    """Label of the forced bytes; long ones have ... in the middle."""
     pointer: str | None
     open: str | None
-    """Of a fold: the pointer that opens it."""
+    """For a fold: the pointer that opens it."""
 
 
 class GraphBox(Drawn):
@@ -166,14 +166,14 @@ class GraphBox(Drawn):
     target: str | None
     ways: list[str]
     more: int
-    """Ways that have no line."""
+    """Number of ways without a line."""
 
 
 class GraphRoute(Drawn):
     """A line between a state and a box, from rim to rim."""
 
     box: int
-    """Its index."""
+    """Index of the box."""
     end: Literal["in", "out"]
     """Into the box, from its source, or out of it, to its target."""
     points: list[list[float]]
@@ -182,10 +182,10 @@ class GraphRoute(Drawn):
 
 
 class GraphObject(Shape):
-    """In pixels of a monospace font of 12 px whose characters are 7.3 px wide."""
+    """The drawing. Lengths are in pixels, for a monospace font of 12 px with a width of 7.3 px."""
 
     whole: bool
-    """Whether nothing was left out for the limit."""
+    """Whether the graph is complete: nothing is beyond the limit."""
     width: float
     height: float
     forced_share: float
@@ -194,7 +194,7 @@ class GraphObject(Shape):
     boxes: list[GraphBox]
     routes: list[GraphRoute]
     dot: str | None = None
-    """Where ``drawn`` was asked for, the graph in Graphviz' language."""
+    """With ``drawn``, the graph in Graphviz' DOT language."""
 
 
 class Problem(Shape):
@@ -203,26 +203,26 @@ class Problem(Shape):
 
 
 class NoGraph(Shape):
-    """Why there is none, though the schema can be used."""
+    """The reason why there is no graph, though the schema can be used."""
 
     error: Problem
 
 
 class SchemaObject(Shape):
     id: str
-    """The same wherever and whenever this schema is registered."""
+    """Id of the schema, the same in every registration and on every server."""
     object: Literal["schema"]
     created: int
     type: Literal["json_schema", "regex", "choice", "grammar"]
     name: str | None
     strict: bool | None
-    """Null, as ``whitespace`` and ``schema`` are, where it is no JSON Schema."""
+    """Null, like ``whitespace`` and ``schema``, if it is not a JSON Schema."""
     whitespace: str | None
     schema_: Any = Field(alias="schema")
     explain: dict[str, Any] | None
     """The report of ``leapjson explain --json``, or ``error``; null unless it is JSON Schema."""
     graph: GraphObject | NoGraph | None = None
-    """Where it was asked for."""
+    """The graph, if it was requested."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +232,7 @@ class _Call:
     param: str
     """The field that the schema came in."""
     graph: GraphOptions | None
-    """None: it was not asked for."""
+    """None: no graph was requested."""
 
 
 class _NotRegistered(NotKept):
@@ -266,7 +266,7 @@ def _call(body: Mapping[str, Any], ignored: Ignored, api: Api) -> _Call:
     for field in ("strict", "whitespace", "documents"):
         if getattr(asked, field) is not None:
             raise InvalidRequest(
-                f"{field} belongs beside schema; with response_format put it inside", param=field
+                f"{field} goes next to schema; with response_format, put it inside", param=field
             )
     found = api.constraints.response_format(asked.response_format, ignored)
     if not isinstance(found, JsonSchema | Regex | Choice | Grammar):

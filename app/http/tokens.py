@@ -24,8 +24,8 @@ TOKENIZE = "/tokenize"
 DETOKENIZE = "/detokenize"
 
 LARGE = 1 << 16
-"""Answers of more tokens are made one after the other: one of millions takes seconds and 300 MB,
-and nothing queues here."""
+"""Number of tokens from which answers are written one at a time: millions take seconds and 300 MB,
+and these routes have no queue."""
 
 _ERRORS = (400, 404, 413, 429, 504)
 
@@ -44,7 +44,7 @@ class TokenizeText(Body):
 
 
 class TokenizeChat(ConversationFields):
-    """The prompt of the chat completion that has these fields."""
+    """Request for the prompt of a chat completion with these fields."""
 
     unserved: ClassVar[Mapping[str, Unserved]] = {
         name: CHAT[name]
@@ -87,7 +87,7 @@ class Detokenized(Shape):
 
 
 router = APIRouter()
-"""Neither route queues, as no model runs."""
+"""Routes without a queue, as no model runs."""
 
 
 async def _written(tokens: Sequence[int], api: Api, content: Callable[[], Any]) -> bytes:

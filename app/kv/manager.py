@@ -9,8 +9,8 @@ What belongs to a sequence in one group of layers, and who may write where::
 A block that is registered or held by two is never written. ``chain`` names the prefixes of the
 full computed blocks; every block after them has one owner and is not registered.
 
-A model with recurrent layers goes on from a prefix where there is a checkpoint of it; one without
-attention has no groups, and its prefixes are names alone.
+A model with recurrent layers can only start from a prefix with a checkpoint; one without attention
+has no groups, and its prefixes have no blocks.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class _Group:
     pool: BlockPool
     window: int | None
     most: int | None
-    """Blocks that one sequence holds at a time; None: as many as its tokens fill."""
+    """Maximum blocks that one sequence holds; None: as many as its tokens fill."""
 
     def first_read(self, computed: int) -> int:
         """The first position that is read by the token that comes after ``computed``."""
@@ -72,7 +72,7 @@ class BlockManager:
     def usage(self) -> float:
         """Share of the blocks held by sequences in the group that is fullest, 0 to 1.
 
-        Without attention layers that of the slots for states.
+        Without attention layers, the share of state slots.
         """
         if not self._groups:
             return 0.0 if self.states is None else self.states.usage
@@ -91,8 +91,8 @@ class BlockManager:
     def match(self, tokens: Sequence[int], scope: str = "") -> list[Prefix]:
         """The longest prefix of ``tokens`` cached in ``scope`` that leaves one token to compute.
 
-        It is cached if every group has those of its blocks that the next token reads, and there is
-        a checkpoint where the model has states. Returns the prefixes that end with each of its
+        A prefix is cached if every group has the blocks of it that the next token reads, and there
+        is a checkpoint if the model has states. Returns the prefixes that end with each of its
         blocks. Changes nothing; valid until the next change to any table. Costs O(known tokens).
         """
         return self._match(tokens, scope, checkpoint=self.states is not None)
@@ -106,7 +106,7 @@ class BlockManager:
         if not self.share_prefixes:
             return found
         size = self.block_size
-        # By group, where the unbroken row of cached blocks begins that ends with the last one.
+        # For each group, the start of the contiguous cached blocks that end with the last one.
         runs = [0] * len(self._groups)
         unbroken, usable = True, 0
         parent: Parent = scope
@@ -127,7 +127,7 @@ class BlockManager:
         return found[:usable]
 
     def needed(self, num_tokens: int, prefix: Sequence[Prefix] = ()) -> list[int]:
-        """By group, free blocks that ``allocate`` would take: new ones, and those of ``prefix``.
+        """Free blocks that ``allocate`` would take, by group; those of ``prefix`` are included.
 
         Costs O(matched blocks).
         """
@@ -183,11 +183,11 @@ class BlockManager:
         table.covered = max(table.covered, length)
 
     def truncate(self, table: BlockTable, num_tokens: int) -> int:
-        """Keep only what the first ``num_tokens`` tokens computed; the rest will be rewritten.
+        """Cut the table back to ``num_tokens`` computed tokens; the rest will be rewritten.
 
-        Returns how many computed tokens are left: where the cut falls inside a block that another
-        sequence shares, that block is let go and its tokens are computed again in a fresh one.
-        Below ``table.least`` they are of no use: the table has to be freed.
+        Returns how many computed tokens are left: if the cut falls inside a shared block, that
+        block is released and its tokens are computed again in a new one. If fewer than
+        ``table.least`` are left, the table is unusable and has to be freed.
         """
         whole, inside = divmod(num_tokens, self.block_size)
         was_full = whole < len(table.chain)
@@ -229,13 +229,13 @@ class BlockManager:
         table.least = 0
 
     def _can_be_read(self, firsts: Sequence[int], computed: int) -> bool:
-        """Whether blocks from ``firsts`` on, by group, are all that the next token reads."""
+        """Whether the next token only reads blocks from ``firsts`` on, by group."""
         pairs = zip(firsts, self._groups, strict=True)
         size = self.block_size
         return all(first * size <= group.first_read(computed) for first, group in pairs)
 
     def _length(self, group: _Group, first: int, num_tokens: int) -> int:
-        """Blocks of a new table, given back or not; it holds those from ``first`` on."""
+        """Length of a new table, which holds the blocks from ``first`` on."""
         length = self.blocks_for(num_tokens)
         return length if group.most is None else min(length, first + group.most)
 

@@ -46,7 +46,7 @@ class BlockPool:
         self._references[block] += 1
 
     def release(self, block: int, *, keep: bool) -> None:
-        """Drop one owner. After the last one the block is free; ``keep`` says it stays cached."""
+        """Drop one owner. After the last one the block is free; ``keep``: it stays cached."""
         assert self._references[block] > 0, "release() of a free block"
         self._references[block] -= 1
         if self._references[block] == 0:
@@ -56,7 +56,7 @@ class BlockPool:
                 self._empty.append(block)
 
     def discard(self, block: int) -> None:
-        """A block that is free and cached holds nothing of use any more."""
+        """Mark a free cached block as empty."""
         del self._cached[block]
         self._empty.append(block)
 

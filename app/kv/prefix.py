@@ -7,9 +7,9 @@ can hand one request's keys and values to another. Each group of layers may have
 A prefix is known for as long as a group has a block for it, another prefix continues it, a sequence
 has computed it, or there is a checkpoint of it (the states of recurrent layers after its tokens).
 In a group with full attention sequences release their last blocks first, so that children are
-evicted before their parents; one with a window needs the last blocks alone.
+evicted before their parents; a group with a window only needs the last blocks.
 
-The first block of a prefix continues a scope instead: prefixes of different scopes never meet.
+The parent of a first block is its scope, so prefixes of different scopes are never shared.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ class Prefix:
         self.checkpoint = 0
         """The slot with the states after its last token; 0: there is none."""
         self.holders = 0
-        """Blocks, longer prefixes, sequences and a checkpoint that keep it known."""
+        """Number of blocks, longer prefixes, sequences and checkpoints that refer to it."""
 
 
 Parent = Prefix | str
-"""The prefix that a block continues, or the scope that it begins in."""
+"""Parent of a block: the prefix before it, or the scope if it is the first."""
 
 
 class PrefixIndex:
@@ -82,7 +82,7 @@ class PrefixIndex:
             registered[block] = prefix
 
     def forget(self, group: int, block: int) -> Prefix | None:
-        """The block is about to be overwritten: the prefix it held; None if it held none."""
+        """Forget the prefix of a block that is about to be overwritten; returns it, or None."""
         prefix = self._registered[group].pop(block, None)
         if prefix is not None:
             prefix.blocks[group] = NO_BLOCK

@@ -1,7 +1,7 @@
 """Slots for the states of recurrent layers: which sequence keeps which, and which are checkpoints.
 
-A recurrent layer reads the state after the token before. It holds all earlier tokens and cannot be
-cut back, so a sequence keeps a few states of its past and goes back to the last that is right::
+A recurrent layer reads the state after the previous token. It depends on all earlier tokens and
+cannot be cut back, so a sequence keeps a few earlier states and rolls back to the last valid one::
 
     position   0          anchor    anchor      computed        launched
                |- empty ----|---------|------------|--- in flight ---|
@@ -53,7 +53,7 @@ class StatePool:
 
     @property
     def has_spare(self) -> bool:
-        """Whether more is free than the quarter that is left to checkpoints."""
+        """Whether more slots are free than the quarter reserved for checkpoints."""
         return self._slots.num_free > self.count // 4
 
     @property
@@ -126,15 +126,15 @@ class KeptState:
     position: int
     slot: int
     planned: bool = False
-    """Whether it is to be a checkpoint, once what it was computed from is committed."""
+    """Whether it becomes a checkpoint once its tokens are committed."""
 
 
 @dataclass(slots=True)
 class KeptStates:
     """The states that one sequence holds, and where it is to save checkpoints.
 
-    They are added when a step is planned that saves them: those behind what is computed are in
-    flight. No state stands for the empty one, at position 0.
+    States are added when the step that saves them is planned, so those after the computed tokens
+    are in flight. The empty state at position 0 is not listed.
     """
 
     states: list[KeptState] = field(default_factory=list)
@@ -149,7 +149,7 @@ class KeptStates:
 
     @property
     def newest(self) -> KeptState | None:
-        """What the next span reads; None is the empty state."""
+        """The state that the next span reads; None is the empty state."""
         return self.states[-1] if self.states else None
 
     @property
@@ -171,8 +171,8 @@ class KeptStates:
         self.states.append(KeptState(position, prefix.checkpoint))
 
     def due(self, start: int, end: int, interval: int) -> list[int]:
-        """Block borders behind ``start``, up to ``end``, to save a checkpoint at: those that were
-        wanted, and one wherever there is none for ``interval`` tokens. Each is named once."""
+        """Block borders after ``start``, up to ``end``, at which to save a checkpoint: the wanted
+        ones, and one after each ``interval`` tokens without any. Each is returned once."""
         due: list[int] = []
         while True:
             position = self.last + interval
@@ -198,7 +198,7 @@ class KeptStates:
         return any(after < position <= until for position in [*self.wanted, *planned])
 
     def cut(self, pool: StatePool, position: int) -> None:
-        """Let go of what is behind ``position``."""
+        """Release the states after ``position``."""
         while self.states and self.states[-1].position > position:
             pool.release(self.states.pop().slot)
 
@@ -224,13 +224,13 @@ class KeptStates:
                 pool.release(states.pop(index).slot)
 
     def keep_least(self, pool: StatePool, computed: int) -> None:
-        """Keep what the next span reads and what is computed, and nothing else."""
+        """Keep only the state that the next span reads, and that of the computed tokens."""
         if len(self.states) > 1:
             done = [state for state in self.states if state.position <= computed]
             self._keep([*done[-1:], self.states[-1]], pool)
 
     def keep_newest(self, pool: StatePool, computed: int) -> None:
-        """Of what is committed keep nothing but what the next span reads."""
+        """Of the committed states, keep only the one that the next span reads."""
         if len(self.states) > 1:
             flying = [state for state in self.states[:-1] if state.position > computed]
             self._keep([*flying, self.states[-1]], pool)

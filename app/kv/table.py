@@ -19,13 +19,12 @@ BlockIds = NDArray[np.int32]
 class Column:
     """The blocks of one group of layers, in order of positions; those before ``first`` are gone.
 
-    An array that has no more room is replaced and never resized: who was given a view of it keeps
-    what it saw.
+    A full array is replaced, never resized: existing views stay valid.
     """
 
     ids: BlockIds
     first: int
-    """The first block that is held. Entries before it are 0: any block, since nobody reads it."""
+    """Index of the first held block. Entries before it are 0 and never read."""
     length: int
 
     @staticmethod
@@ -63,17 +62,17 @@ class BlockTable:
     columns: list[Column] = field(default_factory=list)
     """By group; none while the sequence waits."""
     in_use: bool = False
-    """Whether the sequence runs; a model without attention has no columns to tell it."""
+    """Whether the sequence runs; without attention layers there are no columns to show it."""
     covered: int = 0
-    """Blocks that every column has, given back or not."""
+    """Number of blocks that every column covers, given back or not."""
     least: int = 0
-    """Tokens that have to stay computed: what earlier ones would read was given back."""
+    """Minimum tokens that must stay computed: blocks before them were given back."""
     chain: list[Prefix] = field(default_factory=list)
     """The prefixes that end with the first ``len(chain)`` blocks."""
     scope: str = ""
-    """What its prefixes are shared within."""
+    """Scope that its prefixes are shared in."""
 
     def views(self) -> tuple[BlockIds, ...]:
-        """By group, the blocks in order. They lie where later changes are written: copy them before
-        the table is given back or cut."""
+        """For each group, the blocks in order, as views that later changes write to: copy them
+        before the table is freed or cut."""
         return tuple([column.ids[: column.length] for column in self.columns])

@@ -1,6 +1,6 @@
 """Puts a runner together: model, layers, attention, cache, graphs and sampler, in that order.
 
-What is loaded is tried before it is served: by the self-check, on a GPU by a rehearsal of the
+The model is tested before it is served: by the self-check, and on a GPU by a rehearsal of the
 largest steps and by replays of all graphs.
 """
 
@@ -62,15 +62,15 @@ if TYPE_CHECKING:
 
 _CPU_CACHE_BYTES = 1 << 30
 _CPU_CACHE_SHARE = 1 / 8
-"""Of the memory limit: a container of 4 GiB has to hold weights, schemas and workers as well."""
+"""Share of the memory limit: a 4 GiB container also has to hold weights, schemas and workers."""
 _BOUNDLESS_LEN = 1 << 15
-"""Positions a sequence may have where neither a setting, nor the model, nor a cache says."""
+"""Maximum positions of a sequence if no setting, model or cache limits them."""
 
 
 def load_runner(config: ModelConfig, progress: Progress = SILENCE) -> TorchRunner:
-    """Load a model, check that it runs exactly as a ragged step, and give it a cache.
+    """Load a model, check its ragged steps against transformers, and allocate its cache.
 
-    Raises ``UnsupportedModel``, saying what is wrong, where it cannot be loaded or served.
+    Raises ``UnsupportedModel``, with the reason, if it cannot be loaded or served.
     """
     with _refusing(config):
         if config.tensor_parallel == 1:
@@ -85,7 +85,7 @@ def load_runner(config: ModelConfig, progress: Progress = SILENCE) -> TorchRunne
 
 
 def load_follower(job: Job) -> Follower:
-    """The share of a model that a rank has, beside ``load_runner`` in rank 0."""
+    """Load this rank's share of a model; rank 0 calls ``load_runner`` at the same time."""
     with _refusing(job.config):
         group = join(job.config, job.rank, job.store)
         runner = _load(job.config, group)
@@ -210,8 +210,8 @@ def _load(
 def _multiplies_by_loops(config: ModelConfig, device: torch.device) -> bool:
     """Whether our own loops compute the products of a model that is not quantised.
 
-    torch multiplies experts and encodes images: on a CPU without instructions for bfloat16 it is
-    several times as fast in float32.
+    Experts and images are computed by torch, which is several times as fast in float32 on a CPU
+    without bfloat16 instructions.
     """
     if device.type != "cpu" or not config.pack_linears or not panels.runs_here():
         return False
@@ -221,7 +221,7 @@ def _multiplies_by_loops(config: ModelConfig, device: torch.device) -> bool:
 
 
 def _require_room(longest: int, config: ModelConfig) -> None:
-    """Raises ``UnsupportedModel`` unless a step can compute an image of so many tokens."""
+    """Raises ``UnsupportedModel`` unless an image of ``longest`` tokens fits in one step."""
     needed = longest + config.max_running
     if longest and needed > config.max_batch_tokens:
         raise UnsupportedModel(
@@ -298,7 +298,7 @@ def _rehearsed(
     group: Group | None,
     progress: Progress,
 ) -> int:
-    """Bytes for the cache, found out over a small one that is gone afterwards."""
+    """Bytes for the cache, measured in a rehearsal with a small temporary one."""
     size, shapes = config.block_size, loaded.shapes
     storage = allocate(shapes, num_blocks=REHEARSAL_BLOCKS, block_size=size, device=loaded.device)
     states = allocate_states(loaded.recurrent.shapes, CHECKED_SLOTS, loaded.device)
@@ -338,7 +338,7 @@ def _rehearsed(
         capture=lambda: _graphs(forward, states, config, context, progress),
     )
     if vision is not None and seen is not None and config.kv_cache_bytes is None:
-        # A step's features, and the parts that they are put together from.
+        # Image features of a step, once as parts and once concatenated.
         left -= 2 * config.max_batch_tokens * vision.token_bytes
     return _agreed(left, group)
 
@@ -357,7 +357,7 @@ def _vocab_size(loaded: LoadedModel, asked: int | None) -> int:
 
 
 def _max_model_len(use: CacheUse, cache_tokens: int | None) -> int:
-    """``cache_tokens`` None: the model has no attention, whose cache would be a bound."""
+    """``cache_tokens`` None: the model has no attention, so no cache limits its length."""
     asked, limit = use.asked, use.limit
     if cache_tokens is None:
         cache_tokens = max(asked or 0, limit or _BOUNDLESS_LEN)

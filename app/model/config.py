@@ -1,4 +1,4 @@
-"""How a model is loaded and run: the one frozen configuration of this layer."""
+"""The frozen configuration for loading and running a model."""
 
 from __future__ import annotations
 
@@ -17,69 +17,69 @@ class AdaptersConfig:
     """LoRA adapters beside the model."""
 
     named: Mapping[str, str] = field(default_factory=dict)
-    """Loaded with the model: names, and folders or names on the Hub."""
+    """Adapters loaded with the model: folder or Hub name, by adapter name."""
     count: int = 8
-    """How many may be loaded at a time."""
+    """Maximum number of adapters loaded at a time."""
     rank: int = 16
-    """The largest rank of one. Memory on a GPU grows with both."""
+    """Maximum rank of an adapter. GPU memory grows with ``count`` and ``rank``."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelConfig:
-    """What ``load_runner`` needs to know. Only ``model`` has no default."""
+    """Settings of ``load_runner``. Only ``model`` has no default."""
 
     model: str
     """A folder with ``config.json`` and safetensors weights, a name on the Hugging Face Hub, or the
     path of a GGUF file."""
     dtype: DTypeName = "auto"
-    """``auto``: bfloat16 where it is in hardware, else float16 on GPUs that have fast products of
-    it, else float32."""
+    """``auto``: bfloat16 if the hardware supports it, else float16 on GPUs with fast products in
+    float16, else float32."""
     device: DeviceName = "auto"
     max_model_len: int | None = None
-    """Positions a sequence may have; None: what the model was made for and the cache can hold."""
+    """Maximum positions of a sequence; None: the smaller of model limit and cache size."""
     block_size: int = 16
     """Tokens in a cache block."""
     kv_cache_bytes: int | None = None
     """Memory for keys and values, and for states of recurrent layers. None: 1 GiB on the CPU, 2 GiB
     where there are such layers; what ``cuda_memory_share`` leaves on CUDA."""
     kv_cache_dtype: KvCacheDTypeName = "auto"
-    """Type that keys and values are kept in. ``auto``: that of the model. ``fp8``: half of that; on
-    CUDA alone."""
+    """Type of cached keys and values. ``auto``: the model's. ``fp8``: 8 bits, half the memory of a
+    16-bit type; CUDA only."""
     cuda_memory_share: float = 0.9
     """Share of the GPU's memory that this process may take, all in all: weights, the largest step,
     graphs and, where ``kv_cache_bytes`` is None, the cache, which gets what is left."""
     max_batch_tokens: int = 512
-    """Tokens of the largest step that will be run."""
+    """Maximum tokens of a step."""
     max_running: int = 64
-    """Sequences of the largest step."""
+    """Maximum sequences of a step."""
     max_rows_each: int = 17
-    """Rows of logits that one sequence may want of a step, to draw from them."""
+    """Maximum rows of logits of one sequence in a step, for draws."""
     max_scored_rows: int = 32
-    """The same, to score sets of tokens in them."""
+    """Maximum rows of logits of one sequence in a step, for scores of token sets."""
     vocab_size: int | None = None
-    """Token ids the tokenizer knows; wider logits are padding and never drawn. None: all."""
+    """Token ids of the tokenizer; further logits are padding and never drawn. None: all."""
     dequantize: bool = False
-    """Make 16-bit weights (those of ``dtype``) of ones that are stored in fewer bits."""
+    """Convert weights that are stored in fewer bits to 16 bits (``dtype``)."""
     quantize: QuantizeName | None = None
     """Bits for weights of linear layers, a scale for each 32 inputs; CPU only. None: as stored."""
     images: bool = True
-    """Keep what of a model sees, where it does; False: it is served as text."""
+    """Load the model's vision encoder, if it has one; False: text only."""
     image_tokens: int = 4096
-    """Tokens that one image may count for."""
+    """Maximum tokens of one image."""
     random_weights: bool = False
-    """Make weights up from the configuration (same every time); for benchmarks and tests."""
+    """Use random weights (the same every time); for benchmarks and tests."""
     threads: int | None = None
     """CPU threads of one forward pass; None: torch's default, but no more than are granted."""
     pack_linears: bool = True
     """Repack bfloat16 weights for the CPU's matrix units where this torch can do it."""
     batch_invariant: bool = False
     """Give a token the same numbers, bit for bit, whatever else its step computes and however its
-    sequence is cut into steps. Slower; refused where it cannot be had."""
+    sequence is cut into steps. Slower; refused where it is not supported."""
     cuda_graphs: bool = True
     """Replay small steps from CUDA graphs; no effect on the CPU."""
     tensor_parallel: int = 1
     """Processes that share the layers, each on a device of its own."""
     adapters: AdaptersConfig | None = None
-    """None: none can be loaded, and nothing is kept ready for them."""
+    """None: adapters cannot be loaded, and no memory is reserved for them."""
     max_graph_tokens: int = 1024
     """Tokens in the largest captured step; larger ones compute for longer than they launch."""

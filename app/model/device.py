@@ -1,5 +1,5 @@
-"""Where a model runs and in which type of numbers, decided by what the hardware has; the cores and
-the memory that a container may use of it; and its failures, named for operators."""
+"""The choice of a device and a number type by the hardware's features; the cores and memory that a
+container may use; and device failures as errors that operators understand."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from app.model.config import DeviceName, DTypeName
 _BFLOAT16_CAPABILITY = (8, 0)
 """Ampere; earlier GPUs emulate it. Triton, too, names this as the least that it supports."""
 _FLOAT16_CAPABILITY = (7, 0)
-"""Volta, the first with fast products of it."""
+"""Volta, the first with fast float16 products."""
 _FP8_CAPABILITY = (8, 9)
 """Ada, the first that converts E4M3."""
 _SPARE_TOKENS = {"cpu": 16, "cuda": 256}
-"""Measured on a two-core CPU in bfloat16; of an H200 the ratio of its data sheet: 989 TFLOP/s in
-bfloat16 by 4.8 TB/s."""
+"""See ``spare_tokens``. CPU: measured on two cores in bfloat16. CUDA: from the data sheet of the
+H200, 989 TFLOP/s in bfloat16 by 4.8 TB/s."""
 
 _log = logging.getLogger(__name__)
 
@@ -105,7 +105,7 @@ def describe(device: torch.device, ranks: int = 1) -> None:
 
 
 def forbid_rounded_sums(device: torch.device) -> None:
-    """Have a library that shares a product's sums out add them in float32."""
+    """Make matrix products that are split along the sum add their parts in float32."""
     if device.type == "cuda":
         torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
         torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
@@ -166,19 +166,19 @@ def granted_memory(limit: Path = _MEMORY) -> int:
 
 
 _LONGEST = 300
-"""Characters passed on of what torch or Triton say."""
+"""Maximum characters that are passed on of an error message of torch or Triton."""
 _HOST_MEMORY = "can't allocate memory"
 _DRIVER_ERRORS = ("CUDA error", "CUDA driver error", "Triton Error [CUDA]", "CUBLAS_STATUS_")
-"""How messages of a plain ``RuntimeError`` are recognised."""
+"""Parts of a message by which a plain ``RuntimeError`` counts as a device failure."""
 
 
 @contextlib.contextmanager
 def naming_failures() -> Iterator[None]:
-    """Raise ``DeviceFailed`` for what a failing device raises; other exceptions as they are.
+    """Convert errors of a failing device to ``DeviceFailed``; others pass unchanged.
 
-    A failed step has no result, and what follows an illegal access on a GPU has none either: the
-    engine ends with the first failure. The log shows no messages of exceptions, which may quote a
-    request; those of a driver never do, so here they are passed on.
+    A failed step has no result, nor has any step after an illegal access on a GPU: the engine ends
+    with the first failure. The log omits messages of exceptions, which may quote a request; those
+    of a driver never do, so they are passed on.
     """
     try:
         yield
@@ -190,7 +190,7 @@ def naming_failures() -> Iterator[None]:
 
 
 def failure_of(error: Exception) -> str | None:
-    """What failed and, where it helps, what to change; None if the device is not at fault."""
+    """Message with the failure and a possible remedy; None if the device is not at fault."""
     said = " ".join(str(error).partition("\n")[0].split())[:_LONGEST]
     if isinstance(error, torch.OutOfMemoryError) or _HOST_MEMORY in said:
         return (

@@ -21,7 +21,7 @@ class StepAttention(LayerAttention, Protocol):
 
 
 class RaggedForward:
-    """A model, the routes into its layers, and the attention and scan at their ends."""
+    """A model, the routes out of its layers, and the attention and scan that they lead to."""
 
     def __init__(
         self,
@@ -31,7 +31,7 @@ class RaggedForward:
         recurrent: RecurrentRoute | None = None,
         scan: StepScan | None = None,
     ) -> None:
-        """``scan`` is at the end of ``recurrent``; None: the model has no recurrent layer."""
+        """``scan`` is the target of ``recurrent``; None: the model has no recurrent layer."""
         self._model = model
         self._route = route
         self.attention = attention
@@ -44,7 +44,7 @@ class RaggedForward:
         """Logits of ``step.logits_rows``: [R, width], in the model's dtype, on its device.
 
         Writes keys and values of all the step's tokens, and the states its spans save. On CUDA it
-        returns before they are done.
+        returns before that work is done.
         """
         self.attention.begin(step)
         if self._scan is not None:
@@ -56,8 +56,8 @@ class RaggedForward:
         )
 
     def compute(self, token_ids: Tensor, positions: Tensor, logits_rows: Tensor | int) -> Tensor:
-        """The bare pass for the step the attention has begun; ids are [1, T], positions too, or by
-        axis [axes, 1, T].
+        """The model's pass for the step given to ``attention.begin``; ids are [1, T], positions
+        [1, T] or, by axis, [axes, 1, T].
 
         ``logits_rows`` 0 gives logits for all T rows.
         """
@@ -76,7 +76,7 @@ class RaggedForward:
         self._route.interrupted = asked
 
     def told_positions(self, step: StepArrays) -> Tensor:
-        """Where the model is told that tokens stand: [1, T], or by axis [axes, 1, T]."""
+        """``position_ids`` for the model: [1, T], or by axis [axes, 1, T]."""
         turned = None if step.vision_input is None else step.vision_input.turned
         positions = step.positions if turned is None else turned
         return self._to_device(positions).unsqueeze(-2)

@@ -5,8 +5,8 @@ rows      0          n0               n0+n1            T
 position  s0 ..      s1 ..            s2 ..
 slot      block_table[position // block_size] * block_size + position % block_size
 
-In a span that is a tree (see ``app.core.tree``) slots go on as they do here, one for each token,
-and positions follow from depths.
+In a span that is a tree (see ``app.core.tree``) slots are consecutive, as here, and a token's
+position is the span's start plus its depth.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Ints = NDArray[np.int64]
 
 @dataclass(slots=True)  # not frozen: a step makes hundreds, which would take three times as long
 class SpanLayout:
-    """Where one span lies in the batch and in the cache."""
+    """Location of one span in the batch and in the cache."""
 
     row: int
     """Row of its first token."""
@@ -40,13 +40,13 @@ class SpanLayout:
 
     @property
     def end(self) -> int:
-        """Positions computed once this step is done; of a tree, the place behind its keys."""
+        """Number of positions computed after this step; for a tree, the end of its keys."""
         return self.start + self.length
 
 
 @dataclass(frozen=True, slots=True)
 class StateArrays:
-    """Where the recurrent states of a step's S spans are read and saved; N saves in all."""
+    """Slots for reading and saving the recurrent states of a step's S spans; N saves in all."""
 
     rows: Ints
     """Shape [S + 1]: each span's first row, and the row after the last span."""
@@ -55,10 +55,10 @@ class StateArrays:
     save_starts: Ints
     """Shape [S + 1]: span s has the saves from ``save_starts[s]`` to ``save_starts[s + 1]``."""
     save_rows: Ints
-    """Shape [N], ascending within a span: states are saved when the rows before this one are done,
-    which is the row after the last token in them."""
+    """Shape [N], ascending within a span: the row after the last token that the saved states
+    include."""
     save_slots: Ints
-    """Shape [N]: where they go."""
+    """Shape [N]: slot that the states are saved to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,27 +67,27 @@ class ImageRows:
 
     features: Features | None
     first: int
-    """Which of the image's features is the first row's."""
+    """Index of the first row's features within the image."""
     row: int
     length: int
 
 
 @dataclass(frozen=True, slots=True)
 class StepImages:
-    """What images make of a step."""
+    """Image features in a step, and their effect on positions and attention."""
 
     seen: tuple[ImageRows, ...]
     turned: Ints | None
     """Positions of the tokens, [T] or [axes, T]; None: consecutive ones."""
     ends: Ints | None = None
-    """Shape [T]: the position behind the last one that a row sees, for rows that see later ones
-    than their own; 0 for others. It never falls along a span. None: no row does."""
+    """Shape [T]: end (exclusive) of the positions that a row attends to, if they include later ones
+    than its own; else 0. Ends never decrease within a span. None: 0 for all rows."""
     windows_alone: bool = False
-    """Whether ``ends`` are for layers with a window alone."""
+    """Whether ``ends`` apply to layers with a sliding window only."""
 
     @property
     def shows(self) -> bool:
-        """Whether the step has features in it, or positions by axis."""
+        """Whether the step has image features, or positions with several axes."""
         return bool(self.seen) or (self.turned is not None and self.turned.ndim > 1)
 
 
@@ -105,18 +105,18 @@ class StepArrays:
     """Shape [R]: rows of T to compute logits for, in the order of the spans'."""
     spans: tuple[SpanLayout, ...]
     drawn_rows: Ints
-    """Shape [T]: the row of the step before whose draw is the token here; -1: it is known."""
+    """Shape [T]: index of the previous step's draw that is this token; -1: it is known."""
     adapters: Ints | None = None
     """Shape [T]: the slot of each token's adapter, 0 for the base model; None: all are 0."""
     states: StateArrays | None = None
-    """None: no span reads a state or has one saved."""
+    """None: no span reads or saves a state."""
     ancestors: Ints | None = None
-    """Shape [T]: bit j of a tree token: it sees token j of its span; else 0. None: no trees."""
+    """Shape [T]: bit j of a tree's token: it attends to token j of the span. None: no trees."""
     vision_input: StepImages | None = None
-    """None: nobody sees anything."""
+    """None: no span has images."""
 
     def ancestors_of(self, span: SpanLayout) -> Ints | None:
-        """Those of the tokens of ``span``; None where it is no tree."""
+        """``ancestors`` of the tokens of ``span``; None if it is no tree."""
         if self.ancestors is None or not self.ancestors[span.row]:
             return None
         return self.ancestors[span.row : span.row + span.length]
@@ -132,7 +132,7 @@ class StepArrays:
 
     @property
     def state_arrays(self) -> StateArrays:
-        """``states``, or what says that all spans begin a sequence and save nothing."""
+        """``states``, or the arrays for spans that begin a sequence and save nothing."""
         if self.states is not None:
             return self.states
         none = np.zeros(len(self.spans) + 1, dtype=np.int64)
@@ -214,7 +214,7 @@ def _step_images(spans: Sequence[Span], rows: Sequence[int], positions: Ints) ->
 
 
 def _see_later(image: PromptImage, span: Span, row: int, ends: Ints) -> None:
-    """Put into ``ends`` what rows see of ``image``; see ``StepImages``."""
+    """Set ``StepImages.ends`` for the rows of ``image``."""
     start, end = span.start, span.start + len(span.tokens)
     for place, length in image.places:
         low, high = max(start, place), min(end, place + length)
@@ -224,7 +224,7 @@ def _see_later(image: PromptImage, span: Span, row: int, ends: Ints) -> None:
 
 
 def _rows_of(image: PromptImage, span: Span, row: int) -> list[ImageRows]:
-    """Where ``image`` is in a span whose first row is ``row``."""
+    """Rows of ``image`` within a span whose first row is ``row``."""
     start, end = span.start, span.start + len(span.tokens)
     found, before = list[ImageRows](), 0
     for place, length in image.places:
@@ -238,7 +238,7 @@ def _rows_of(image: PromptImage, span: Span, row: int) -> list[ImageRows]:
 
 
 def depths_of(ancestors: Ints) -> Ints:
-    """How many tokens of their tree are before each, on its way."""
+    """Depth of each token of a tree: the number of its ancestors."""
     return np.bitwise_count(ancestors.view(np.uint64)).astype(np.int64) - 1
 
 
@@ -273,7 +273,7 @@ def _states(spans: Sequence[Span], rows: Ints) -> StateArrays | None:
 
 
 def _tables(spans: Sequence[Span], group: int, used: Sequence[int]) -> Ints:
-    """One after the other the spans' tables of a group, as many blocks of each as are used."""
+    """Block tables of the spans in a cache group, cut to the blocks in use and concatenated."""
     tables = [
         np.asarray(span.block_tables[group][:count])
         for span, count in zip(spans, used, strict=True)

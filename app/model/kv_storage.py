@@ -52,7 +52,7 @@ class LayerShape:
 
     @property
     def kept_dtype(self) -> torch.dtype:
-        """In the cache."""
+        """Type of keys and values in the cache."""
         return torch.float8_e4m3fn if self.fp8 else self.dtype
 
     @property
@@ -87,17 +87,17 @@ class KvStorage:
     block_size: int
     device: torch.device
     groups: tuple[CacheGroup, ...]
-    """None where the model has no attention."""
+    """Empty if the model has no attention."""
     keys: Mapping[int, Tensor]
     values: Mapping[int, Tensor]
     key_scales: Mapping[int, Tensor] = field(default_factory=dict)
     value_scales: Mapping[int, Tensor] = field(default_factory=dict)
-    """What numbers of 8 bits are multiplied with, [slots, kv_heads]; by layer that has such. Those
-    of latents are their keys'."""
+    """Scales of 8-bit keys and values, [slots, kv_heads], by layer with such. Latent values share
+    the scales of their keys."""
 
     @cached_property
     def group_of(self) -> Mapping[int, int]:
-        """By layer, the index of its group."""
+        """Index of a layer's group, by layer."""
         return {layer: i for i, group in enumerate(self.groups) for layer in group.layers}
 
     def pool_slots(self, group: int) -> int:
@@ -105,7 +105,7 @@ class KvStorage:
         return len(self.keys[self.groups[group].layers[0]])
 
     def of_layer(self, layer: int) -> Iterator[Tensor]:
-        """All that a token has a place in, its slot; some may share their memory."""
+        """All tensors of a layer that are indexed by slot; some may share their memory."""
         for parts in (self.keys, self.values, self.key_scales, self.value_scales):
             if layer in parts:
                 yield parts[layer]
@@ -117,7 +117,7 @@ class KvStorage:
 
     @property
     def nbytes(self) -> int:
-        """Memory of all of it."""
+        """Memory of all tensors."""
         parts = [part for layer in self.keys for part in self.of_layer(layer)]
         storages = [part.untyped_storage() for part in parts]
         return sum({each.data_ptr(): each.nbytes() for each in storages}.values())
@@ -125,12 +125,12 @@ class KvStorage:
 
 @dataclass(frozen=True, slots=True)
 class CacheUse:
-    """What a cache is to hold."""
+    """Requirements that decide the size of cache groups."""
 
     asked: int | None
-    """Tokens of a sequence that has to fit; None: none was named."""
+    """Length of a sequence that has to fit, in tokens; None: not set."""
     limit: int | None
-    """Tokens that no sequence is longer than; None: not known."""
+    """Maximum length of a sequence, in tokens; None: not known."""
     running: int
     """Sequences that run at a time."""
     step_tokens: int
@@ -176,15 +176,15 @@ def allocate_groups(
 def groups_within(
     budget: int, shapes: Mapping[int, LayerShape], block_size: int, use: CacheUse
 ) -> tuple[CacheGroup, ...]:
-    """Groups of layers, what reads most first, with as many blocks as ``budget`` bytes hold.
+    """Groups of layers, the widest window first, with as many blocks as ``budget`` bytes hold.
 
-    A window gets what ``use.running`` sequences hold at a time, each of them longer than it, and
-    full attention the rest. Where that would leave full attention fewer blocks than a window, all
-    have the same number, as without windows: so nobody has less room than before. Only where a
-    sequence of ``use.asked`` tokens would not fit then do windows get fewer, and fewer short
-    sequences run at a time. Where all layers have a window, all get the same number, too.
+    A window gets the blocks that ``use.running`` sequences hold at a time, all longer than the
+    window, and full attention the rest. If full attention had fewer blocks than a window, all get
+    the same number, as without windows. Only if a sequence of ``use.asked`` tokens would not fit
+    do windows get fewer blocks, so that fewer short sequences run at a time. If all layers have a
+    window, all groups get the same number.
 
-    Raises ``UnsupportedModel`` where not even one block fits. A model without attention has none.
+    Raises ``UnsupportedModel`` if not even one block fits. Without attention there is no group.
     """
     if not shapes:
         return ()
@@ -212,9 +212,9 @@ def groups_within(
 def _shared_out(
     budget: int, costs: Mapping[int | None, int], block_size: int, running: int, step_tokens: int
 ) -> dict[int | None, int]:
-    """Blocks by window, given the bytes of one, where so many sequences run; one is full attention.
+    """Blocks by window for ``running`` sequences; ``costs``: bytes of one; None: full attention.
 
-    Each of them holds a window and a block that its step ends in, and one is left free beside it
+    Each sequence holds a window and the block its step ends in, and one block stays free for it
     (see ``Scheduler``). Two steps may be in flight.
     """
     step = -(-2 * step_tokens // block_size)
@@ -236,7 +236,7 @@ def _shared_out(
 def _by_window(
     shapes: Mapping[int, LayerShape], longest: int | None
 ) -> dict[int | None, tuple[int, ...]]:
-    """Layers by the width of their window, the widest first; None where it hides nothing."""
+    """Layers by window, the widest first; None: no window, or one of ``longest`` or more."""
     found: dict[int | None, list[int]] = {}
     for layer, shape in shapes.items():
         window = shape.window

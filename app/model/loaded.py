@@ -1,4 +1,4 @@
-"""A model as it was loaded, the ways into its layers, and what runs at their ends."""
+"""A loaded model, the routes out of its layers, and the attention and scan they lead to."""
 
 from __future__ import annotations
 
@@ -30,22 +30,22 @@ from app.model.vision.tower import has_vision
 
 @dataclass(frozen=True, slots=True)
 class LoadedModel:
-    """What caches are made for, and what a forward pass over any of them is made of."""
+    """A model with the routes for its forward passes and the shapes of its caches."""
 
     model: PreTrainedModel
     route: AttentionRoute
     recurrent: RecurrentRoute
     shapes: dict[int, LayerShape]
-    """By layer with attention. Shapes of states: ``recurrent.shapes``."""
+    """Shapes of keys and values, by layer. Shapes of states: ``recurrent.shapes``."""
     vision: LoadedVision | None = None
-    """None: it is served as text."""
+    """None: served as a text model."""
 
     @property
     def device(self) -> torch.device:
         return self.model.device
 
     def in_fp8(self) -> LoadedModel:
-        """The same with caches of 8 bits."""
+        """This model with 8-bit KV caches."""
         shapes = {layer: replace(shape, fp8=True) for layer, shape in self.shapes.items()}
         return replace(self, shapes=shapes)
 
@@ -90,8 +90,8 @@ def load(
     group: Group | None = None,
     progress: Progress = SILENCE,
 ) -> LoadedModel:
-    """With a ``group`` this rank's share. Raises ``UnsupportedModel`` for what cannot be loaded, or
-    has layers of another kind."""
+    """Load a model; with a ``group``, this rank's share. Raises ``UnsupportedModel`` if it cannot
+    be loaded or has unsupported layers."""
     whole = load_whole(config, device, dtype, group, progress)
     vision = None
     if config.images and group is None and has_vision(whole):

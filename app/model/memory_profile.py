@@ -1,16 +1,16 @@
-"""The largest steps that can come, run before anybody waits for one: what memory do they take?
+"""Runs the largest possible steps at start-up, so that their memory can be measured.
 
-Memory of a step grows with its tokens, its rows of logits, what their draws ask for, and, where
-attention is cut into chunks of keys, with the contexts. So there are three of them: a long prompt
-alone; as many sequences as may run, each with its most rows and the longest context; and as many
-that are scored, in trees where the model has them::
+Memory of a step grows with its tokens, its rows of logits, the options of their draws and, where
+attention is cut into chunks of keys, with the contexts. So there are three steps: a long prompt
+alone; the maximum number of sequences, each with the most rows and the longest context; and as
+many that are scored, in trees if the model supports them::
 
     prompt   |-------------------- tokens --------------------|   1 row
     answers  | rows | rows | rows | ... | rows + what is left |   rows_each for each sequence
     scored   | rows | rows | rows | ...                           scored_each for each sequence
 
-Contexts are long in their block tables alone: these name the few blocks of a small cache over and
-over, and what is read there means nothing.
+Only the block tables of the contexts are long: they repeat the few blocks of a small cache, whose
+contents do not matter.
 """
 
 from __future__ import annotations
@@ -37,15 +37,14 @@ REHEARSAL_BLOCKS = 64
 """Blocks of the small cache."""
 
 _HISTORY = 8192
-"""Distinct tokens that a draw's penalties fall on. More take memory that is left alone: hundreds of
-rows with penalties over a hundred thousand tokens each are not worth a part of every cache."""
+"""Distinct tokens with penalties in a draw. No memory is measured for more: hundreds of rows with
+penalties on a hundred thousand tokens each are not worth a part of every cache."""
 
 _SCORED = 256
-"""Tokens of a row's sets, all together: more take a few bytes each."""
+"""Tokens in all scored sets of a row: more take a few bytes each."""
 
 _SIDE = 4096
-"""Pixels a side of a picture that any processor makes smaller, or that a model sees whole in some
-16,000 tokens."""
+"""Side of the test image in pixels: processors scale it down, or it takes some 16,000 tokens."""
 
 _MOST_DEMANDING = SamplingParams(
     temperature=1.0,
@@ -59,10 +58,10 @@ _MOST_DEMANDING = SamplingParams(
 
 @dataclass(frozen=True, slots=True)
 class StepLimits:
-    """How large a step may be."""
+    """Limits of a step."""
 
     tokens: int
-    """All sequences together."""
+    """Tokens of all sequences together."""
     sequences: int
     rows_each: int
     """Rows of logits of one sequence."""
@@ -71,12 +70,12 @@ class StepLimits:
     scored_each: int = 0
     """Rows of logits of one sequence in which sets of tokens are scored; 0: none ever are."""
     trees: bool = False
-    """Whether these are the rows of trees."""
+    """Whether the scored rows are in trees."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rehearsed:
-    """One step: what is launched and what is drawn from it."""
+    """One step: its spans and its draws."""
 
     spans: Sequence[Span]
     draws: Sequence[Draw]
@@ -118,7 +117,7 @@ def rehearse(
     block_size: int,
     progress: Progress = SILENCE,
 ) -> None:
-    """Run the steps, each launched before what was drawn from the one before is waited for."""
+    """Launch all steps, then wait for their draws."""
     pending: list[Any] = []
     with progress.stage("measuring memory with the largest steps", len(steps)) as stage:
         for number, step in enumerate(steps):
@@ -152,6 +151,6 @@ def _step(
 
 
 def largest_image(vision: LoadedVision, most_tokens: int) -> PreparedImage:
-    """What becomes of a large picture: about as many tokens as are taken. It is square: others of
-    as many tokens take about the same. Costs seconds."""
+    """A prepared square image of about ``most_tokens`` tokens; other shapes of as many tokens take
+    about the same memory. Costs seconds."""
     return vision.processor.prepare(Image.new("RGB", (_SIDE, _SIDE), "white"), "auto", most_tokens)

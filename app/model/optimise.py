@@ -1,7 +1,7 @@
-"""Makes a loaded model quick, and checks that it still says what it said.
+"""Optimises a loaded model, and checks that it still gives its logits.
 
-What is expected comes from the model as it was loaded, so the self-check covers all that is done
-to its weights and layers here: rounding, packing, fusing.
+The expected logits come from the model as it was loaded, so the self-check covers every change to
+its weights and layers here: rounding, packing, fusing.
 """
 
 from __future__ import annotations
@@ -49,17 +49,17 @@ _BLOCK_SIZE = 16
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """What was done to a model."""
+    """Optimisations applied to a model."""
 
     packed_linears: int = 0
     fused_layers: int = 0
     quantized: str = ""
     products: str = "torch"
-    """The code that multiplies, and times where it was chosen by them."""
+    """Implementation of matrix products, with timings if they decided the choice."""
     trees: bool = False
     """Whether spans may be trees."""
     seen: ImageEmbeddings | None = None
-    """The way of images into the model; None: it is served as text."""
+    """Embedding of images into the model; None: served as a text model."""
 
 
 def prepare(
@@ -120,7 +120,7 @@ def prepare(
 def _forward_over_new(
     loaded: LoadedModel, config: ModelConfig, block_size: int, blocks: int
 ) -> RaggedForward:
-    """A pass over a cache of so many blocks."""
+    """A forward pass over a new cache of ``blocks`` blocks."""
     storage = allocate(
         loaded.shapes, num_blocks=blocks, block_size=block_size, device=loaded.device
     )
@@ -136,7 +136,7 @@ def _fuse_or_pack(
     expected: Tensor,
     noise: float | None,
 ) -> tuple[Prepared, float | None]:
-    """Also returns the noise to allow for; None: layers are as they were loaded."""
+    """Fuse or pack layers. Also returns the noise to allow for; None: no layer was fused."""
     model, route = loaded.model, loaded.route
     if loaded.device.type == "cuda":
         # Imported where it is needed: triton is there with CUDA builds of torch only.
@@ -146,13 +146,13 @@ def _fuse_or_pack(
         fused = fuse_on_device(
             model, route, batch_invariant=config.batch_invariant, adapters=adapters
         )
-        torch.cuda.empty_cache()  # what was joined lies beside its parts until they are given back
+        torch.cuda.empty_cache()  # frees the parts of joined weights
         return Prepared(fused_layers=fused, products="own kernels"), noise
     products, quantized = "torch", kinds_of(model)
     own = config.pack_linears and can_fuse(model)
     if own:
         products = "own loops"
-        # Rounded weights have no other products, and torch's depend on the rows beside.
+        # Only our loops multiply quantised weights, and torch's results depend on the other rows.
         if not quantized and not config.batch_invariant:
             forward = _forward_over_new(loaded, config, _BLOCK_SIZE, BLOCKS)
             if trial := compare(loaded, forward, layers=adapters is None):

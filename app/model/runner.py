@@ -46,7 +46,7 @@ class RunnerDescription:
     cuda_graphs: int
     """Step shapes captured as CUDA graphs."""
     cache_tokens: int
-    """Tokens the cache holds, all sequences together, in the group of layers that reads most."""
+    """Capacity in tokens, all sequences together, of the cache group with the widest window."""
     max_model_len: int
     spare_tokens: int
     """Tokens whose computation takes as long as reading the weights once."""
@@ -55,17 +55,17 @@ class RunnerDescription:
     cache_bytes: int = 0
     """Memory of the KV cache and of recurrent states once all of it has been used."""
     products: str = "torch"
-    """The code that multiplies, and times where it was chosen by them."""
+    """Implementation of matrix products, with timings if they decided the choice."""
     quantized: str = ""
     """Kinds of quantised weights that run by our own kernels, and how many layers each has."""
     window_tokens: tuple[int, ...] = ()
-    """Tokens that the cache's other groups hold: layers with a sliding window."""
+    """Capacities in tokens of the other cache groups: layers with a sliding window."""
     tensor_parallel: int = 1
-    """Processes that share the layers. Parameters are then those of one of them."""
+    """Processes that share the layers. ``parameters`` counts those of one process."""
 
     @property
     def arithmetic(self) -> str:
-        """What of it the numbers of an answer depend on: not how large a cache came to be."""
+        """The parts that the numbers of an answer depend on, so not the size of the cache."""
         parts: tuple[object, ...] = (
             self.architecture,
             self.device,
@@ -101,7 +101,7 @@ class TorchRunner:
         seen: ImageEmbeddings | None = None,
         vision: VisionSpec | None = None,
     ) -> None:
-        """``seen`` and ``vision`` are of a model that sees."""
+        """``seen`` and ``vision`` are set for vision models."""
         self._forward = forward
         self._graphs = graphs
         self._compilations = compilations
@@ -119,11 +119,11 @@ class TorchRunner:
         self.trees = trees
         self._launched: Tensor | None = None
         self._drawn: StepResult | DeviceDraws = StepResult(())
-        """The last draws, which the next step may go on from."""
+        """Draws of the last step, which may be tokens of the next one."""
 
     @property
     def kernel_compilations(self) -> int:
-        """GPU kernels that were compiled while serving; each made everybody wait."""
+        """Number of GPU kernels compiled while serving; each delayed all requests."""
         return 0 if self._compilations is None else self._compilations.while_serving
 
     @torch.inference_mode()
@@ -170,8 +170,8 @@ class TorchRunner:
 
     @property
     def interruptible(self) -> bool:
-        """Whether a step can be given up amid its pass: no device has it in its queue, no other
-        process computes a part of it, and no recurrent state is half written."""
+        """Whether a step can be abandoned during its pass: it is not queued on a device, shared
+        with another process, or writing recurrent states."""
         on_host = self._forward.device.type == "cpu" and self._leader is None
         return on_host and self.states is None
 
@@ -181,13 +181,13 @@ class TorchRunner:
         self._forward.interrupt_when(asked)
 
     def watch(self, on_loss: Callable[[str], None]) -> None:
-        """Call ``on_loss`` once, from any thread, when no more steps can be run though none said
-        so: a process that shares the model is gone."""
+        """Call ``on_loss`` once, from any thread, when a process that shares the model is gone, so
+        that no more steps can run."""
         if self._leader is not None:
             self._leader.rank_processes.watch(on_loss)
 
     def close(self) -> None:
-        """End what else runs for this model. No steps are run afterwards."""
+        """End the vision encoder and the other ranks. No steps are run afterwards."""
         if self._seen is not None:
             self._seen.vision_encoder.close()
         if self._leader is not None:
@@ -196,7 +196,7 @@ class TorchRunner:
 
 @dataclass(frozen=True, slots=True)
 class _Watched:
-    """Draws of a device: a step that failed there fails here at the latest."""
+    """Draws of a device; ``wait`` raises the failure of the step, if nothing did before."""
 
     pending: PendingDraws
 

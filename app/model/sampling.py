@@ -1,4 +1,4 @@
-"""What the samplers of both devices share: their border, and the rules they read from a draw.
+"""The protocol of samplers, and the rules of a draw that both devices share.
 
 The order of operations is that of ``SamplingParams``. Randomness is a counter: a row's 64-bit
 key gives every mask word and every token a number of its own, and with them they race (see
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 LOG2_E = 1.0 / math.log(2.0)
 
 WEIGHT_BITS = 44
-"""So that the weights of 2 ** 18 tokens still add up within 63 bits."""
+"""Bits of a token's weight: the sum over 2 ** 18 tokens fits in 63 bits."""
 
 FIRST_TOKEN = 1 << 32
-"""Where the numbers of the tokens begin in a row's stream; those of the mask words are before."""
+"""Index of the first token's number in a row's random stream; mask words come before it."""
 
 SPLITMIX_STEP = 0x9E3779B97F4A7C15
 SPLITMIX_FIRST = 0xBF58476D1CE4E5B9
@@ -46,11 +46,11 @@ class Sampler(Protocol):
         """Compile everything for logits of that type now rather than in the first request."""
 
     def sample(self, logits: Tensor, draws: Sequence[Draw | None]) -> StepResult | DeviceDraws:
-        """One token for each row of logits [R, width], and what is to be scored there; ``draws`` as
-        in ``Runner.sample``.
+        """One token for each row of logits [R, width], and the scores asked for; ``draws`` as in
+        ``Runner.sample``.
 
-        float32 logits may be changed in place; nothing reads them after what is queued now. That or
-        ``wait`` raises ``ValueError`` where a mask allows no token.
+        float32 logits may be changed in place; the caller must not read them afterwards. This or
+        ``wait`` raises ``ValueError`` if a mask allows no token.
         """
 
 
@@ -63,7 +63,7 @@ def full_mask(vocab_size: int) -> Mask:
 
 
 def is_drawn(draw: Draw) -> bool:
-    """Whether a token is wanted, not the probabilities of sets alone."""
+    """Whether a token is drawn, not only sets scored."""
     return not draw.scored or draw.mask is not None
 
 
@@ -78,7 +78,7 @@ def is_changed(params: SamplingParams) -> bool:
 
 
 def sharpness(params: SamplingParams) -> float:
-    """log2(e) / temperature: by how many powers of two a unit of a logit weighs more; 0: greedy."""
+    """log2(e) / temperature: the factor from logits to exponents of 2; 0: greedy."""
     return LOG2_E / params.temperature if params.temperature > 0.0 else 0.0
 
 
@@ -92,7 +92,7 @@ def repeated_tokens(draw: Draw) -> Ints:
 
 
 def offsets(draw: Draw) -> Iterator[tuple[Ints, NDArray[np.float64]]]:
-    """What is added to the logits of which tokens: penalties, then logit bias.
+    """Tokens, and the offsets to add to their logits: penalties, then logit bias.
 
     Frequency and presence penalty count the answer alone, as OpenAI defines them.
     """

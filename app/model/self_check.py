@@ -1,10 +1,10 @@
-"""At start-up: does a ragged step over the paged cache say what the plain model says?
+"""The check at start-up that ragged steps over the paged cache give the plain model's logits.
 
 Models fail silently when one of their layers keeps a state of its own, sees its neighbours in
 the batch, or treats positions in its own way. So every model is tried once before it is served:
 a second chunk of a prompt, an extension by five tokens, a decode, and a prompt that starts on
 another sequence's blocks, all in one step, against transformers' own eager attention. Where there
-are recurrent layers, drafts come before that: some that are taken and some that are refused.
+are recurrent layers, a step of drafts comes before that: some are accepted, some rejected.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ _TOLERANCE = {torch.float32: 1e-3, torch.float16: 0.03, torch.bfloat16: 0.1}
 """Largest relative error of a row of logits; rounding alone stays well below."""
 
 _ROUNDED_CACHE = 0.3
-"""What rounding keys and values to 8 bits may change; unrelated rows are 1.4 apart."""
+"""Largest relative error from rounding keys and values to 8 bits; unrelated rows: 1.4."""
 
 _log = logging.getLogger(__name__)
 
 _TOLERANCE_AT_MOST = 0.5
-"""However much a model multiplies rounding errors; unrelated rows are 1.4 apart."""
+"""Largest tolerance for models that amplify rounding errors; unrelated rows are 1.4 apart."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckCase:
     """Four sequences, the steps that compute them, and the rows to compare.
 
-    The first step computes the heads of three sequences; the last one all that remains.
+    The first step computes the beginnings of three sequences, the last one all that remains.
     """
 
     sequences: tuple[tuple[int, ...], ...]
@@ -55,7 +55,7 @@ class CheckCase:
     compared: tuple[tuple[int, int], ...]
     """Sequence and position of each row of the last step."""
     blocks: int
-    """Of each cache group."""
+    """Blocks of each cache group."""
     states: bool
     """Whether spans read and save states."""
 
@@ -74,9 +74,9 @@ def make_case(
 ) -> CheckCase:
     """A case of about 30 tokens for a block size of 4, and 50 for one of 16.
 
-    Each of the cache's ``groups`` has block tables of its own. With ``states`` there is a step more
-    between the two, of drafts (see ``_drafts``), and what follows starts from states saved there.
-    The token ``padding``, which some models do not count, is no part of a text.
+    Each of the cache's ``groups`` has block tables of its own. With ``states`` a step of drafts
+    (see ``_drafts``) lies between the two, and the last step starts from states saved there. The
+    token ``padding``, which some models do not count, is left out.
     """
     size = block_size
     generator = torch.Generator().manual_seed(0)
@@ -124,11 +124,11 @@ def make_case(
 def _drafts(
     sequences: Sequence[Sequence[int]], heads: list[Span], tails: list[Span], vocab_size: int
 ) -> list[Span]:
-    """Spans between heads and tails, and what states all of them read and save.
+    """Spans between ``heads`` and ``tails``; also sets the states that all of them read and save.
 
-    Two of the first sequence's four drafts are refused: it goes on from the state after the second.
-    Three wrong tokens of the second one are dropped, as by a leap: it goes on from where it was
-    before. Those of the third one are taken. The last one starts from a checkpoint of the second.
+    The first sequence has two of four drafts rejected: it continues from the state after the other
+    two. The second drops three wrong tokens, as by a leap, and continues from the state before
+    them. The third has its drafts accepted. The last starts from a checkpoint of the second.
     """
     first, second, third = heads
     size = tails[3].start
@@ -153,14 +153,14 @@ def _drafts(
 
 @torch.inference_mode()
 def whole_logits(model: PreTrainedModel, case: CheckCase, attention: str) -> Tensor:
-    """What the plain model says at the compared rows: [rows, width], float32.
+    """Logits of the plain model at the compared rows: [rows, width], float32.
 
-    The sequences are computed beside each other, each in one piece: stored weights are widened at
-    every pass. Leaves the model set to ``attention``, one of transformers' own.
+    The sequences are one batch, each in one piece, as quantised weights are dequantised at every
+    pass. Leaves the model set to ``attention``, one of transformers' own.
     """
     model.set_attn_implementation(attention)
     longest = max(map(len, case.sequences))
-    # They are filled up at their ends, as nothing that comes later changes a row.
+    # Padded at their ends: later tokens change no row.
     ids = [[*each, *each[-1:] * (longest - len(each))] for each in case.sequences]
     places = sorted({place for _, place in case.compared})
     device = model.device
@@ -192,8 +192,8 @@ def _is_plain_bfloat16(value: Any) -> bool:
 
 @contextlib.contextmanager
 def _without_advice() -> Iterator[None]:
-    """Keep transformers from naming packages that would be quicker: this pass is the only one that
-    its own functions run in."""
+    """Silence transformers' advice to install faster packages: its own functions run in this pass
+    only."""
     level = transformers_logging.get_verbosity()
     transformers_logging.set_verbosity_error()
     try:
@@ -210,11 +210,11 @@ def check_ragged_step(
     expected: Tensor,
     noise: float | None = None,
 ) -> None:
-    """Run ``case`` and compare. Raises ``UnsupportedModel`` where a row differs too much.
+    """Run ``case`` and compare. Raises ``UnsupportedModel`` if a row differs too much.
 
-    ``expected`` are the rows of ``whole_logits`` by eager attention. The model is set to the
-    route of ``forward``, and is so afterwards. ``noise`` is what ``rounding_noise`` said, where the
-    model is no longer as it was loaded; None: it is found out where it is needed.
+    ``expected`` are the rows of ``whole_logits`` by eager attention. The model must be set to the
+    route of ``forward``, and still is afterwards. ``noise`` is the result of ``rounding_noise`` if
+    the model was changed since it was loaded; None: it is measured if needed.
     """
     for spans in case.steps:
         logits = forward.run(lay_out(spans, block_size))
@@ -236,9 +236,9 @@ def check_ragged_step(
 def check_rounded_cache(
     forward: RaggedForward, case: CheckCase, block_size: int, expected: Tensor
 ) -> None:
-    """Run ``case`` over a cache of 8 bits, where ``expected`` came of one that is not rounded.
+    """Run ``case`` over an 8-bit cache; ``expected`` are the logits without that rounding.
 
-    Raises ``UnsupportedModel`` where a row of logits has become another: ``_ROUNDED_CACHE``.
+    Raises ``UnsupportedModel`` if a row of logits differs by more than ``_ROUNDED_CACHE``.
     """
     for spans in case.steps:
         logits = forward.run(lay_out(spans, block_size))
@@ -273,7 +273,7 @@ def check_invariance(forward: RaggedForward, case: CheckCase, block_size: int) -
 
 
 def _token_by_token(span: Span) -> Iterator[Span]:
-    """Its tokens as spans of their own; between them the state is in the spare slot."""
+    """The tokens of ``span`` as spans of their own; the spare slot holds the state between them."""
     state, wanted = span.state, dict(span.saves)
     keeps = bool(span.state or span.saves)
     for offset, token in enumerate(span.tokens):
@@ -286,11 +286,11 @@ def _token_by_token(span: Span) -> Iterator[Span]:
 
 
 def rounding_noise(model: PreTrainedModel, case: CheckCase, expected: Tensor) -> float:
-    """How far two of transformers' own attentions are apart in half precision.
+    """Relative error between two of transformers' own attentions in half precision.
 
-    Some models (Gemma 4) multiply rounding errors; nobody can come nearer to them than this. Where
-    there are recurrent layers, between attentions or alone, it is also how far the logits move
-    with embeddings that are off by a rounding: experts may then be chosen otherwise.
+    Some models (Gemma 4) amplify rounding errors, so no implementation can be closer than this. For
+    recurrent layers, alone or beside attention, it includes the change of logits if embeddings
+    are off by a rounding error, which may select other experts.
     """
     route = model.config._attn_implementation
     nudged = 0.0
@@ -322,7 +322,7 @@ def worst_error(logits: Tensor, expected: Tensor) -> float:
 
 
 def row_errors(logits: Tensor, expected: Tensor) -> Tensor:
-    """Relative error of each row, both centred: what all tokens share says nothing."""
+    """Relative error of each row, both centred: a constant added to all logits has no effect."""
     rows, wanted = logits.float(), expected.float()
     rows = rows - rows.mean(-1, keepdim=True)
     wanted = wanted - wanted.mean(-1, keepdim=True)

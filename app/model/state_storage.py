@@ -21,7 +21,7 @@ from app.core.errors import UnsupportedModel
 from app.model.kv_storage import LayerShape, zeros
 
 _LEAST_SLOTS = 2 + SLOTS_EACH
-"""The empty and the spare one, and those of one sequence."""
+"""Minimum slots: the empty and the spare one, and those of one sequence."""
 _WITHOUT_KEYS = 2048
 """Tokens between checkpoints of a long prompt where no layer has keys to compare their cost with:
 some tens of checkpoints for the longest contexts of today's models."""
@@ -35,7 +35,7 @@ class StateShape:
     """Kernel width - 1, and channels: the convolution's last inputs; None: only a scan."""
     conv_dtype: torch.dtype
     scan: tuple[int, ...] | None
-    """State of its scan, always float32; None: it has a convolution alone."""
+    """Shape of the scan's state, always float32; None: only a convolution."""
 
     @property
     def nbytes(self) -> int:
@@ -46,7 +46,7 @@ class StateShape:
 
 @dataclass(frozen=True, slots=True)
 class StateStorage:
-    """States of every recurrent layer, by layer index; a layer's further ones below 0."""
+    """States of all recurrent layers, by layer; further states of a layer have keys below 0."""
 
     slots: StateSlots
     conv: Mapping[int, Tensor]
@@ -56,7 +56,7 @@ class StateStorage:
 
     @property
     def nbytes(self) -> int:
-        """Memory of all of it."""
+        """Memory of all states."""
         return sum([part.nbytes for part in (*self.conv.values(), *self.scan.values())])
 
 
@@ -92,10 +92,10 @@ def slots_within(
     block_size: int,
     running: int,
 ) -> StateSlots:
-    """Slots out of ``budget`` bytes that states share with the blocks of keys and values.
+    """Number of state slots, of ``budget`` bytes for states and blocks of keys and values.
 
-    First those of ``running`` sequences, or of as many as half of the budget holds; of what is
-    left a quarter for checkpoints, but no more than there will be blocks. Blocks get the rest.
+    First the slots of ``running`` sequences, or of as many as half of the budget holds; then a
+    quarter of the rest for checkpoints, but no more than there are blocks. Blocks get the rest.
 
     Raises ``UnsupportedModel`` where half of the budget does not hold one sequence.
     """

@@ -1,7 +1,7 @@
-"""At start-up: is a way in a tree what the same tokens are one after the other?
+"""The check at start-up that a path in a tree gives the logits of the same tokens in sequence.
 
-Models that look at tokens in an order of their own may pass the check of plain spans, since their
-order is the same there. They are served, without trees.
+Models that depend on the order of tokens in a step may pass the check of plain spans, since it is
+that of the positions there. They are served, but without trees.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ others after a rounding; unrelated rows are 1.4 apart."""
 _EXTENSION = 1
 """The case's sequence whose extension is put into a tree."""
 _BESIDE = 4
-"""Tokens that are not on the way, at the most."""
+"""Maximum tokens beside the path."""
 
 _log = logging.getLogger(__name__)
 
@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 def follows_trees(
     forward: RaggedForward, case: CheckCase, block_size: int, expected: torch.Tensor
 ) -> bool:
-    """Compute an extension once more, as one way among others in a tree.
+    """Whether an extension computed as a path of a tree gives the expected logits.
 
     ``case`` has just been run, and ``expected`` are its rows; a model without attention has no
     trees.

@@ -43,7 +43,7 @@ class Backend:
     chat_format: ChatFormat
     vocabulary: Vocabulary
     compile_target: str
-    """``module:function`` from a specification to a program, run in the compile workers."""
+    """``module:function`` that compiles a specification to a program in the compile workers."""
     link: Callable[[Any], Constraint]
     """Makes a constraint of such a program."""
     read_document: Callable[[Sequence[str], bool], Document]

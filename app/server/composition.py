@@ -87,7 +87,7 @@ class Assembly:
     async def drain(self, seconds: float, progress: Progress = SILENCE) -> None:
         """Refuse new requests, wait for running answers, and fail those that take too long.
 
-        Answers of an engine that is stuck are not waited for.
+        If the engine is stuck there is no wait.
         """
         self.admission.drain()
         if not (running := self.admission.live):
@@ -381,7 +381,7 @@ def _image_intake(settings: Settings, backend: Backend, metrics: Metrics) -> Ima
         trouble=READING,
         warm_up=ImageJob(_WHITE, "low", max_tokens),
         kills_for_nobody=False,
-        read=pickle.loads,  # arrays are copied at once: there is nothing to pace, or to freeze
+        read=pickle.loads,  # arrays unpickle fast: no pauses, nothing to freeze
     )
     fetcher = None
     if settings.allowed_image_hosts:

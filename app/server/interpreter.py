@@ -34,7 +34,7 @@ def importing() -> Iterator[None]:
 def settle_collector() -> None:
     """Keep existing objects, and short-lived ones between threads, out of garbage collection.
 
-    A collection holds the interpreter; with modules and weights to visit, for a second.
+    A collection holds the GIL: for a second, if it visits all modules and weights.
     """
     gc.collect()
     gc.freeze()

@@ -45,7 +45,7 @@ class Folder:
             with part.open("wb") as file:
                 shutil.copyfileobj(source, file, CHUNK)
                 file.flush()
-                os.fsync(file.fileno())  # before its row says that it is here
+                os.fsync(file.fileno())  # before its row is marked as ready
             part.replace(self._folder / file_id)
         finally:
             part.unlink(missing_ok=True)
@@ -81,7 +81,7 @@ class Bucket:
             retry_config={"max_retries": 2, "retry_timeout": timedelta(seconds=20)},
         )
 
-        obstore.put(self._bucket, "probe", b"")  # that it can be written is seen at the start
+        obstore.put(self._bucket, "probe", b"")  # fails at start if the bucket is read-only
 
     def put(self, file_id: str, source: IO[bytes]) -> None:
         self._client.put(self._bucket, file_id, source, max_concurrency=4)
@@ -181,7 +181,7 @@ class Store:
 
 
 def _explained(error: Exception) -> Exception:
-    """``StoreUnavailable`` for what a disk, a database or a bucket reports; else ``error``."""
+    """``StoreUnavailable`` for errors of a disk, a database or a bucket; else ``error``."""
     if isinstance(error, FileNotFoundError) or not (
         isinstance(error, OSError) or _package_of(error) in ("sqlalchemy", "obstore")
     ):
@@ -252,7 +252,7 @@ def _naming(setting: str, value: str, database: str) -> Iterator[None]:
     except ImportError as error:
         raise LeapjsonError(f"{error.name} is missing: pip install 'leapjson[store]'") from None
     except Exception as error:
-        if _package_of(error) == "sqlalchemy":  # never its text: it may quote the URL's password
+        if _package_of(error) == "sqlalchemy":  # not its text, which may contain the URL's password
             cause = getattr(error, "orig", type(error).__name__)
             raise LeapjsonError(f"cannot use the database in {database}: {cause}") from None
         if isinstance(error, OSError) or _package_of(error) == "obstore":

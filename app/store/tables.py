@@ -1,12 +1,12 @@
 """The state of the store: its tables, and every statement on them. SQLite or PostgreSQL.
 
-A batch is worked on in pieces, which are rows that any server may lease::
+A batch is divided into pieces, which are rows that any server may lease::
 
     VALIDATE (the whole file) ── lines 0..31, 32..63, ... ── WRITE (the output and error files)
 
-A piece that is done is deleted, and the last one of its kind is replaced by what comes next.
-Answers are rows with the key (batch, line): a line that two servers answered is kept once.
-Identifiers begin with their time, so their order is that of creation.
+A finished piece is deleted; when the last one of a phase is, the next phase's pieces are added.
+Answers have the key (batch, line), so only one answer is kept if two servers answer a line.
+Identifiers begin with a time stamp, so they are in the order of creation.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ files = sa.Table(
     sa.Column("bytes", sa.BigInteger, nullable=False),
     sa.Column("created_at", sa.BigInteger, nullable=False),
     sa.Column("expires_at", sa.BigInteger),
-    sa.Column("ready", sa.Boolean, nullable=False),  # its contents are there
+    sa.Column("ready", sa.Boolean, nullable=False),  # whether its contents are stored
 )
 batches = sa.Table(
     "leapjson_batches",
@@ -70,7 +70,7 @@ pieces = sa.Table(
     "leapjson_pieces",
     metadata,
     sa.Column("batch_id", sa.String, primary_key=True),
-    sa.Column("number", sa.Integer, primary_key=True, autoincrement=False),  # its first line's
+    sa.Column("number", sa.Integer, primary_key=True, autoincrement=False),  # of its first line
     sa.Column("offset", sa.BigInteger, nullable=False),  # in bytes of the input file, like the next
     sa.Column("size", sa.BigInteger, nullable=False),
     sa.Column("leased_by", sa.String, nullable=False, default="", index=True),
@@ -113,11 +113,11 @@ _PIECE = tuple(Piece.__dataclass_fields__)
 
 
 class State:
-    """Blocking; any thread. Each method is one transaction, times are seconds since the epoch."""
+    """Blocking; any thread. Each method is one transaction; times are Unix times."""
 
     def __init__(self, url: str, clock: Callable[[], float] = time.time) -> None:
-        """Creates the tables where they are missing. Raises ``LeapjsonError`` for those of another
-        version, and SQLAlchemy's errors."""
+        """Creates missing tables. Raises ``LeapjsonError`` for tables of another version, and
+        SQLAlchemy's errors."""
         self._clock = clock
         self._is_sqlite = url.startswith("sqlite")
         if self._is_sqlite:
@@ -217,7 +217,7 @@ class State:
             return batch_id
 
     def drop_file(self, file_id: str) -> None:
-        """Forget a file that was not completed, or not named to anyone."""
+        """Delete a file that is incomplete, or unknown to clients."""
         self._write(sa.delete(files).where(files.c.id == file_id))
 
     def forget_old(
@@ -366,7 +366,7 @@ class State:
         }
 
     def release(self, server: str) -> None:
-        """Give up the leases of a server that stops as it should; "": those of all."""
+        """Release the leases of a server that stops normally; "": those of all servers."""
         values: dict[str, Any] = {"leased_by": "", "leased_until": 0.0}
         if server:
             values |= {"tries": pieces.c.tries - 1, "alone": None}
@@ -388,7 +388,7 @@ class State:
         return {row["line"] for row in self._rows(sa.select(answers.c.line).where(where))}
 
     def record(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Keep answers; the first for a line counts. Those of ended batches are dropped."""
+        """Save answers; the first for a line wins. Those of ended batches are dropped."""
         with self._engine.begin() as connection:
             for batch_id in sorted({row["batch_id"] for row in rows}):
                 batch = _row(connection, batch_id, lock=True)
@@ -439,7 +439,7 @@ class State:
             connection.execute(sa.insert(pieces), rows)
 
     def finish(self, piece: Piece, server: str) -> None:
-        """All lines of a piece have answers, or need none any more."""
+        """Delete a finished piece, whose lines have answers or need none."""
         with self._engine.begin() as connection:
             batch = self._drop_piece(connection, piece, server)
             if batch is not None:

@@ -24,12 +24,12 @@ _log = logging.getLogger(__name__)
 _BLANK = "▁"
 _SPECIAL = {"bos": "bos", "eos": "eos", "unk": "unknown", "pad": "padding"}
 _POSITIONS_AS_SCORES = frozenset({"gemma", "gemma2", "gemma3"})
-"""Whose scores are not those of the merges, which follow the tokens' order."""
+"""Architectures whose scores do not define the merges; the order of tokens does."""
 _NEVER_STRIP = frozenset({"<unk>", "<s>", "<|endoftext|>"})
 
 
 def gguf_tokenizer(path: str) -> PreTrainedTokenizerBase:
-    """Raises ``UnsupportedModel`` for a kind of tokenizer that is not known here."""
+    """The tokenizer of a GGUF file. Raises ``UnsupportedModel`` for unknown kinds."""
     file = open_gguf(path)
     told: dict[str, Any] = {
         key.removeprefix("tokenizer.ggml."): value
@@ -113,7 +113,7 @@ def _by_merges(tokens: list[str], merges: list[str], kind: PreTokenizer) -> Toke
 def _by_scores(file: GgufFile, told: dict[str, Any]) -> Tokenizer:
     tokens, scores = list(file.tokens), told["scores"]
     if file.architecture in _POSITIONS_AS_SCORES:
-        # Runs of blanks are spelled with blanks there, and nothing else is.
+        # Tokens that are runs of blanks, and no others, are spelled with blanks there.
         tokens = [_BLANK * len(token) if set(token) == {" "} else token for token in tokens]
         scores = range(0, -len(tokens), -1)
     kinds = told.get("token_type") or [0] * len(tokens)
@@ -130,8 +130,8 @@ def _by_scores(file: GgufFile, told: dict[str, Any]) -> Tokenizer:
 
 
 def _merges(tokens: list[str], scores: Sequence[float], kinds: list[int]) -> list[tuple[str, str]]:
-    """Every two tokens that make up a third, by its score: SentencePiece puts together what scores
-    most, wherever it is."""
+    """Pairs of tokens that form another token, by its score: SentencePiece first merges the pair
+    with the highest score, wherever it is."""
     there = {token for token, kind in zip(tokens, kinds, strict=True) if kind != CONTROL}
     found = []
     for number, token in enumerate(tokens):
@@ -158,7 +158,7 @@ def _sentence_piece(tokens: list[str], merges: list[tuple[str, str]], *, prefix:
 
 
 def _pairs(merges: list[str]) -> list[tuple[str, str]]:
-    """Of "left right"; a blank that is a token's own is its first character."""
+    """Pairs from "left right"; a blank at the start of "left" belongs to the token."""
     cuts = (merge.index(" ", 1) for merge in merges)
     return [(merge[:cut], merge[cut + 1 :]) for merge, cut in zip(merges, cuts, strict=True)]
 
@@ -166,7 +166,7 @@ def _pairs(merges: list[str]) -> list[tuple[str, str]]:
 def _add_tokens(tokenizer: Tokenizer, file: GgufFile) -> None:
     """Special tokens, and others that are never split.
 
-    What Phi 3's special ones are followed by, blanks and ends of lines, belongs to them.
+    Phi 3's special tokens include the blanks and line ends after them.
     """
     strips = file.architecture == "phi3" and file.metadata["tokenizer.ggml.model"] == "llama"
     vocabulary = tokenizer.get_vocab()
@@ -192,16 +192,16 @@ def _of_kind(file: GgufFile, wanted: int) -> list[str]:
 @dataclass(frozen=True, slots=True)
 class PreTokenizer:
     splits: tuple[str, ...]
-    """Regular expressions of Oniguruma; what matches is a piece, and so is what lies between."""
+    """Regular expressions (Oniguruma); both matches and the text between them become pieces."""
     whole_words: bool = False
-    """A piece that is a token is taken as it is, whatever the merges say."""
+    """Whether a piece that is a token is taken whole, without merges."""
     begins: bool = False
-    """Texts begin with a beginning of sequence, where a file does not say."""
+    """Whether texts begin with a beginning of sequence, if the file does not say."""
     composed: bool = False
-    """Text is NFC first; llama.cpp leaves that out."""
+    """Whether text is normalised to NFC first; llama.cpp does not do that."""
     bytes: bool = True
-    """Pieces are in GPT-2's alphabet of bytes; else blanks are SentencePiece's, and bytes that are
-    in no token ``<0x00>`` to ``<0xFF>``."""
+    """Whether pieces are in GPT-2's byte alphabet; otherwise blanks are SentencePiece's, and bytes
+    without a token are ``<0x00>`` to ``<0xFF>``."""
 
 
 def _any(*parts: str) -> str:
@@ -307,8 +307,8 @@ PRE_TOKENIZERS: Final[Mapping[str, PreTokenizer]] = MappingProxyType(
 )
 """How byte-level tokenizers split text into words, by the names in files.
 
-The names are those that llama.cpp knows (``llama-vocab.cpp``). The expressions are those of the
-original tokenizers where llama.cpp's say that they stand for one (its own engine knows no
-``\\p{Lu}``, for one); they are applied one after the other, each to the pieces of the last. Not
-here are ``whitespace`` and ``hybriddna``, of models that embed text or write none. Blanks are never
-cleaned up, whatever a kind of llama.cpp's does: an answer's text is that of its tokens."""
+The names are llama.cpp's (``llama-vocab.cpp``). The expressions are those of the original
+tokenizers if llama.cpp's are replacements for them (its engine has no ``\\p{Lu}``, for one); each
+is applied to the pieces of the one before. ``whitespace`` and ``hybriddna`` are missing: their
+models embed text or write none. Blanks are never cleaned up, as they are in some of llama.cpp's
+kinds: an answer's text is that of its tokens."""

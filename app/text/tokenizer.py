@@ -18,14 +18,14 @@ from app.text.gguf_tokenizer import gguf_tokenizer
 from app.text.vocabulary import tokenizer_json
 
 _SENTINEL = "\n"
-"""Put before text whose tokenizer would add a space at the start; taken off again."""
+"""Prefix for text whose tokenizer would add a space at the start; removed afterwards."""
 
 _TAIL = 64
 
 _OWN_ARGUMENTS = frozenset(
     inspect.signature(PreTrainedTokenizerBase.apply_chat_template).parameters
 ) | {"messages"}
-"""What the server itself tells the template; a request's options are none of these."""
+"""Arguments set by the server, which requests cannot set."""
 
 
 class HfTokenizer:
@@ -48,9 +48,9 @@ class HfTokenizer:
 
     @classmethod
     def load(cls, name: str) -> HfTokenizer:
-        """From a folder, a Hub name or a GGUF file. Never runs code from the repository.
+        """The tokenizer of a folder, Hub name or GGUF file. Never runs code from the repository.
 
-        Raises ``UnsupportedModel`` where there is no tokenizer to load.
+        Raises ``UnsupportedModel`` if there is no tokenizer to load.
         """
         if is_gguf(name):
             return cls(gguf_tokenizer(name))
@@ -78,9 +78,9 @@ class HfTokenizer:
 
     @property
     def takes_text(self) -> bool:
-        """Whether the chat template writes a content that is a text, and not a list of parts.
+        """Whether the chat template writes content given as text, rather than as a list of parts.
 
-        Also where it writes neither: there is none, or it refuses what it is tried with.
+        Also true if it writes neither: there is no template, or it refuses both.
         """
         text, parts = "a message", [{"type": "text", "text": "a message"}]
         return self._writes("user", text) == 1 or self._writes("user", parts) != 1
@@ -98,14 +98,14 @@ class HfTokenizer:
         return self._writes("user", content) == self._writes("user", content, marker) == 1
 
     def _writes(self, role: str, content: Any, mark: str = "a message") -> int:
-        """How often it writes ``mark`` for such a message."""
+        """How often the template writes ``mark`` for such a message."""
         user = "x" if isinstance(content, str) else [{"type": "text", "text": "x"}]
         messages = [{"role": role, "content": content}]
         if role != "user":
             messages.append({"role": "user", "content": user})
         try:
             return str(self.hf.apply_chat_template(messages, tokenize=False)).count(mark)
-        except Exception:  # a template may raise anything; what it refuses, requests are told
+        except Exception:  # a template may raise anything; requests get its error later
             return 0
 
     def make_writable(self, marks: Collection[str]) -> None:
@@ -142,10 +142,10 @@ class HfTokenizer:
     def encode_prompt(self, text: str, *, add_special_tokens: bool = False) -> list[int]:
         """Tokens of prompt text; names of special tokens in it become those tokens.
 
-        ``add_special_tokens`` puts before and after it what the tokenizer does on its own (the
-        beginning of the sequence, mostly); a chat template writes that itself.
+        ``add_special_tokens`` adds the tokenizer's default tokens before and after it (mostly the
+        beginning of sequence); a chat template writes these itself.
         """
-        # The call for several texts lets other threads run meanwhile; the one for one does not.
+        # encode_batch_fast releases the GIL; encode does not.
         (encoding,) = self._prompts.encode_batch_fast([text], add_special_tokens=add_special_tokens)
         ids: list[int] = encoding.ids
         return ids
@@ -166,9 +166,9 @@ class HfTokenizer:
     ) -> RenderedPrompt:
         """The prompt for the assistant's next message, by the model's own chat template.
 
-        Unless it ``opens`` that message, it ends behind the others. ``options`` are further
-        variables of the template. Raises ``InvalidRequest`` if the model has no chat template, or
-        the template refuses, or an option is not for a request to set.
+        ``opens``: it begins that message; else it ends after the others. ``options``: further
+        variables of the template. Raises ``InvalidRequest`` if the model has no chat template, if
+        the template refuses, or for an option that requests cannot set.
         """
         if not self.hf.chat_template:
             raise InvalidRequest(

@@ -1,4 +1,4 @@
-"""Which bytes every token id stands for, read from a ``tokenizer.json``."""
+"""The bytes of every token id, read from a ``tokenizer.json``."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Vocabulary:
         for text, number in entries.items():
             table[number] = to_bytes(text)
         for token in added:
-            # Decoders turn the mark of a blank into one in these, too: Gemma adds runs of blanks.
+            # Decoders also replace the blank mark in added tokens: Gemma adds runs of blanks.
             content = token["content"].encode() if byte_level else _metaspace(token["content"])
             spelled = not token["special"] or (
                 token["content"] in writable and token["id"] not in ends

@@ -106,7 +106,13 @@ async def test_lists_go_on_behind_an_id(store: Store) -> None:
         up = (await client.get(FILES, params={"order": "asc", "limit": 1})).json()
         assert up["data"][0]["id"] == ids[0]
         assert (await client.get(FILES, params={"purpose": "batch_output"})).json()["data"] == []
-        for wrong in ({"limit": "0"}, {"limit": "x"}, {"order": "up"}):
+        for wrong in (
+            {"limit": "0"},
+            {"limit": "x"},
+            {"limit": "0" * 5000 + "1"},
+            {"limit": "00000000199999"},
+            {"order": "up"},
+        ):
             assert (await client.get(FILES, params=wrong)).status_code == 400
 
 
@@ -325,7 +331,8 @@ async def test_usage_is_counted_by_key_and_day(tmp_path: Path) -> None:
         assert again["requests"] == 3
         span = {"start": "2020-01-01", "end": "2020-12-31"}
         assert (await client.get("/v1/usage", params=span, headers=ANN)).json()["data"] == []
-        for wrong in ({"start": "2020-01-01"}, {"end": "2020-13-01"}, {"start": "x"}):
+        others = {"start": "2\u0660\u0662\u0660-01-01", "end": "2020-02-01"}  # Arabic digits
+        for wrong in ({"start": "2020-01-01"}, {"end": "2020-13-01"}, {"start": "x"}, others):
             assert (await client.get("/v1/usage", params=wrong, headers=ANN)).status_code == 400
     await store.close()
 

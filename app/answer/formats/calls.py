@@ -1,4 +1,4 @@
-"""What a format of tool calls is."""
+"""Interface of the formats of tool calls."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ _ID_LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789"
 
 @dataclass(frozen=True, slots=True)
 class CallIds:
-    """The ids of one chat template. These have OpenAI's form, and the template takes any."""
+    """Ids of calls for a chat template: OpenAI's form, for templates that accept any id."""
 
     def new(self) -> str:
-        """One for a call of an answer."""
+        """A new id for a call of an answer."""
         return f"call_{secrets.token_hex(12)}"
 
     def fitting(self, foreign: str, name: str, number: int) -> str:
-        """The id of a call in the conversation as the template takes it, always the same.
+        """A call's id in the form that the template accepts; deterministic.
 
-        ``name``: of the function; ``number``: of the call among all of the conversation, from 0.
+        ``name``: the function's name; ``number``: the call's number in the conversation, from 0.
         """
         return foreign
 
 
 @dataclass(frozen=True, slots=True)
 class NumberedIds(CallIds):
-    """The function's name, and the number of the call in the conversation."""
+    """Ids of the function's name and the index of the call in the conversation."""
 
     def fitting(self, foreign: str, name: str, number: int) -> str:
         return f"functions.{name}:{number}"
@@ -44,7 +44,7 @@ class NumberedIds(CallIds):
 
 @dataclass(frozen=True, slots=True)
 class ShortIds(CallIds):
-    """So many letters and digits."""
+    """Ids of a fixed number of letters and digits."""
 
     length: int
 
@@ -53,7 +53,7 @@ class ShortIds(CallIds):
         return "".join(secrets.choice(alphabet) for _ in range(self.length))
 
     def fitting(self, foreign: str, name: str, number: int) -> str:
-        """The id itself where the template takes it; else one made of it."""
+        """The id itself if the template takes it; else a hash of it."""
         if len(foreign) == self.length and _PLAIN_ID.fullmatch(foreign):
             return foreign
         encoded = foreign.encode(errors="replace")
@@ -69,12 +69,11 @@ class ToolFormat(Protocol):
 
     @property
     def name(self) -> str:
-        """For people."""
+        """Name for logs and error messages."""
 
     @property
     def trigger(self) -> str | None:
-        """Calls may follow text, and this is what text cannot hold: every text of calls begins
-        with it.
+        """Mark that begins all calls after text, and that free text therefore cannot contain.
 
         None: an answer is either text or calls.
         """
@@ -96,14 +95,14 @@ class ToolFormat(Protocol):
         """Ids that the chat template takes."""
 
     def leads(self, names: Iterable[str]) -> tuple[str, ...]:
-        """The strings of which one begins the calls of these functions.
+        """Strings, one of which begins the calls of these functions.
 
-        Where text and calls share no mark that only calls have, the name and what follows it are
-        part of the lead: ``{"name": "Ada"}`` is an answer like any other.
+        Without a mark that only calls have, the name and the text after it are part of the lead,
+        since ``{"name": "Ada"}`` may be an ordinary answer.
         """
 
     def heads(self) -> tuple[str, ...]:
-        """What all texts of calls begin with, whatever is called: one of these strings."""
+        """Strings, one of which begins every text of calls, whatever function is called."""
 
     def calls(self, use: ToolUse) -> Part:
         """The texts of one call or several.
@@ -112,18 +111,18 @@ class ToolFormat(Protocol):
         """
 
     def reader(self, use: ToolUse, start: int) -> CallsReader:
-        """Parse such a text, or the beginning of one; it starts at ``start`` in the answer."""
+        """A reader for such a text, or a prefix of one, at ``start`` in the answer."""
 
     def marks(self) -> Iterable[str]:
-        """Marks that an answer may hold: where one is a special token, it has to be writable."""
+        """Marks that answers may contain: if one is a special token, it must be made writable."""
 
 
 class CallsReader(Protocol):
-    """Takes the text of one answer's calls apart."""
+    """Parses the text of one answer's calls."""
 
     def push(self, text: str) -> Sequence[CallPiece]:
-        """What ``text`` adds, which comes in chunks of any size.
+        """The pieces that ``text``, the next chunk of any size, adds.
 
-        Of each call: its start, its arguments in parts that join to one JSON object, its end.
-        Their places ascend and do not overlap. Joined, they do not depend on the chunks.
+        Each call has a start, arguments in parts that join to one JSON object, and an end, in
+        ascending ranges that do not overlap. The joined result does not depend on the chunks.
         """

@@ -47,8 +47,8 @@ TOOL_FORMATS: tuple[Callable[[str], ToolFormat | None], ...] = (
     llama,
     marked,
 )
-"""Each finds its format in the text of a chat template; None where it is another's. The first
-that knows a template has it."""
+"""Detectors of tool formats in the text of a chat template; each returns None for templates of
+another format. The first match wins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,31 +59,31 @@ class ChatFormat:
     reasoning: ReasoningFormat | None = None
     content: ContentFormat = BARE
     variables: frozenset[str] = frozenset()
-    """The variables that the template looks at."""
+    """Variables that the template reads."""
     shows_tools: bool = True
     """Whether the template lists functions; else a system message does."""
     writes_calls: bool = True
-    """Whether the template writes calls; else they are the text of their messages."""
+    """Whether the template writes calls; otherwise they are part of the messages' text."""
     takes_results: bool = True
-    """Whether the template takes results of calls that are the text of their messages."""
+    """Whether the template accepts tool results although calls are part of the messages' text."""
     takes_system: bool = True
     """Whether the template writes system messages."""
     takes_text: bool = True
     """Whether a message's content may be a text; else the template wants a list of parts."""
     image_marker: str = ""
-    """What stands in a prompt for an image; "": the model takes no images."""
+    """Text that stands for an image in a prompt; "": the model takes no images."""
     takes_images: bool = False
-    """Whether the template writes it for a part of a message that is an image."""
+    """Whether the template writes ``image_marker`` for image parts of a message."""
     reads_schemas: bool = True
-    """Whether the model was taught to read JSON Schema in its prompt."""
+    """Whether the model is trained to read JSON Schema in its prompt."""
     arguments_as_text: bool = False
-    """Whether the template writes arguments as they are: it wants their JSON, not objects."""
+    """Whether arguments must be passed to the template as JSON text, not as objects."""
     efforts: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """By the variables that set how much to reason: the template's word for each effort."""
+    """For each variable that sets the amount of reasoning, the template's word by effort."""
     reasoning_fields: frozenset[str] = frozenset()
-    """Under which names it reads the reasoning of messages."""
+    """Names under which the template reads the reasoning of messages."""
     reasoning_blocks: bool = False
-    """Whether it reads it as a block of their content."""
+    """Whether the template reads reasoning as a block of the content."""
 
     def markers(self) -> frozenset[str]:
         """Marks that an answer may hold: where one is a special token, it has to be writable."""
@@ -103,7 +103,7 @@ def detect(template: str | None, special_tokens: Collection[str]) -> ChatFormat:
     tools = next(filter(None, (known(text) for known in TOOL_FORMATS)), PLAIN)
     spellable = isinstance(tools, SpelledCalls) and not isinstance(tools.notation, Parameters)
     if not (shows_tools and writes_calls) and not spellable:
-        tools = PLAIN  # what the template leaves out cannot be written for it
+        tools = PLAIN  # the server cannot write calls of such a format itself
     takes_results = True
     if isinstance(tools, SpelledCalls) and isinstance(tools.notation, Literals):
         writes_calls = writes_calls and writes(text, tools)

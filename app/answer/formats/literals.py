@@ -2,8 +2,8 @@
 
 Llama 3.2 and 4 with pythonic templates, LFM2, Olmo 3, Gemma 3:
 ``[get_weather(city="Ulm", days=3), stop()]``, between marks or without. FunctionGemma, Gemma 4:
-``call:get_weather{city:<escape>Ulm<escape>,days:3}`` between marks. Which quotes and which words
-for true, false and null is seen in what the template writes, if it writes any.
+``call:get_weather{city:<escape>Ulm<escape>,days:3}`` between marks. Quotes and the words for true,
+false and null are taken from calls that the template renders, if it renders any.
 """
 
 from __future__ import annotations
@@ -122,14 +122,14 @@ def writes(template: str, format: SpelledCalls) -> bool:
 
 
 def takes_results_of_text(template: str) -> bool:
-    """Whether the template takes the result of a call that is the text of its message.
+    """Whether the template accepts tool results if the calls are part of the messages' text.
 
-    Some want users and assistants to take turns where no calls are.
+    Some require users and assistants to alternate.
     """
     question, call = {"role": "user", "content": "Hello."}, {"role": "assistant", "content": "f()"}
     result = {"role": "tool", "name": "f", "tool_call_id": "abcdefgh0", "content": "1"}
     answer = {"role": "assistant", "content": "One."}
-    if render(template, [question, answer, question]) is None:  # not for that
+    if render(template, [question, answer, question]) is None:  # refused for another reason
         return True
     return render(template, [question, call, result, answer, question]) is not None
 

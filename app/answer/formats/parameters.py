@@ -1,8 +1,8 @@
-"""Calls whose arguments are a text each, as many families write them; found by rendering.
+"""Calls with a separate text for each argument, as in many families; detected by rendering.
 
 Qwen3-Coder, Qwen 3.5, Nemotron 3, Step 3.5, Seed-OSS, GLM 4.5 and later, Ling 3, Laguna, Hunyuan 3,
-MiniMax M2, DeepSeek V3.2 to V4.1 differ in marks and, which costs calls as well, in newlines.
-So a conversation with calls is rendered, and what stands around names and values is read off::
+MiniMax M2, DeepSeek V3.2 to V4.1 differ in marks and in newlines, both of which matter to models.
+So a conversation with calls is rendered, to extract the text around names and values::
 
     TEXT  begin opening NAME middle  before KEY between VALUE after  before KEY ...  closing
           separator  opening NAME ...  closing  end
@@ -88,8 +88,8 @@ def _behind_text(template: str, calls: tuple[_Call, ...]) -> str | None:
 
 
 def _read_off(text: str) -> tuple[SpelledCalls, dict[str, str]] | None:
-    """The format in which the calls of ``_CALLS`` are ``text``, or nearly, and how their values are
-    spelled, by key; None: no such one."""
+    """The format that renders ``_CALLS`` (nearly) as ``text``, and its spelling of their values, by
+    key; None if there is none."""
     names = [text.find(name) for name in _NAMES]
     keys = [text.find(key) for key in (*_STRINGS, *_OTHERS)]
     value, last_value = text.find(_ONE), text.rfind(_TWO)
@@ -150,13 +150,13 @@ def _read_off(text: str) -> tuple[SpelledCalls, dict[str, str]] | None:
 
 
 def _common(one: str, other: str) -> str:
-    """What both begin with."""
+    """The longest common prefix."""
     same = takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False))
     return "".join(character for character, _ in same)
 
 
 def _common_end(one: str, other: str) -> str:
-    """What both end with, from a mark on, and the white space before it."""
+    """The common suffix, from its first mark on, with the white space before that."""
     common = _common(one[::-1], other[::-1])[::-1]
     mark = _MARK_BEGINS.search(common)
     return common[mark.start() :] if mark else ""
@@ -167,7 +167,7 @@ class _Types:
     """How values of each type are written."""
 
     between: dict[Kind, str]
-    """What stands between the name and the value."""
+    """Text between name and value, by type."""
     python_words: bool
     python_nested: bool
     """Whether arrays and objects are written as Python prints them."""
@@ -176,7 +176,7 @@ class _Types:
 
 
 def _types(written: list[str], behind: str) -> _Types | None:
-    """By ``written``: of each argument its name, and all up to the next one's name."""
+    """Types from ``written``: for each argument its name, and the text up to the next name."""
     between: dict[Kind, str] = {}
     found: dict[str, str] = {}
     words = False

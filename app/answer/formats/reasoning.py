@@ -1,6 +1,6 @@
-"""The marks around a model's reasoning, and around its content; how much a request wants of it.
+"""Marks around a model's reasoning and its content; the amount of reasoning a request wants.
 
-Also what a chat template calls the reasoning of messages, and how much of it there is to be.
+Also the names in chat templates for the reasoning of messages, and for the reasoning effort.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 NEWLINES_BEFORE_ANSWER = 2
-"""Newlines after the reasoning that belong to neither it nor the answer, at most."""
+"""Maximum newlines after the reasoning that belong neither to it nor to the answer."""
 
 _MARK = re.compile(r"<[^<>\s]+>|\[/?[A-Z_ ]+\]")
 
@@ -30,11 +30,11 @@ class ReasoningFormat:
     begin: str
     end: str
     then: str = ""
-    """Stands between ``end`` and the answer."""
+    """Text between ``end`` and the answer."""
     closing: str = ""
-    """Stands behind the content of an answer that reasoned."""
+    """Text after the content of an answer with reasoning."""
     unreasoned: str = ""
-    """What an answer begins with that could have reasoned and does not."""
+    """Beginning of an answer without reasoning, in formats that mark it."""
     repeated: bool = False
     """Whether there may be reasoning again after ``then``."""
 
@@ -44,21 +44,21 @@ class ReasoningFormat:
 
 @dataclass(frozen=True, slots=True)
 class ContentFormat:
-    """What stands around the content of an answer; calls have marks of their own."""
+    """The text around the content of an answer; calls have marks of their own."""
 
     begin: str = ""
     end: str = ""
     preamble: str = ""
     preamble_end: str = ""
-    """Stand around text before calls; none: there is no such text, or it is content."""
+    """Marks around text before calls; "": there is no such text, or it is content."""
     without: tuple[str, ...] = ()
-    """What content that is free text does not hold, besides ``end``."""
+    """Strings that free-text content cannot contain, besides ``end``."""
     other_begins: tuple[str, ...] = ()
-    """What models write in place of ``begin`` where nothing constrains them."""
+    """Variants of ``begin`` that unconstrained models write."""
     always: bool = False
-    """Whether it stands before calls as well, and be it empty."""
+    """Whether the marks are written before calls as well, even around empty content."""
     ending: str = ""
-    """What models write behind content without calls, before they end."""
+    """Text that models write after content without calls, before they end."""
 
     def marks(self) -> frozenset[str]:
         others = (*self.other_begins, self.ending, *self.without)
@@ -72,7 +72,7 @@ THINK = ReasoningFormat("<think>", "</think>")
 """DeepSeek R1 and most that came after it."""
 
 _HUNYUAN_SUFFIX = re.compile(r"set HYTK = '(:\w+)'")
-"""Hunyuan 3 has it inside all of its marks."""
+"""Suffix inside all marks of Hunyuan 3."""
 
 _ON_A_LINE = re.compile(r"\{\{-?\s*'\\n<think>'\s*\+")
 
@@ -88,7 +88,7 @@ def reasoning_format(template: str, special_tokens: Collection[str]) -> Reasonin
         return found
     for known in (THINK, ReasoningFormat("[THINK]", "[/THINK]")):
         in_tokens = known.begin in special_tokens and known.end in special_tokens
-        # Either mark alone: some templates only take old reasoning out of the history.
+        # One mark is enough: some templates only remove old reasoning from the history.
         if known.end in template or known.begin in template or in_tokens:
             return known
     return None
@@ -148,8 +148,8 @@ _FAMILIES: tuple[Callable[[str], ReasoningFormat | None], ...] = (
         ReasoningFormat("<think>", "</think>", then="<response>", closing="</response>"),
     ),
 )
-"""By what only they have in their templates: gpt-oss, Gemma 4, Seed-OSS, MiniMax M3, Hunyuan 3,
-GLM, Command, Apertus, Kimi K3, Solar Open, Muse, Apriel, Granite 3.2 and 3.3."""
+"""Formats by a string that only their templates contain: gpt-oss, Gemma 4, Seed-OSS, MiniMax M3,
+Hunyuan 3, GLM, Command, Apertus, Kimi K3, Solar Open, Muse, Apriel, Granite 3.2 and 3.3."""
 
 _CONTENTS = (
     (
@@ -196,24 +196,24 @@ _EFFORT_VARIABLES = (
 )
 
 _EFFORTS = {"none": 0, "minimal": 1, "low": 2, "medium": 3, "high": 4, "xhigh": 5, "max": 6}
-"""Efforts that requests name, by how much they are."""
+"""Efforts in requests, with their order."""
 
 _AMOUNTS = {**_EFFORTS, "no_think": 0, "off": 0, "disabled": 0, "on": 3, "enabled": 3}
-"""The same, and the words of templates."""
+"""Also the words of templates, on the same scale."""
 
 _USUAL = ("low", "medium", "high")
-"""For templates that write the word into the prompt."""
+"""Words for templates that write the effort into the prompt as it is."""
 
 
 def reasoning_fields(template: str) -> frozenset[str]:
-    """Of ``REASONING_FIELDS`` those that ``template`` looks at in messages."""
+    """Names in ``REASONING_FIELDS`` that ``template`` reads in messages."""
     return frozenset(
         name for name in REASONING_FIELDS if re.search(rf"""[.'"]{name}\b""", template)
     )
 
 
 def effort_words(template: str, variables: Collection[str]) -> Mapping[str, Mapping[str, str]]:
-    """By the variables of ``template`` that set how much to reason: its word for each effort."""
+    """For each variable that sets the amount of reasoning, the template's word for each effort."""
     known = [name for name in _EFFORT_VARIABLES if name in variables]
     found = {}
     for name in known:
@@ -235,7 +235,7 @@ def _words(template: str, variable: str) -> list[str]:
 
 
 def _word(effort: str, words: Collection[str]) -> str:
-    """The nearest: more rather than less, but for the least."""
+    """The word nearest to ``effort``; of two equally near, the one for more reasoning."""
     asked = _EFFORTS[effort]
     if asked <= _EFFORTS["minimal"]:
         return min(words, key=lambda word: _AMOUNTS[word])
@@ -244,28 +244,28 @@ def _word(effort: str, words: Collection[str]) -> str:
 
 
 UNTAUGHT = ReasoningFormat("<think>\n", "</think>")
-"""For models whose chat template knows no reasoning, where a request asks for it all the same."""
+"""Format for templates without reasoning, if a request asks for reasoning anyway."""
 
 INSTRUCTION = (
     "Think before you answer: write your thoughts between <think> and </think>. "
     "Behind </think> write the answer, and nothing but the answer."
 )
-"""Instructions for such a model. The same for all requests: their tokens are computed once."""
+"""Instruction for such models. Constant, so that its prefix is cached."""
 
 SHARES = {"low": 0.2, "medium": 0.5}
-"""Of ``max_tokens``, for an effort that the template has no variable for."""
+"""Share of ``max_tokens`` for an effort, if the template has no variable for it."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReasoningUse:
-    """How much an answer reasons before its content, and whether that is shown."""
+    """The reasoning that a request asks for, and whether to show it."""
 
     wanted: bool | None = None
-    """True: the answer begins with reasoning. False: it has none. None: as the model has it."""
+    """True: the answer begins with reasoning. False: it has none. None: the model decides."""
     max_tokens: int | None = None
-    """The most that the reasoning may have; None: no limit was sent."""
+    """Maximum tokens of the reasoning; None: not set."""
     share: float | None = None
-    """The same as a share of the answer's ``max_tokens``."""
+    """The maximum as a share of the answer's ``max_tokens``."""
     shown: bool = True
 
     def limit(self, max_tokens: int) -> int | None:
@@ -280,4 +280,4 @@ class ReasoningUse:
 
 
 AS_IT_IS = ReasoningUse()
-"""Nothing was asked for."""
+"""The request does not set the reasoning."""

@@ -20,12 +20,12 @@ from app.core.specs import Regex
 
 _FIELD = re.compile(r"\$(name|arguments|id)")
 _TAG = "<"
-"""Begins whatever follows a name where nothing stands between it and the arguments."""
+"""First character of the arguments in notations that need no text between name and arguments."""
 _MARK = re.compile(r"<[^<>\s]+>|\[/?[A-Z_]+\]")
-"""What may be a special token of a tokenizer. Marks of another shape have to be added: they could
-not be written as the tokens that they are."""
+"""Possible special tokens. Marks of other shapes have to be added here, or they could not be
+generated as tokens."""
 _MARK_IN_TAGS = re.compile(r"｜[^｜<>\s]+｜(?!>)")
-"""DeepSeek's."""
+"""DeepSeek's special tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,17 +37,17 @@ class SpelledCalls:
 
     name: str
     call: str
-    """With ``$name`` for the function's name as it is, ``$arguments``, and ``$id`` where the model
-    writes an id, which is not read. Between each two of them is some text; there may be none
-    between a name and arguments with a notation of which all texts begin with ``<``."""
+    """Template of a call: ``$name``, ``$arguments``, and ``$id`` if the model writes an id, which
+    is ignored. There must be text between two of them, except between a name and arguments in a
+    notation whose texts all begin with ``<``."""
     notation: Parameters | Literals | None = None
-    """How arguments are written, behind the name; None: as JSON."""
+    """Notation of the arguments; None: JSON."""
     begin: str = ""
     separator: str = ""
     end: str = ""
     trigger: str | None = None
-    """A text that begins all calls and nothing else, ``<tool_call>``: calls may follow text. None:
-    an answer is either text or calls."""
+    """Text that begins calls and nothing else (``<tool_call>``), so calls may follow text. None: an
+    answer is either text or calls."""
     parallel: bool = True
     """Whether an answer may have several calls."""
     native: bool = True
@@ -56,7 +56,7 @@ class SpelledCalls:
     id_pattern: str = ""
     """Regular expression of ``$id``."""
     other_tail: str = ""
-    """What may stand after ``$arguments`` instead."""
+    """Alternative to the text after ``$arguments``."""
 
     @property
     def in_json(self) -> bool:
@@ -80,7 +80,7 @@ class SpelledCalls:
         )
         end: Part = FixedText(self.end)
         if not self.end and self.separator.isspace():
-            # a model that writes it does not have to call once more
+            # a separator does not oblige the model to make another call
             end = Repeated(FixedText(self.separator), at_most=1)
         return Series((FixedText(self.begin), calls, end))
 
@@ -90,7 +90,7 @@ class SpelledCalls:
         )
 
     def _reader_of_arguments(self, use: ToolUse) -> Callable[[str], ArgumentsReader] | None:
-        """Makes what reads the arguments of a function, by its name; None: they are JSON."""
+        """Makes the reader for the arguments of a function, by name; None if they are JSON."""
         notation = self.notation
         if notation is None:
             return None
@@ -116,7 +116,7 @@ class SpelledCalls:
         return self.begin + self.separator.join(each) + self.end
 
     def written(self, arguments: dict[str, Any] | str) -> str:
-        """``arguments`` as calls have them: JSON, or literals; those that are a text as it is."""
+        """``arguments`` in the notation of calls: JSON or literals; a string stays as it is."""
         if isinstance(arguments, str):
             return arguments
         if isinstance(self.notation, Literals):
@@ -124,11 +124,11 @@ class SpelledCalls:
         return json.dumps(arguments, ensure_ascii=False)
 
     def _parts(self) -> list[str]:
-        """Text and the names of fields in turn; text is first and last, and may be empty."""
+        """The template split into text and field names in turn; text is first and last."""
         return _FIELD.split(self.call)
 
     def _ways(self) -> list[list[str]]:
-        """The parts of a call, in both ways that it may be written."""
+        """The parts of a call, for each of its one or two spellings."""
         parts = self._parts()
         if not self.other_tail:
             return [parts]
@@ -165,30 +165,30 @@ class SpelledReader:
         start: int,
         arguments: Callable[[str], ArgumentsReader] | None = None,
     ) -> None:
-        """``ways``: of writing a call, each in text and the names of fields in turn. They differ
-        after the arguments alone.
+        """``ways``: spellings of a call, as text and field names in turn. They only differ after
+        the arguments.
 
-        ``arguments`` makes what reads the arguments of a function; None: they are JSON.
+        ``arguments`` makes the reader of a function's arguments; None: they are JSON.
         """
         self._ways = ways
         self._parts = ways[0]
         self._at = 0
-        """The part that is next."""
+        """Index of the next part."""
         self._before = begin
-        """Stands before the first part of the next call."""
+        """Text before the first part of the next call."""
         self._separator = separator
         self._incoming = Incoming(start)
         self._pieces: list[CallPiece] = []
         self._waiting: list[CallArguments] = []
         self._index = 0
         self._start = 0
-        """Of the call, in the answer, as is the next."""
+        """Offset of the call in the answer, like the next two."""
         self._arguments_start = self._arguments_end = 0
         self._name: str | None = None
         self._reader_of = arguments
         self._arguments: ArgumentsReader = JsonReader()
         self._over = False
-        """After the last call: what is left is the mark at the end."""
+        """Whether the last call has ended; only the end mark is left."""
 
     def push(self, text: str) -> list[CallPiece]:
         self._incoming.push(text)
@@ -260,7 +260,7 @@ class SpelledReader:
         return True
 
     def _start_call(self) -> None:
-        """Both the name and the place of the arguments are known, or the name will be."""
+        """Emit the call's start, once its name and the place of its arguments are known."""
         if self._name is not None:
             start = CallStart(
                 self._index,

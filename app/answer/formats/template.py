@@ -1,4 +1,4 @@
-"""What a chat template does with what it is given, read from its Jinja text."""
+"""Properties of a chat template, derived from its Jinja text or by rendering it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ EXTENSIONS = (Generation, jinja2.ext.loopcontrols)
 
 
 class Template:
-    """A chat template. One that cannot be parsed does nothing: rendering it is what fails."""
+    """A chat template. One that cannot be parsed counts as empty; only rendering it fails."""
 
     def __init__(self, text: str) -> None:
         environment = jinja2.Environment(extensions=EXTENSIONS)
@@ -41,15 +41,15 @@ class Template:
 
     @property
     def variables(self) -> frozenset[str]:
-        """The variables that it looks at before it sets them itself."""
+        """The variables that the template reads and does not set itself."""
         return frozenset(jinja2.meta.find_undeclared_variables(self._tree))
 
     @property
     def writes_calls(self) -> bool:
         """Whether it writes calls, whatever else their message has.
 
-        Not so where it looks for them in messages with no content alone: DeepSeek's first ones,
-        which then leave out marks.
+        False if it only looks for calls in messages without content, as DeepSeek's first templates
+        do, which then omit marks.
         """
         tests = (each.right for each in self._tree.find_all(nodes.And))
         if any(

@@ -2,12 +2,12 @@
 
 trie              the vocabulary in flat arrays, and the compiled walks over it
 automaton         states and transitions of one program, and the paths that are forced
-vocabulary_index  what masks need to know of a vocabulary, whatever the constraint
+vocabulary_index  an index of a vocabulary for the masks of any constraint
 walks             an automaton run over a trie, and over languages that follow one another
 bits              compiled loops over packed masks
-bounds_relaxation  how expressions fall into heads and what is behind them, and which bounds matter
-shared_languages  what languages allow by themselves, kept for a process
-counted           heads of so many characters that a pattern holds for, too
+bounds_relaxation  splits expressions into heads and tails, and drops bounds that do not matter
+shared_languages  the tokens that heads allow by themselves, cached for a process
+counted           heads with both a pattern and a bounded number of characters
 parts             masks put together from the parts of an expression
 distances         how many tokens surely suffice from a state to the end
 masks             which tokens may follow a state

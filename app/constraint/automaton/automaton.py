@@ -71,7 +71,7 @@ class Automaton:
 
     @property
     def has_room(self) -> bool:
-        """Whether no more than half of the states and expressions are used that there may be."""
+        """Whether at most half of the allowed states and expressions are used."""
         used = len(self._expressions) / self.max_states, len(self.pool) / self.pool.max_nodes
         return max(used) <= 0.5
 
@@ -224,7 +224,7 @@ class Automaton:
         return b""
 
     def _branches(self, expression: Expression) -> bool:
-        """Whether several bytes surely may come next, where that is known without a row."""
+        """Whether several bytes may surely come next, if that is known without a row."""
         return False
 
     def leading_literal(self, expression: Expression) -> bytes:

@@ -1,6 +1,6 @@
-"""Which tokens begin texts that are written out: a literal, or one of many words.
+"""Tokens that begin texts that are written out: a literal, or one of many words.
 
-The words of an ``enum`` are looked up together, and not taken apart branch by branch.
+The words of an ``enum`` are looked up together, and not split up branch by branch.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Beginnings:
     def words(
         self, head: Expression, tail: Expression, text: bytes, mask: Mask
     ) -> tuple[int, list[Part]] | None:
-        """The same of a union of words and what follows it; None where ``head`` is none such."""
+        """``literal`` for a union of words and then ``tail``; None if ``head`` is not one."""
         known = self._words_of(head)
         if known is None:
             return None

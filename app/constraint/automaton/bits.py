@@ -29,7 +29,7 @@ def set_found(mask: UInt32s, found: Int32s) -> None:
 
 @kernel()
 def finish(mask: UInt32s, duplicates: Int32s, eos: Int32s, ends: bool) -> None:
-    """Give duplicates what the tokens have that they are the same as, and set or clear ``eos``.
+    """Copy the bits of tokens to their duplicates, and set or clear ``eos``.
 
     ``duplicates`` [D, 2]: (token, one with the same bytes).
     """

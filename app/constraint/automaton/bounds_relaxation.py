@@ -1,6 +1,6 @@
-"""How expressions fall into heads and what is behind them, and which of their bounds matter.
+"""Splits expressions into heads and tails, and drops those of their bounds that do not matter.
 
-Nothing here changes what is allowed; it decides what may be worked out once for many states.
+Nothing here changes what is allowed; it decides what is computed once for many states.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ _STRUCTURE = frozenset(b'"[]{},<')
 """Bytes of the structure of JSON around scalars: where a head ends."""
 
 _MOST_PIECES = 64
-"""Parts of a head."""
+"""Maximum parts of a head."""
 _MOST_WORDS = 2_000
-"""Words of a finite language that are listed."""
+"""Maximum words of a finite language that is listed."""
 _MOST_BYTES = 1 << 16
-"""Of all words that are listed."""
+"""Maximum bytes of all words of such a language."""
 
 
 class BoundsRelaxation:
@@ -117,7 +117,7 @@ class BoundsRelaxation:
         return self._words[expression]
 
     def listed(self, expression: Expression) -> frozenset[bytes] | None:
-        """The same, not kept."""
+        """``words`` without memoising."""
         pool, words, size = self._pool, set[bytes](), 0
         waiting = [(expression, b"")]
         """What is left of words, and what comes before it."""

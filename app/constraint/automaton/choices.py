@@ -1,7 +1,7 @@
-"""The ways on from a state where these are few: whole values, keys, ends, beginnings of the rest.
+"""Choices at a state with few continuations: whole values, keys, ends, beginnings of the rest.
 
-Texts are followed through the automaton byte by byte, as far as it takes to tell one way from the
-others. A string or number that may be one of too many is a single choice, known by its beginning.
+Texts are followed through the automaton byte by byte, as far as it takes to tell the ways apart.
+Strings or numbers that are too many are a single way, known by its beginning.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from app.core.json_scan import BLANKS, NUMBER_BYTES, Place
 _MOST_STEPS = 2 * MOST_BYTES
 """Bytes that are followed for one choice."""
 _MOST_NEXT = 48
-"""Bytes that may come next within a string of few: free text has some 200."""
+"""Maximum next bytes within a string that is listed: free text has some 200."""
 _MOST_IN_ALL = 8 * MOST_BYTES
-"""The same with those of ways that were given up."""
+"""Bytes that are followed for one choice, including attempts that were given up."""
 
 _MOST_KEPT = 16 << 20
-"""Bytes of what one constraint keeps, more or less."""
+"""Approximate bytes of the cache of one constraint."""
 
 _QUOTE, _BACKSLASH, _COMMA = ord('"'), ord("\\"), ord(",")
 _BRACKETS: dict[int, WayKind] = {ord("{"): "object", ord("["): "array"}
@@ -32,9 +32,9 @@ _CLOSING = b"}]"
 _DIGITS = b"-0123456789"
 """What numbers begin with."""
 _ENDS = (b",", b"}", b"]", b"\n")
-"""What tells that a number has ended, whatever the constraint has there."""
+"""Texts that show that a number has ended, whatever the constraint allows there."""
 _BORDERS = (*(bytes([byte]) for byte in b' \t\r\n.,:;!?)]}"*'), "。".encode(), "，".encode())
-"""What tells that a text has: no word goes on so."""
+"""Texts that show that a text has ended: no word continues with them."""
 _WORDS = {ord("t"): b"true", ord("f"): b"false", ord("n"): b"null"}
 
 
@@ -43,7 +43,7 @@ _Mark = tuple[int, int, int, _Ways, set[bytes]]
 
 
 class _TooMany(Exception):
-    """Texts beyond the bounds of one choice."""
+    """More texts, or bytes of texts, than one choice may have."""
 
 
 class Choices:
@@ -172,7 +172,7 @@ class _Search:
             elif byte in _DIGITS:
                 self._numbers(target, text)
             else:
-                self._open = True  # no JSON value: the mark of a call
+                self._open = True  # not a JSON value: the mark of a tool call
 
     def _whole_texts(self, start: Expression) -> None:
         """Each text up to the answer's end as a way."""
@@ -256,7 +256,7 @@ class _Search:
         return iter(sorted(found))
 
     def _check(self, waiting: int) -> None:
-        """Each text that is still followed is one at least."""
+        """Raise if there are too many texts: each unfinished one is at least one."""
         if self._texts + waiting > MOST_WAYS:
             raise _TooMany
 
@@ -272,7 +272,7 @@ class _Search:
         return self._texts, self._bytes, self._steps, ways, {*self._ending}
 
     def _back_to(self, mark: _Mark) -> None:
-        """Forget what was found since; the steps that it took count in all."""
+        """Return to ``mark``; the steps since count for ``_MOST_IN_ALL``."""
         self._given_up += self._steps
         if self._given_up > _MOST_IN_ALL:
             raise _TooMany

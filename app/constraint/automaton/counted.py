@@ -1,4 +1,4 @@
-"""Heads of a bounded number of characters that a pattern holds for, too: counted, not unrolled.
+"""Heads with both a pattern and a bounded number of characters: counted, not unrolled.
 
 ``^(\\S+\\s+){0,99}\\S+$`` with a ``maxLength`` would have a state for each length at each place of
 the pattern. Here the pattern's own states are walked, and beside them the characters are counted. A
@@ -27,7 +27,7 @@ _OUTLOOK_WORK = 10
 
 
 class Counted:
-    """Works out such heads, of one automaton over one vocabulary. One thread at a time."""
+    """Computes such heads, of one automaton over one vocabulary. One thread at a time."""
 
     def __init__(self, automaton: Automaton, index: VocabularyIndex) -> None:
         self._automaton = automaton
@@ -39,7 +39,7 @@ class Counted:
         """What ``_outlook`` has found."""
 
     def head(self, head: Expression, text: bytes) -> Head | None:
-        """What ``head`` allows behind ``text``; None where it counts no characters."""
+        """The tokens that ``head`` allows after ``text``; None if it counts no characters."""
         pool = self._automaton.pool
         counted = pool.counted(head)
         if counted is None or counted.round not in self._automaton.characters:
@@ -71,7 +71,7 @@ class Counted:
     def _lives(
         self, head: State, found: Int32s, begun: int, counted: CountedRounds, high: int
     ) -> tuple[NDArray[np.bool_], int]:
-        """Which of ``found`` live on, and how many bytes lead to the end at most from those."""
+        """Flags of those ``found`` that live on, and the most bytes from these to the end."""
         automaton = self._automaton
         if not len(found):
             return np.empty(0, np.bool_), 0
@@ -101,10 +101,10 @@ class Counted:
     def _outlook(
         self, state: State, progress: State, counted: CountedRounds
     ) -> tuple[int, int, int, int, int]:
-        """How it goes on from a state of the pattern, of a character that is whole or begun.
+        """Bounds of the rest from a state of the pattern, between characters or inside one.
 
-        At least and at most so many characters; a shortest string, of so many bytes, has so many
-        characters, -1 where that is not known; and by how many letters it surely can grow.
+        Least and most characters; bytes of a shortest string and its characters (-1 if unknown);
+        number of letters by which it can surely grow.
         """
         key = (state, progress, counted.round, counted.low)
         known = self._outlooks.get(key)
@@ -149,7 +149,7 @@ class Counted:
 
 
 def is_free(counted: CountedRounds) -> bool:
-    """Whether any number of rounds will do."""
+    """Whether the number of rounds is not bounded."""
     return not counted.low and counted.high is None
 
 

@@ -1,7 +1,7 @@
-"""Distances: how many tokens surely suffice from a state to the end of an answer.
+"""Distances: upper bounds of the tokens from a state to the end of an answer.
 
 A shortest completion is spelled in the fewest tokens, and the states that these tokens pass are
-noted with what is left to them. So a budget that is kept once can be kept to the end.
+noted with their distances. So a budget that is kept once can be kept to the end.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from app.constraint.automaton.trie import Int32s, cover
 from app.constraint.automaton.vocabulary_index import VocabularyIndex
 
 _SPELLED_BYTES = 1 << 16
-"""Completions up to here are spelled only to tell a caller how many tokens they need; for longer
-ones a token a byte surely suffices."""
+"""Maximum bytes of a completion that is spelled only to tell a caller how many tokens it needs; for
+longer ones the number is a token per byte."""
 
 _UNREACHABLE = 1 << 30
 
@@ -29,22 +29,22 @@ _TOKENS_AHEAD = 16
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A completion from ``position`` on, and how ``cover`` splits each of its ends."""
+    """A completion from ``position`` on, and the split of each of its suffixes by ``cover``."""
 
     text: bytes
     tokens: Int32s
-    """The fewest tokens of each end."""
+    """Fewest tokens of each suffix."""
     lengths: Int32s
-    """Bytes of the first of them."""
+    """Bytes of the first of these tokens."""
     position: int = 0
 
     @property
     def left(self) -> int:
-        """Tokens that it takes."""
+        """Tokens from ``position`` to the end."""
         return int(self.tokens[self.position])
 
     def behind(self, data: bytes) -> Plan | None:
-        """The same where the answer goes on with ``data``; None where it goes another way."""
+        """The plan after ``data``; None if the answer leaves it."""
         if not self.text.startswith(data, self.position):
             return None
         return replace(self, position=self.position + len(data))
@@ -58,9 +58,9 @@ class Distances:
         self._index = index
         self._known: dict[State, int] = {}
         self._spelled: dict[State, int] = {}
-        """Tokens of those that were too far away to be followed."""
+        """Distances of states whose completions were too long to be followed."""
         self._plans: dict[State, Plan] = {}
-        """How it goes on from states that are noted, but not yet those after them."""
+        """Plans from states that are noted while those after them are not."""
 
     def __len__(self) -> int:
         """States whose distance is memoised. Any thread may ask."""

@@ -246,5 +246,5 @@ class Masks:
 
 
 def _no_way() -> ConstraintTooComplex:
-    """No search found how it goes on."""
+    """The error for a state from which no search found a next token."""
     return ConstraintTooComplex("search limit reached before a possible next token was found")

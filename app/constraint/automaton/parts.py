@@ -32,16 +32,16 @@ from app.constraint.language.expressions import Expression, Kind
 from app.core.constraint import Mask
 
 _MOST_PARTS = 256
-"""Parts that a mask may be put together from; what has more is walked as a whole."""
+"""Maximum parts of a mask; an expression with more is walked as a whole."""
 
 _WORK_PER_PART = 10
 """Steps of work that a part costs, besides its walks."""
 
 _MORE_CHARACTERS = 4
-"""Bytes after which some text differs from each of the ``BoundsRelaxation.words`` of a language."""
+"""Bytes that make a text differ from all the ``BoundsRelaxation.words`` of a language."""
 
 _KEPT_BOUND = 16
-"""Bounds of repetitions that are no more than this above a token's bytes are kept."""
+"""Repetition bounds of at most this much above the longest token's bytes are kept."""
 
 Whole = Callable[[State], tuple[Mask, int]]
 """The mask of a state, and how many bytes a completion has at most after any of its tokens."""
@@ -60,9 +60,9 @@ class Parts:
         self._heads: dict[tuple[Expression, bytes], Head] = {}
         self._beginnings = Beginnings(automaton, index, self.bounds)
         self._spelled: dict[tuple[Expression, bytes], Int32s] = {}
-        """Where the words that a text is not end in the trie, by the text and what is before it."""
+        """Trie nodes at which a head's excluded words end, by the head and the text before it."""
         self._overlaps: dict[tuple[Expression, bytes], tuple[Mask, int]] = {}
-        """What ``_overlapping`` has found."""
+        """Cache of ``_overlapping``."""
         self._stack = np.zeros(index.longest + 2, np.int32)
 
     @property
@@ -74,11 +74,11 @@ class Parts:
         return 120 * entries + self._beginnings.nbytes + overlaps
 
     def fill(self, state: State, mask: Mask, whole: Whole) -> int | None:
-        """Set the tokens allowed in ``state``, but for duplicates and ends, in an empty ``mask``.
+        """Set the tokens allowed in ``state``, except duplicates and ends, in an empty ``mask``.
 
-        ``whole`` is not kept: it is a method of the object that has these parts, and constraints
-        hold no cycles. Returns how many bytes a completion has at most after any of the tokens;
-        None where there would be too many parts, and ``mask`` is to be thrown away.
+        ``whole`` is not stored: it is a method of the owner of these parts, and constraints hold
+        no reference cycles. Returns an upper bound, in bytes, of a completion after any of the
+        tokens; None if there are too many parts: ``mask`` is then invalid.
         """
         pool, derivatives = self._automaton.pool, self._automaton.derivatives
         start = self._automaton.expression(state)
@@ -118,7 +118,7 @@ class Parts:
         return far
 
     def _members(self, head: Expression, tail: Expression) -> list[tuple[Expression, Expression]]:
-        """What ``head`` and then ``tail`` is the union of, each with what is behind it; none where
+        """The members of the union that ``head`` and then ``tail`` is, each with its tail; empty if
         it is one part."""
         pool = self._automaton.pool
         kind, operand = pool.kinds[head], pool.operands[head]
@@ -139,9 +139,9 @@ class Parts:
         return []
 
     def _together(self, members: tuple[Expression, ...]) -> Iterable[Expression]:
-        """The members of a union, of which intersections before the same end are one.
+        """The members of a union, with intersections before the same end united.
 
-        Those of one ``oneOf`` are of the same patterns: walked together, they have the states
+        Members of one ``oneOf`` have the same patterns: walked together, they share the states
         that each of them has.
         """
         pool = self._automaton.pool
@@ -183,7 +183,7 @@ class Parts:
         )
 
     def _but_words(self, head: Expression) -> tuple[Expression, frozenset[bytes]] | None:
-        """Any text without bound, and the words that an intersection leaves out of it."""
+        """The unbounded text and the excluded words of an intersection; None for other forms."""
         pool = self._automaton.pool
         star, words = None, frozenset[bytes]()
         for member in pool.operands[head]:
@@ -250,10 +250,10 @@ class Parts:
     def _overlapping(
         self, here: Expression, head: Expression, tail: Expression, text: bytes, mask: Mask
     ) -> int:
-        """The same where what is behind the head may also be in it: they are walked together.
+        """``_head_and_tail`` if a byte may belong to either: both are walked together.
 
-        As in ``_unbounded_head``, bounds of the head that are far do not matter, so a text without
-        quotes has one walk and not one for each number of characters that are left.
+        As in ``_unbounded_head``, distant bounds of the head do not matter, so a text without
+        quotes has one walk and not one for each number of characters left.
         """
         unbounded, bound = self.bounds.unbounded(head, self._index.longest + _KEPT_BOUND)
         if bound is None or self._head_of(unbounded, text).far + self._index.longest > bound:
@@ -273,7 +273,7 @@ class Parts:
         return max(map(automaton.length, self._walks.ends(found)), default=0)
 
     def _head_of(self, head: Expression, text: bytes) -> Head:
-        """What ``head`` allows, without those of its bounds that are far."""
+        """The tokens that ``head`` allows, computed without its distant bounds."""
         known = self._heads.get((head, text))
         if known is None:
             number = self._numbering.of(head)
@@ -290,10 +290,10 @@ class Parts:
         return known
 
     def _unbounded_head(self, head: Expression, text: bytes) -> Head | None:
-        """What ``head`` allows where its bounds are so far that they do not matter.
+        """The tokens that ``head`` allows, if its bounds are too distant to matter; else None.
 
-        A token and the shortest way to the end are so many bytes at most, and so many rounds of a
-        repetition. So they are within each bound that is no less.
+        A token and the shortest way to the end have at most ``far + longest`` bytes, and no more
+        rounds of a repetition, so they are within each bound that is no less.
         """
         longest = self._index.longest
         unbounded, bound = self.bounds.unbounded(head, longest + _KEPT_BOUND)

@@ -1,7 +1,7 @@
-"""What languages allow by themselves, whatever is behind them: kept for a whole process.
+"""A process-wide cache of the tokens that languages allow, whatever follows them.
 
-The digits of a number, the text of a string or a format are the same in every schema. What they
-allow is found by what they are made of, for which expressions of all pools get common numbers.
+The digits of a number, the text of a string or a format are the same in every schema. Their tokens
+are found by their structure, for which expressions of all pools get common numbers.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from app.constraint.language.expressions import Expression, ExpressionPool, Kind
 from app.core.constraint import Mask
 
 _MOST_BYTES = 32 << 20
-"""Of all heads that are kept; over it all are forgotten."""
+"""Bytes of cached heads beyond which the cache is cleared."""
 _MOST_NUMBERS = 200_000
 
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """What a language allows by itself, behind a text that a token has begun with."""
+    """The tokens that a language allows by itself, after a text that a token begins with."""
 
     tokens: Int32s
     """Tokens that stay within it; none where ``mask`` has them."""
@@ -57,7 +57,7 @@ class SharedLanguages:
 
     def __init__(self) -> None:
         self._numbers: dict[Any, int] = {}
-        self._next = count()  # never begun again: what was forgotten shall not come back
+        self._next = count()  # never reset: a number must not get a second meaning
         self._heads: dict[tuple[int, bytes], Head] = {}
         self._bytes = 0
 
@@ -73,8 +73,8 @@ class SharedLanguages:
         self._bytes += head.nbytes
 
     def number(self, key: Any) -> int:
-        """The number of a form and its parts' numbers: one for each ``key``, if it is not long ago
-        that it was asked for."""
+        """The number of ``key``, a form with its parts' numbers; a new one after ``_numbers`` was
+        cleared."""
         known = self._numbers.get(key)
         if known is None:
             if len(self._numbers) > _MOST_NUMBERS:
@@ -114,6 +114,6 @@ class Numbering:
         if kind == Kind.REPETITION:
             return kind, self.of(operand[0]), *operand[1:]
         if kind == Kind.HOLE or kind == Kind.PIECE:
-            return object()  # what documents fill is no other constraint's
+            return object()  # filled by a document: not shared with other constraints
         assert pool.regular[expression]
         return kind, operand

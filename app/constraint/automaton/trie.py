@@ -44,7 +44,7 @@ class Trie:
 
     @property
     def arrays(self) -> tuple[UInt8s, Int32s, Int32s, Int32s]:
-        """What the walks take first."""
+        """The first arguments of the walks."""
         return self.byte, self.depth, self.skip, self.token
 
     @classmethod

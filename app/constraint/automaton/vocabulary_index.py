@@ -1,4 +1,4 @@
-"""What masks need to know of a vocabulary, whatever the constraint: built once per process."""
+"""An index of a vocabulary for the masks of any constraint, built once per process."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from app.constraint.program import Program
 from app.core.constraint import Mask, Vocabulary
 
 ONCE = 1
-"""Which of ``VocabularyIndex.strings`` has one spelling of each character, as pieces do."""
+"""Index in ``VocabularyIndex.strings`` of one spelling for each character, as in pieces."""
 _BLANKS = b" \n\r\t"
 
 
@@ -98,13 +98,13 @@ class VocabularyIndex:
         return self._all(trie.token[node : node + 1] if node >= 0 else trie.token[:0])
 
     def _all(self, tokens: Int32s) -> Int32s:
-        """Those of ``tokens`` that are some, and those that are spelled alike."""
+        """Those of ``tokens`` that are not -1, and their duplicates; ascending."""
         found = tokens[tokens >= 0]
         pairs = self.trie.duplicates  # of tokens that are spelled alike the trie has one
         return np.sort(np.concatenate([found, pairs[np.isin(pairs[:, 0], found), 1]]))
 
     def _mask_of(self, has: Callable[[bytes], bool]) -> Mask:
-        """The mask of the tokens whose bytes are so."""
+        """The mask of the tokens for whose bytes ``has`` is true."""
         mask, texts = self.new_mask(), enumerate(self.token_bytes)
         set_bits(mask, np.array([token for token, text in texts if text and has(text)], np.int32))
         return mask

@@ -1,8 +1,7 @@
-"""Walks of an automaton over a trie: kernels, and the rows that they stop for.
+"""Walks of an automaton over a trie: kernels, and computing the rows that they stop for.
 
-Two languages that follow one another, a head and what is behind it, can be walked one after the
-other, and what the head allows be kept for whatever comes behind it, where no byte both goes on
-within the head and begins what is behind.
+A head and its tail can be walked one after the other, and the result for the head be cached for any
+tail, if no byte both continues the head and begins the tail.
 """
 
 from __future__ import annotations
@@ -82,7 +81,7 @@ def walk_exits(
     found: Int32s,
     count: int,
 ) -> tuple[int, int, int]:
-    """As ``walk`` below each of ``exits``, whose own bytes ``start`` is before.
+    """As ``walk`` from each node of ``exits`` down; ``start`` is the state before that node's byte.
 
     Returns (index, node, count) at its stop; ``node`` is -1 at an exit not begun yet.
     """
@@ -186,7 +185,7 @@ def walk_counted(
 
 
 _ROOM = 512
-"""Strings that a walk begins with room for; sixteen times that where it finds more."""
+"""Initial capacity for the strings that a walk finds; it grows sixteenfold."""
 
 TOKENS_PER_STEP = 128
 """Tokens and exits that a walk finds in the time of one step of work."""

@@ -1,4 +1,4 @@
-"""What marks say of states: at which levels an item is being written, and what is left of it."""
+"""Reads the marks of states: at which levels an item is being written, and the rest of it."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from app.constraint.language.expressions import Expression, Kind, Mark
 
 @dataclass(slots=True)
 class Front:
-    """The marks around what a state begins with, and what it may begin with."""
+    """The marks at the front of a state's expression, and the items that may begin there."""
 
     begun: tuple[bool, ...] = ()
-    """By level, from the outermost: whether an item of it is being written, or is whole and the
-    byte behind it has not come."""
+    """By level, from the outermost: whether an item of it is being written, or is complete and the
+    byte after it has not come."""
     rests: dict[int, list[Expression]] = field(default_factory=dict)
-    """By level, what is left of such an item: one of these."""
+    """By level, the possible rests of such an item."""
     items: dict[int, list[Expression]] = field(default_factory=dict)
     """By level, the items that may begin here."""
     text: int = 0
-    """The mark of the text, of those below 0, that the state is in or in front of; 0: none."""
+    """Mark (below 0) of the text that the state is in or in front of; 0: none."""
 
 
 class Levels:
-    """Looks at the states of one automaton. Memoised; one thread at a time.
+    """Reads the states of one automaton. Memoised; one thread at a time.
 
-    Of the ways on that a state unites some may have no marks, or fewer. Marked containers are
-    counted from the outermost, and every container around a marked one is marked, so levels of
-    different ways are those of the same text.
+    Some alternatives of a state may have no marks, or fewer. Marked containers are counted from
+    the outermost, and every container around a marked one is marked, so equal levels of different
+    alternatives are the same container.
     """
 
     def __init__(self, automaton: Automaton) -> None:
@@ -100,7 +100,7 @@ class Levels:
         return [*pieces, expression]
 
     def without_end(self, state: State, level: int) -> State:
-        """``state`` where the item of ``level`` may not end, but go on; ``DEAD`` if it cannot."""
+        """``state`` without the end of the item of ``level``; ``DEAD`` if that cannot go on."""
         known = self._without.get((state, level))
         if known is None:
             cut = self._cut(self._automaton.expression(state), level + 1)

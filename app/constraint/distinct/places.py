@@ -20,7 +20,7 @@ from app.core.errors import RejectedToken
 BYTES = [bytes([byte]) for byte in range(256)]
 
 _AWAY_WORK = 16
-"""Steps of work that a place takes which a search for a way looks on from."""
+"""Steps of work for each place that ``away`` expands."""
 _STEP_WORK = 4
 """Steps of work that a byte costs here."""
 
@@ -28,17 +28,17 @@ _MOST_RUNS = 16_384
 _MOST_LEFT = 1024
 
 _MOST_ALONG = 512
-"""Texts along which repetitions are looked for before they come."""
+"""Maximum texts seen with which ``repeats`` looks for repetitions."""
 _FEW = 1024
-"""Endings of which the texts seen may leave none."""
+"""Number of endings below which the texts seen may leave none."""
 
 _BLANKS = b" \n\r\t"
 
 
 class Repeated(Exception):
-    """A text that repeats an item or a name, or from which none is left that differs.
+    """A text repeats an item or a name, or every way to finish it does.
 
-    ``length``: bytes of the text from which on that is so, whatever comes behind them.
+    ``length``: bytes of the text after which that is certain, whatever follows.
     """
 
     def __init__(self, length: int) -> None:
@@ -48,7 +48,7 @@ class Repeated(Exception):
 
 @dataclass(slots=True, unsafe_hash=True)  # not frozen: each token makes one; nothing changes it
 class Place:
-    """Where an answer stands. ``frames`` has one for each level."""
+    """An answer's state and the texts seen. ``frames`` has an entry for each level."""
 
     state: State
     frames: tuple[Frame, ...] = ()
@@ -58,7 +58,7 @@ class Place:
 
     @property
     def near(self) -> list[int]:
-        """The levels at which the item that is being written may yet be one that was seen."""
+        """The levels whose unfinished item may still repeat one that was seen."""
         if not self.frames:
             return []
         sides = zip(self.frames, self.begun, strict=True)
@@ -66,7 +66,7 @@ class Place:
 
     @property
     def is_near(self) -> bool:
-        """Whether such an item, or a name, may yet be one that was seen."""
+        """Whether an unfinished item, or a name, may still repeat one that was seen."""
         if self.frames and self.near:
             return True
         names = self.names
@@ -84,23 +84,23 @@ class NextItem:
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How a name may go on: ``opening``, with its quote, if it has not begun; then what counts
-    the endings of ``rest``."""
+    """How a name may go on: ``opening``, with its quote, if it has not begun; then ``rest``, whose
+    endings ``counting`` counts."""
 
     counting: Counting
     opening: bytes
     rest: Expression
     quote: bytes
-    """What a name begins with; b"": nothing."""
+    """Opening quote of a name; b"": none."""
     behind: bytes
-    """What tells that it has ended, if nothing of its own does."""
+    """Byte after a name without quotes, which ends it; b"": none."""
 
 
 class Places:
     """Steps from place to place of one automaton. One thread at a time."""
 
     def __init__(self, automaton: Automaton, notation: Notation | None = None) -> None:
-        """``notation``: that of the whole text, where names differ in all of it."""
+        """``notation``: notation of the whole text, if names must differ in all of it."""
         self.automaton = automaton
         self.levels = Levels(automaton)
         pool, derivatives = automaton.pool, automaton.derivatives
@@ -112,13 +112,13 @@ class Places:
         self._whole = None if notation is None else NameScan(notation)
         notations = pool.notations if pool.has_free_names else []
         self._scans = {-1 - at: NameScan(each) for at, each in enumerate(notations)}
-        """By mark, for those texts that are parts of an answer."""
+        """Name scans, by mark, of texts that are parts of an answer."""
         self.items = Counting(derivatives)
         self._names = {
             end: Counting(derivatives, end, escaped=True)
             for end in {scan.end for scan in (self._whole, *self._scans.values()) if scan}
         }
-        """By the byte that ends a name, what names there are."""
+        """Counts of names, by the byte that ends a name."""
         self.has_items = bool(self.levels.items)
 
     @property
@@ -133,7 +133,7 @@ class Places:
         return self.levels.nbytes + 200 * runs + 100 * counted
 
     def start(self) -> Place:
-        """Before the first byte of an answer."""
+        """The place before the first byte of an answer."""
         begun = self.levels.front(START).begun if self.has_items else ()
         return Place(START, (NOTHING,) * len(begun), begun)
 
@@ -153,7 +153,7 @@ class Places:
         return after
 
     def advanced(self, place: Place, data: bytes) -> Place | None:
-        """The same; None also where something repeats."""
+        """``advance``, with None for repetitions, too."""
         try:
             return self.advance(place, data)
         except Repeated:
@@ -175,7 +175,7 @@ class Places:
                 after = self.step(here, byte)
             except Repeated:
                 raise Repeated(index + 1) from None
-            if after is None:  # perhaps as an item that was seen may not end there
+            if after is None:  # perhaps because an item that was seen must not end there
                 if self.automaton.step(place.state, data[: index + 1]) != DEAD:
                     raise Repeated(index + 1)
                 return None
@@ -183,8 +183,8 @@ class Places:
         return here
 
     def behind_item(self, place: Place, level: int, text: bytes) -> Place | None:
-        """The place behind ``text``, a whole item of ``level`` that begins here, not seen yet and
-        in which nothing has to differ; None where an answer may not go on so."""
+        """The place after ``text``, a complete item of ``level`` that begins here, is new, and has
+        no items or names that must differ; None if an answer cannot go on like this."""
         self._spend(2 * _STEP_WORK)
         state = self.automaton.step(place.state, text)
         begun = self.levels.front(state).begun
@@ -197,7 +197,7 @@ class Places:
         return Place(state, tuple(frames), begun, self._named(place, text, state))
 
     def step(self, place: Place, byte: int) -> Place | None:
-        """The place after ``byte``, as ``advance`` has it, but for whether it can be finished."""
+        """The place after ``byte``; unlike ``advance``, does not check that it can be finished."""
         self._spend(_STEP_WORK)
         state = self.automaton.step(place.state, BYTES[byte])
         if state == DEAD:
@@ -225,10 +225,10 @@ class Places:
         return Place(state, tuple(frames), left, names)
 
     def along(self, place: Place, text: bytes, position: int) -> tuple[int, Place]:
-        """The next position in ``text``, a completion that goes on from ``place`` at ``position``,
-        with the place there; where only names may repeat, that where one may.
+        """The next position in ``text``, whose rest from ``position`` on completes ``place``, with
+        the place there; if only names may repeat, the next position where one may.
 
-        No state on the way is looked at then, nor that behind all of ``text``, which is left out.
+        States in between are not visited then, and after all of ``text`` the state is not updated.
         """
         if self.has_items or self._whole is None:
             after = self.step(place, text[position])
@@ -245,7 +245,7 @@ class Places:
         return end, Place(state, names=names)
 
     def _named(self, place: Place, data: bytes, state: State) -> Names:
-        """Where the names are after ``data``, which leads to ``state``.
+        """The scan of names after ``data``, which leads to ``state``.
 
         Raises ``Repeated``.
         """
@@ -298,8 +298,8 @@ class Places:
     def is_alive(self, place: Place) -> bool:
         """Whether an answer can be finished from ``place``.
 
-        Where an item or name that may yet be one that was seen has more endings than were seen, it
-        can. Where none may there are values enough (``schema.lowering.distinct_items``).
+        It can if the item or name that may still repeat has more endings than were seen. If none
+        may repeat, there are enough values (``schema.lowering.distinct_items``).
         """
         near, name = place.near, place.names.near
         if len(near) + (name is not None) > 1:
@@ -321,9 +321,9 @@ class Places:
         return known
 
     def _has_any_name(self, place: Place, name: Frame) -> bool:
-        """Whether the only name that may come here is new, or one that no answer has may come.
+        """Whether the forced name is new, or a name that no answer contains may come here.
 
-        Cheap, and so it is in nearly all places.
+        A cheap test that succeeds in nearly all places.
         """
         scan, names = self._scan_of(place), place.names
         forced = self.automaton.forced(place.state).text
@@ -344,9 +344,9 @@ class Places:
         return self._whole or self._scans[self.levels.front(place.state).text]
 
     def next_item(self, place: Place, ahead: bytes = b"") -> NextItem | None:
-        """The item that begins here, perhaps behind blanks, if it may be one that was seen.
+        """The item that begins here, perhaps after blanks, if it may repeat one that was seen.
 
-        ``ahead``: a byte that may come next, if known; then it is seldom looked for what may.
+        ``ahead``: a byte that may come next, if known; it mostly saves a look at forced text.
         """
         if not place.frames:
             return None
@@ -372,8 +372,8 @@ class Places:
         return known
 
     def ending_of_name(self, place: Place) -> Ending | None:
-        """What is left of the name that ``place`` is in, or in front of; None where a choice of
-        something else comes before it."""
+        """The rest of the name that ``place`` is in or in front of; None if other choices come
+        before the name."""
         scan = self._scan_of(place)
         opening, state = b"", place.state
         if place.names.is_next and not scan.notation.bare_names:
@@ -386,9 +386,9 @@ class Places:
         return Ending(self._names[scan.end], opening, rest, quote, behind)
 
     def _behind_quote(self, state: State, quote: bytes) -> tuple[bytes, State]:
-        """The way to behind the quote of the next name, and the state there, or ``DEAD``.
+        """The text up to and with the opening quote of the next name, and the state (or ``DEAD``).
 
-        Where blanks may come before it they are left out.
+        Optional blanks before the quote are left out.
         """
         known = self._openings.get(state)
         if known is None:
@@ -419,9 +419,9 @@ class Places:
         return replace(place, state=state, frames=place.frames[: len(begun)], begun=begun)
 
     def left(self, place: Place, choice: Choice) -> Choice | None:
-        """Those of the ways that still lead from ``place`` to an answer; None where none does.
+        """``choice`` with the ways that still lead from ``place`` to an answer; None if none does.
 
-        Costs a walk along each of their texts, where anything was seen.
+        Cost: a walk along each of their texts, if any text was seen.
         """
         seen = [*(frame.seen for frame in place.frames), *place.names.open]
         if not any(each and each.texts for each in seen) and not any(place.begun):
@@ -445,9 +445,9 @@ class Places:
             return False
 
     def repeats(self, place: Place, begins: Callable[[bytes], bool]) -> Iterator[bytes]:
-        """Texts that repeat something from ``place``, whatever comes behind them; not all of them.
+        """Some of the texts that repeat something from ``place``, whatever follows them.
 
-        Those along the texts seen, where these are few, with which some token ``begins``.
+        Found along the texts seen, if these are few; ``begins``: whether some token begins so.
         """
         seen: dict[bytes, None] = {}
         few = False
@@ -474,16 +474,16 @@ class Places:
             except Repeated as repeated:
                 yield text[: repeated.length]
                 continue
-            if after is not None:  # it may go on, and not end
+            if after is not None:  # it may go on, but not end here
                 plain = self.automaton.step(place.state, text)
                 rows = [live(self.automaton.expression(each)) for each in (plain, after.state)]
                 ends, goes_on = (sum(bits for bits, _ in row) for row in rows)
                 yield from (text + BYTES[byte] for byte in bytes_of(ends & ~goes_on))
 
     def narrow(self, place: Place) -> ByteSet:
-        """The next bytes after which an item or a name may yet be one that was seen.
+        """The next bytes after which an item or a name may still repeat one that was seen.
 
-        All other bytes of a class of the row lead to the same.
+        All other bytes in one class of the row lead to the same place.
         """
         found: set[int] = set()
         for level in place.near:
@@ -494,8 +494,8 @@ class Places:
         return sum(1 << byte for byte in found)
 
     def away(self, start: Place) -> tuple[bytes, Place] | None:
-        """The way from ``start`` to where no item or name may be one that was seen, on which the
-        shortest completion begins, one byte at least; None where there is none."""
+        """The text, of at least one byte, from ``start`` to a place where no item or name may
+        repeat, with which the shortest completion begins, and that place; None if none exists."""
         automaton = self.automaton
         length, row = automaton.length, automaton.derivatives.live_row
         waiting: list[tuple[int, int, int, bytes, Place]] = [(0, 0, 0, b"", start)]

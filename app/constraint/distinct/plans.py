@@ -1,4 +1,4 @@
-"""Completions that repeat nothing, and how long they are at most."""
+"""Completions that repeat nothing, and upper bounds of their lengths."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from app.constraint.language.expressions import INFINITE, Expression
 from app.constraint.language.rows import InTurns, TooMuchWork
 
 _MOST_TRIED = 8
-"""Strings that are tried in vain, of those that another place began with."""
+"""Strings of a source, perhaps begun at another place, that may fail before it is dropped."""
 
 _Sources = dict[int, Iterator[bytes]]
-"""Strings that have not been taken since the completion began, shortest first: items, by what they
-are, and names, by the containers around them."""
+"""Strings that the completion has not used yet, shortest first: items, by their expression, and
+names, by the number of open containers."""
 _Taken = dict[int, int]
-"""How many were taken of each source; the next turn, which reads it anew, skips them."""
+"""Number of strings used of each source; the next turn, which restarts it, skips them."""
 
 
 class Plans:
@@ -39,7 +39,7 @@ class Plans:
         return self._places.next_item(place) is None
 
     def bound(self, place: Place) -> int:
-        """Bytes that surely suffice to finish the answer; ``INFINITE`` where that is not plain."""
+        """Upper bound of the bytes to finish the answer; ``INFINITE`` if that is not plain."""
         places, near, name = self._places, place.near, place.names.near
         length = self._automaton.length(place.state)
         if len(near) + (name is not None) > 1 or self._pool.items_vary:
@@ -63,8 +63,8 @@ class Plans:
         return length
 
     def _longer(self, counting: Counting, number: int, *languages: Expression) -> int:
-        """Bytes by which a string of one of ``languages`` gets longer, at most, where ``number`` of
-        them may not be repeated."""
+        """Maximum bytes by which a string of ``languages`` gets longer if ``number`` of them must
+        not be repeated."""
         size = 1
         while size <= number:
             size *= COUNTED
@@ -76,8 +76,8 @@ class Plans:
     def completion(self, place: Place) -> InTurns[bytes | None]:
         """A short completion of ``place``, None where none is found.
 
-        The state's own one up to an item or a name that may be one that was seen; the shortest that
-        is not; and so on.
+        The state's completion up to an item or a name that may repeat one that was seen; then the
+        shortest item or name that is new; and so on.
         """
         sources: _Sources = {}
         taken: _Taken = {}
@@ -100,7 +100,7 @@ class Plans:
                     way, position = text[position:end], end
                 done += way
             except TooMuchWork as error:
-                sources.clear()  # an iterator that raised is of no more use
+                sources.clear()  # an iterator that raised cannot go on
                 yield error
 
     def _fresh(self, place: Place, sources: _Sources, taken: _Taken) -> tuple[bytes, Place] | None:

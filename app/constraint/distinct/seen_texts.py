@@ -1,7 +1,7 @@
-"""The texts seen in one container, and those of objects: a scan of their names as the text grows.
+"""The texts seen in one container, and a scan that collects the names of objects.
 
-The scan stands beside the automaton, which knows nothing of names that came before. It follows JSON
-or another notation of its values.
+The scan runs beside the automaton, which knows nothing of earlier names. It follows JSON or another
+notation of its values.
 """
 
 from __future__ import annotations
@@ -32,10 +32,9 @@ class SeenTexts:
 
 @dataclass(slots=True, unsafe_hash=True)  # not frozen: each byte may make one; nothing changes it
 class Frame:
-    """The texts seen in a container, and the text that is being written: of an item, or a name.
+    """The texts seen in a container, and the text of the item or name that is being written.
 
-    ``seen.texts[low:high]`` are those that begin with ``text``, of which one that is far from
-    all of them has none.
+    ``seen.texts[low:high]`` are those that begin with ``text``.
     """
 
     seen: SeenTexts
@@ -45,12 +44,12 @@ class Frame:
 
     @classmethod
     def between(cls, seen: SeenTexts) -> Frame:
-        """Before an item."""
+        """The frame before an item."""
         return cls(seen, b"", 0, len(seen.texts))
 
     @property
     def near(self) -> int:
-        """How many of the texts that were seen this one may yet become."""
+        """Number of texts seen that begin with the current text."""
         return self.high - self.low
 
     @property
@@ -60,12 +59,12 @@ class Frame:
 
     @property
     def rests(self) -> list[bytes]:
-        """What the texts that it may yet become go on with."""
+        """The rests of the texts seen that begin with the current text."""
         size = len(self.text)
         return [text[size:] for text in self.seen.texts[self.low : self.high]]
 
     def after(self, data: bytes) -> Frame:
-        """With ``data`` at the end of the item."""
+        """The frame with ``data`` appended to the item."""
         text = self.text + data
         if self.low == self.high:
             return Frame(self.seen, text, 0, 0)
@@ -75,11 +74,11 @@ class Frame:
         return Frame(self.seen, text, low, high)
 
     def ended(self) -> Frame:
-        """Behind the item."""
+        """The frame after the item, which is then one of the texts seen."""
         return Frame.between(self.seen.with_text(self.text))
 
     def next_bytes(self) -> set[int]:
-        """The bytes that one of the texts goes on with."""
+        """The next bytes of the texts seen that begin with the current text."""
         texts, size, at, found = self.seen.texts, len(self.text), self.low, set()
         while at < self.high:
             if len(texts[at]) == size:
@@ -92,13 +91,13 @@ class Frame:
 
 
 NOTHING = Frame.between(SeenTexts())
-"""Before any text."""
+"""The frame before any text."""
 
 
 _OUTSIDE: Final = 0
-"""Of strings and names: in front of a value, in one, or behind it."""
+"""Outside strings and names: before, in or after a value."""
 _NEXT: Final = 1
-"""In front of a name, or the end of an object that has none."""
+"""Before a name, or before the end of an empty object."""
 _STRING: Final = 2
 _NAME: Final = 3
 
@@ -111,7 +110,7 @@ _BLANKS = b" \n\r\t"
 
 @dataclass(slots=True, unsafe_hash=True)  # not frozen: each token may make one; nothing changes it
 class Names:
-    """Where a text stands."""
+    """State of a scan for names."""
 
     open: tuple[SeenTexts | None, ...] = ()
     """The names of each container that is open, from the outermost; None for an array."""
@@ -119,12 +118,12 @@ class Names:
     name: Frame | None = None
     """The name that is being written, its quote included."""
     matched: int = 0
-    """Bytes of a quote that a string may end with; below 0: bytes to come that say nothing, of an
-    escape or of the quote that a string begins with."""
+    """Bytes of a closing quote matched so far; below 0: number of bytes to skip, of an escape or of
+    an opening quote."""
 
     @property
     def near(self) -> Frame | None:
-        """The name that is being written, or comes next, if it may yet be one that was seen."""
+        """The name that is being written, or comes next, if it may repeat one that was seen."""
         if self.mode == _NEXT:
             seen = self.open[-1]
             return Frame.between(seen) if seen is not None and seen.texts else None
@@ -137,11 +136,11 @@ class Names:
 
 
 NO_NAMES = Names()
-"""Before a text."""
+"""The scan's state before a text."""
 
 
 class NameScan:
-    """Follows texts of one notation."""
+    """Scans texts of one notation for repeated names."""
 
     def __init__(self, notation: Notation) -> None:
         self.notation = notation
@@ -150,11 +149,11 @@ class NameScan:
         self.end = _COLON if notation.bare_names else notation.quote[-1]
         """The byte that ends a name."""
         self.any_end = b"~z" + (b":" if notation.bare_names else notation.quote)
-        """The end of a name that no answer has."""
+        """End of a name that no answer contains."""
         self.any_name = (b"" if notation.bare_names else notation.quote) + self.any_end
 
     def after(self, names: Names, data: bytes) -> Names | int:
-        """Where the text stands after ``data``; where a name comes again, the index of its end."""
+        """The state after ``data``; if a name repeats, the index of its end in ``data``."""
         mode, matched, name = names.mode, names.matched, names.name
         if mode == _STRING and not matched and self._ends.isdisjoint(data):
             return names
@@ -207,7 +206,7 @@ class NameScan:
         return Names(containers, mode, name, matched)
 
     def _canonical(self, text: bytes) -> bytes:
-        """The text of a name as it is plainly spelled."""
+        """The text of a name in its plain spelling."""
         if b"\\" not in text or not self.notation.escaped:
             return text
         try:

@@ -1,6 +1,6 @@
 """Context-free grammars, in GBNF (llama.cpp) or a subset of Lark's notation, as byte expressions.
 
-syntax            what both notations are read into, and complaints that point into the text
+syntax            the syntax tree of both notations, and errors that point into the text
 gbnf              the notation of llama.cpp
 regexes           the regular expressions of Lark grammars
 lark              Lark's notation, and the terminals that it imports

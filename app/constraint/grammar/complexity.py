@@ -1,4 +1,4 @@
-"""What following a grammar costs: how deep its expressions nest, and how many readings it has."""
+"""Limits on the cost of a grammar: the nesting of its expressions, and its ambiguity."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ MAX_DEPTH = 120
 
 _PROBED_BYTES = 64
 _MOST_READINGS = 256
-"""Of a text of so many bytes. A state costs as much, and a mask has many states."""
+"""Maximum parses of the probed text. A state costs as much, and a mask has many states."""
 _FIRST_BYTES = 4
 _GROWTH = 8
-"""Where there are more after the first bytes, so many times as many."""
+"""The maximum is this many times the parses after the first bytes, if that is more."""
 _MOST_WORK = 300_000
 """Steps of work for one grammar."""
 
 Below = tuple[Sequence[Expression], Sequence[Expression]]
-"""What following an expression calls itself for, and what it goes on with in the same call."""
+"""Expressions that following one recurses into, and those it continues with in the same call."""
 
 
 def check_grammars(pool: ExpressionPool) -> None:
@@ -39,7 +39,7 @@ def check_grammars(pool: ExpressionPool) -> None:
 
 
 def _check_readings(derivatives: Derivatives, grammar: Expression) -> None:
-    """Walk one text, to whatever has most readings next, and else to what was not seen yet."""
+    """Walk along one text, to the next state with most parses, and among these to a new one."""
     pool, here, text = derivatives.pool, grammar, b""
     seen = {here}
     most = _MOST_READINGS
@@ -65,7 +65,7 @@ def _check_readings(derivatives: Derivatives, grammar: Expression) -> None:
 
 
 def _readings(pool: ExpressionPool, expression: Expression) -> int:
-    """In how many ways the text so far is read, each with what may follow it."""
+    """Number of parses of the text so far, by what may follow them."""
     if pool.kinds[expression] != Kind.UNION or pool.regular[expression]:
         return 1
     members: Sequence[Expression] = pool.operands[expression]

@@ -96,7 +96,7 @@ class GbnfReader(Reader):
         return negate(ranges(members)) if found["negated"] else ranges(members)
 
     def _characters(self, text: str, start: int) -> list[tuple[int, int]]:
-        """Code points and where they stand."""
+        """Code points and their positions."""
         result, at = [], 0
         while at < len(text):
             found = _CHARACTER.match(text, at)

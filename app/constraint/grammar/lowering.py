@@ -55,7 +55,7 @@ IGNORED_BYTES = 32
 _MAX_RECURSIVE_RULES = 1_000
 _MAX_LEFT_RECURSIVE_RULES = 32
 _MAX_MEASURE = 500_000
-"""Nodes times rounds that finding the lengths of all rules may cost."""
+"""Maximum nodes times rounds of computing the lengths of all rules."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ def as_it_stands(pool: ExpressionPool) -> Spelling:
 
 
 System = dict[str, Expression]
-"""Of a rule's equation: what follows each rule that it may begin with."""
+"""Coefficients of a rule's equation: what follows each rule that it may begin with."""
 
 
 def lower(
@@ -88,8 +88,8 @@ def lower(
 
     Raises ``InvalidSchema``, ``UnsatisfiableSchema`` if no finite text is derived, and
     ``ConstraintTooComplex``. Time is linear in the grammar's size, except for left recursion: cubic
-    in the number of rules that are left-recursive through each other. How deep it is, and how
-    ambiguous, is for ``check_grammars`` to say, once all of the pool is there.
+    in the number of rules that are left-recursive through each other. Depth and ambiguity are
+    checked by ``check_grammars``, once the pool is complete.
     """
     lowering = _Lowering(pool, grammar, limits, json, spelling)
     root = lowering.root()
@@ -348,7 +348,7 @@ class _Lowering:
 
 
 def _repeated_bytes(pool: ExpressionPool, expression: Expression) -> int | None:
-    """B where the expression is a byte of B, or a run of such of any length; else None."""
+    """The byte set B if the expression is a byte of B or a run of these of any length, or None."""
     kind, operand = pool.kinds[expression], pool.operands[expression]
     if kind == Kind.CONCATENATION:  # as B B*, the non-empty runs
         head, tail = operand
@@ -391,7 +391,7 @@ def _without_ambiguity(name: str, body: Node, bodies: Mapping[str, Node]) -> Nod
 
 
 def _expand(name: str, option: Option, bodies: Mapping[str, Node]) -> Sequence[Option]:
-    """An option that is one rule alone, by that rule's options if it has operators of ``name``."""
+    """``option``; if it is only a rule that has operators of ``name``, the options of that rule."""
     if len(option) == 1 and isinstance(option[0], Name):
         other = option[0].name
         if other != name and other in bodies:

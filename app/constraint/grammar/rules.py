@@ -1,4 +1,4 @@
-"""The rules of a grammar: from its text, what refers to what, and what is known of every rule.
+"""The rules of a grammar: their parsing, their references, and facts about every rule.
 
 Rules are looked at in components: sets of rules that reach each other, those they refer to first
 (Tarjan 1972). Facts are least fixpoints, found with a worklist; the nodes looked at are bounded.
@@ -56,7 +56,7 @@ def parse(text: str, syntax: str, limits: Limits) -> Rules:
 _MAX_STEPS = 1_000_000
 _MAX_SHORTEST = 1 << 26
 _UNBOUNDED_TIMES = 10
-"""What a repetition without bound around counted ones counts for."""
+"""Count assumed for an unbounded repetition around counted ones."""
 
 
 def references(node: Node) -> Iterator[Name]:
@@ -135,7 +135,7 @@ def strongly_connected(
 
 
 class Facts:
-    """What is known of nodes and rules; ``learn`` takes the components in their order."""
+    """Facts about nodes and rules; call ``learn`` with the components in their order."""
 
     def __init__(self, grammar: Rules, limits: Limits) -> None:
         self._rules = grammar.rules
@@ -202,7 +202,7 @@ class Facts:
                 return self.shortest(body)
 
     def _counts_of(self, node: Node) -> int:
-        """The largest product of times of repetitions inside one another."""
+        """The largest product of the counts of nested repetitions."""
         if isinstance(node, Name):
             return self._counts[node.name]
         inside = max((self._counts_of(child) for child in children(node)), default=1)

@@ -1,4 +1,4 @@
-"""What both notations are read into, item by item, and errors that point into the text."""
+"""The syntax tree of both notations, their reader, and errors that point into the text."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from app.constraint.limits import Limits
 from app.core.errors import ConstraintTooComplex, InvalidSchema, UnsupportedSchema
 
 _WIDTH = 72
-"""Characters of a line that a complaint shows at most."""
+"""Maximum characters of a line that an error shows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +188,7 @@ class Groups:
         self._repeatable = True
 
     def next_option(self) -> None:
-        """What follows ``|``."""
+        """End the option before ``|``."""
         self._open[-1].end_option()
         self._repeatable = False
 
@@ -201,7 +201,7 @@ class Groups:
         self._repeatable = False
 
     def close(self, closer: str, position: int) -> None:
-        """``]`` makes its group optional."""
+        """End the current group; ``]`` makes it optional."""
         group = self._open[-1]
         if _CLOSES.get(group.opener) != closer:
             raise self._source.invalid(f"{closer!r} closes no group", position)
@@ -211,7 +211,7 @@ class Groups:
         self.append(Repeated(node, 0, 1) if closer == "]" else node)
 
     def repeat(self, low: int, high: int | None, position: int) -> None:
-        """Repeat the last part, once: what is repeated again stands in a group."""
+        """Repeat the last part; a second repetition needs a group."""
         if not self._repeatable:
             raise self._source.invalid("nothing to repeat before this", position)
         if high is not None and high < low:
@@ -221,7 +221,7 @@ class Groups:
         self._repeatable = False
 
     def finish(self) -> Node:
-        """The whole; raises where a group is still open."""
+        """The node of the whole; raises if a group is still open."""
         group = self._open[-1]
         if group.opener:
             raise self._source.invalid("this group is not closed", group.position)
@@ -230,12 +230,12 @@ class Groups:
 
 
 class Reader:
-    """Reads a text item by item; each notation says what its items are and takes them in."""
+    """Reads a text item by item; each notation defines its items and handles them."""
 
     _ITEM: ClassVar[re.Pattern[str]]
     _START: ClassVar[str]
     _UNCLOSED: ClassVar[dict[str, str]]
-    """What is wrong where an item begins with one of these characters and none matches."""
+    """Errors for text that begins with one of these characters and matches no item."""
 
     def __init__(self, source: Source, limits: Limits) -> None:
         self._source = source
@@ -264,7 +264,7 @@ class Reader:
         return Rules(self._source, self._START, self._rules, tuple(self._ignored))
 
     def _item(self, found: re.Match[str]) -> int:
-        """Take an item in; where the next one starts."""
+        """Handle an item; returns where the next one starts."""
         raise NotImplementedError
 
     def _begin_rule(self, name: str, position: int, called: str) -> None:

@@ -3,6 +3,6 @@
 whitespace  where white space stands
 ranges      integers between two bounds
 decimals    numbers with a fraction, or an exponent
-multiples   what a division leaves, digit by digit, and numbers without multiples or single values
+multiples   multiples of a number, digit by digit, and numbers without multiples or single values
 text        strings, members, containers, any value
 """

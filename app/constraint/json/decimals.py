@@ -34,7 +34,7 @@ _PLAIN_BELOW_POWER = 16
 """Numbers from 10 to this power on are written with an exponent, as Python does."""
 _DIGITS_BEFORE = 8
 _DIGITS_BEHIND = 7
-"""Of a number with a fraction: 15 digits in all, as many as every float keeps apart."""
+"""Digits of a number with a fraction: 15 in all, so that different ones are different floats."""
 
 
 def number(
@@ -234,10 +234,10 @@ def _exponential(pool: ExpressionPool, between: Interval, limits: Limits) -> lis
 
 
 def plain_number(pool: ExpressionPool, numbers: Expression) -> Expression:
-    """Those of ``numbers`` that are written plainly: no exponent, no zero that says nothing.
+    """Those of ``numbers`` that are written plainly: no exponent, no redundant zeros.
 
-    Two of them are equal exactly where their texts are. With a fraction they have eight digits
-    before the point and seven behind it at most: longer ones may be one float.
+    Two of them are equal exactly if their texts are. With a fraction they have at most eight digits
+    before the point and seven after it: longer ones may be the same float.
     """
     return pool.intersect(
         (numbers, pool.once("numbers in one spelling", lambda: _in_one_spelling(pool)))

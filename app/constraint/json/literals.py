@@ -96,13 +96,13 @@ class LiteralText(JsonText):
         return self.bare_name(content) if self.notation.bare_names else super().free_name(content)
 
     def named(self, name: str, equals: str, value: Expression) -> Expression:
-        """A member of the ``name``, which stands there without quotes."""
+        """A member whose ``name`` is written without quotes."""
         if not self.notation.can_name(name):
             reason = f"a model that writes names without quotes cannot write {name!r}"
             raise UnsupportedSchema("properties", "/properties", reason)
         return self.pool.after_text((name + equals).encode(), value)
 
     def bare_name(self, content: Expression | None) -> Expression:
-        """A name of ``content`` that may stand there without quotes; None for any such name."""
+        """A name of ``content`` that may be written without quotes; None for any such name."""
         names = self.pool.repeat(utf8(self.pool, negate(_RESERVED)), 1)
         return names if content is None else self.pool.intersect((content, names))

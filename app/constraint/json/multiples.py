@@ -1,8 +1,8 @@
 """Multiples of a number, and numbers without the integers, the multiples or single values.
 
 A number on the grid of ``places`` digits after the point is a count of its last place, and it is a
-multiple where ``step`` divides that count. What the digits so far leave is worked out as an answer
-goes along, so the step may be as large as it likes.
+multiple where ``step`` divides that count. The remainder of the digits so far is computed as an
+answer goes along, so the step may be of any size.
 
 Exclusions are languages of plain decimals without regard to bounds, to be intersected with those
 that have them. A number that a reader's rounding could make an integer, a multiple or an excluded
@@ -24,9 +24,9 @@ from app.constraint.language.remainders import IN_FRACTION, Remainder
 from app.constraint.limits import Limits
 
 EXACT_DIGITS = 15
-"""Decimals of so many digits stay apart as floats, and a float's shortest form gives them back."""
+"""Digits up to which different decimals are different floats, whose shortest form restores them."""
 _ENUMERATED = 1_000
-"""Multiples that are listed one by one rather than followed digit by digit."""
+"""Maximum multiples that are listed one by one rather than followed digit by digit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +151,7 @@ class Remainders:
         return self.pool.union(options)
 
     def _rest(self, least: int, most: int, remainder: int) -> Expression:
-        """So many digits more, places included."""
+        """From ``least`` to ``most`` further digits, places included."""
         places, step = self.grid.places, self.grid.step
         bounds = (
             (least - places, most - places, places) if most >= places else (IN_FRACTION, 0, most)
@@ -191,8 +191,8 @@ class Remainders:
 
 
 _MAGNITUDES = (0, 1, 4, 8, 12, EXACT_DIGITS)
-"""Digits before the point, up to which numbers are a class. All of a class keep one distance from
-what they must not be taken for."""
+"""Digits before the point that bound classes of numbers. Each class keeps one distance from the
+values that it must not be taken for."""
 _ROUNDINGS = 4
 """That distance in units of a float's last place: one for the number, one for what it must not be
 taken for, and two for a reader who divides."""
@@ -203,8 +203,8 @@ def non_multiples(
 ) -> Expression:
     """Numbers that are not multiples of ``factor``: for an ``int`` only integers, else decimals.
 
-    The bounds are met by those that have no more places than ``factor``, which are
-    ``EXACT_DIGITS`` at most.
+    The bounds apply only to those with no more places than ``factor``, which have at most
+    ``EXACT_DIGITS`` digits.
     """
     if isinstance(factor, int):
         grid = integer_grid(between, limits, factor)

@@ -58,7 +58,7 @@ def written(value: int | float) -> Fraction:
 
 
 def closed(low: int | None, high: int | None, digits: int) -> tuple[int, int]:
-    """Ends for the sides that have no bound: ``digits``, or one more than the other end has."""
+    """Both ends; one without a bound has ``digits`` digits, or one more than the other end."""
     if high is None:
         high = 10 ** max(digits, len(str(abs(low or 0))) + 1) - 1
         if low is None:
@@ -71,7 +71,7 @@ def closed(low: int | None, high: int | None, digits: int) -> tuple[int, int]:
 def signed(
     pool: ExpressionPool, low: int, high: int, magnitudes: Callable[[int, int], Expression]
 ) -> Expression:
-    """From ``low`` to ``high``, of ``magnitudes`` that builds a range of natural numbers."""
+    """Numbers from ``low`` to ``high``; ``magnitudes`` builds a range of natural numbers."""
     options = []
     if high >= 0 and low <= high:
         options.append(magnitudes(max(low, 0), high))

@@ -66,7 +66,7 @@ SPELLINGS = {CHARACTER: character, SPELLED_ONCE: spelled_once}
 
 
 class _JsonPool(ExpressionPool):
-    """What every schema's pool begins with; a pickle of it is a reference to it."""
+    """The shared base of every schema's pool; it is pickled as a reference."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _begun, ()
@@ -126,11 +126,11 @@ class JsonText:
         self.pointers = pointers
         """Whether values are marked with their places in a schema."""
         self.apart = apart
-        """Whether items and names can differ: not where the text may be another one, too."""
+        """Whether items and names can be kept unique: not if the text has other readings, too."""
 
     @property
     def form(self) -> Hashable:
-        """What tells its texts from those of other forms."""
+        """Key that distinguishes this form from others."""
         return self.whitespace
 
     @property
@@ -146,7 +146,7 @@ class JsonText:
         return spelled_once(self.pool) if members == CHARACTERS else _spelled(self.pool, members)
 
     def spell_freely(self, members: Ranges) -> Expression:
-        """The same, but any character at all in all its spellings."""
+        """``spell``, but with all spellings if ``members`` are all characters."""
         if common(members, CHARACTERS) == CHARACTERS:
             return character(self.pool)
         return self.spell(members)
@@ -203,7 +203,7 @@ class JsonText:
         return pool.concatenate(pool.literal(b","), self._line(depth, form.inside(depth)))
 
     def end(self, bracket: bytes, depth: int) -> Expression:
-        """What comes before the closing bracket of a container with something in it, and it."""
+        """The closing bracket of a container that is not empty, with the white space before it."""
         closing = self.pool.literal(bracket[1:])
         if self.whitespace.on_one_line:
             return closing
@@ -217,7 +217,7 @@ class JsonText:
         return pool.concatenate(pool.literal(bracket[:1]), self._space, pool.literal(bracket[1:]))
 
     def _line(self, container: int, depth: int) -> Expression:
-        """The way to the next thing at ``depth`` in the container at the depth ``container``."""
+        """White space before an entry at ``depth`` in the container at the depth ``container``."""
         form = self.whitespace
         if form.flexible:
             return self._space
@@ -253,8 +253,8 @@ class JsonText:
     def free_name(self, content: Expression | None) -> Expression:
         """Any name of ``content``, which has no quotes; None for any name at all.
 
-        Beside names that are taken a key must have one spelling only, so that none can come back
-        in disguise: see ``names_but``.
+        Beside declared names a key must have one spelling only, so that none can recur in another
+        spelling: see ``names_but``.
         """
         return self.string() if content is None else self.quoted(content)
 
@@ -293,7 +293,7 @@ class JsonText:
     ) -> Expression:
         """``low`` to ``high`` items between the two brackets of ``bracket``.
 
-        ``level``: whether it is marked as one, where containers are.
+        ``level``: whether it is marked as a level, if ``self.levels``.
         """
         pool = self.pool
         if high is not None and low > high:

@@ -1,4 +1,4 @@
-"""Where white space stands in an answer: the forms that JSON text can be asked for in."""
+"""White space in answers: the forms of JSON text that a request can ask for."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any
 from app.core.errors import InvalidSchema
 
 _DEEPEST = 16
-"""Containers inside containers that ``indent:N`` gives lines of their own; deeper ones are written
-on one line, so that free and recursive values need no rule for every depth."""
+"""Nesting up to which ``indent:N`` gives containers lines of their own; deeper ones are written on
+one line, so that free and recursive values need no rule for every depth."""
 _MOST_INDENT = 16
 ON_ONE_LINE = -1
 
@@ -51,7 +51,7 @@ class Whitespace:
 
     @property
     def on_one_line(self) -> bool:
-        """Whether that is all that there is between brackets, commas and colons."""
+        """Whether there is no white space beyond that in ``comma`` and ``colon``."""
         return self.indent is None and not self.flexible
 
     def inside(self, depth: int) -> int:

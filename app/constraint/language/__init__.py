@@ -7,5 +7,5 @@ codepoints   sets of Unicode characters and their UTF-8
 rows         all derivatives of an expression at once
 widths       how many characters strings have, and strings within a number of them
 derivatives  which of them are alive, and their shortest strings
-rewriting    a pool without what was needed on the way only, or without bytes that have no token
+rewriting    drops temporary expressions of a pool, or bytes that have no token
 """

@@ -1,8 +1,8 @@
 """Concatenations whose parts depend on independent choices: what `if`/`then` pairs ask of members.
 
-A part is a table: entry m is the part where the demands with the bits of m are made of it, and more
-demands leave less of it. A choice has ways, of which one is taken; a way makes demands of parts.
-They are not combined: an answer loses the ways whose demands it does not meet, part by part.
+A part is a table: entry m is the part under the demands in the bits of m, and more demands leave
+less of it. A choice has ways, of which one is taken; a way makes demands on parts. Combinations
+are not expanded: an answer loses the ways whose demands it does not meet, part by part.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Cases(NamedTuple):
     choices: tuple[tuple[Way, ...], ...]
 
     def taking(self) -> list[Cases]:
-        """The same after each way of the choice that demands something of the earliest part."""
+        """The cases after each way of the choice that demands something of the earliest part."""
         earliest = [min([n for way in ways for n, _ in way], default=0) for ways in self.choices]
         chosen = earliest.index(min(earliest))
         choices, found = self.choices[:chosen] + self.choices[chosen + 1 :], []
@@ -41,8 +41,8 @@ class Cases(NamedTuple):
         return found
 
     def split(self) -> list[Cases]:
-        """The same, by which demands the first part meets: of the ways those are left that make no
-        other of it. Where more demands are met more ways are left."""
+        """The cases for each set of demands that the first part may meet, without the ways that
+        demand more of it. If more demands are met, more ways are left."""
         first, *others = self.parts
         return [
             Cases(((entry,), *others), tuple([_left(ways, met) for ways in self.choices]))
@@ -58,8 +58,8 @@ class Cases(NamedTuple):
         return Cases(self.parts[first:last], tuple(map(tuple, ways)))
 
     def reduced(self, unite: Callable[[Iterable[int]], int], nothing: int) -> Cases | None:
-        """The same without choices that matter to no more than one part; None where nothing is
-        left. A table has one entry exactly where no choice matters to its part."""
+        """The cases without choices that affect at most one part; None if nothing is left. A table
+        has one entry exactly if no choice affects its part."""
         parts, choices, before = [*map(_plain, self.parts)], self.choices, -1
         while len(choices) != before:
             before, left = len(choices), []
@@ -114,8 +114,8 @@ class Cases(NamedTuple):
                 raise ConstraintTooComplex("too many dependencies between alternatives")
 
     def nearest(self, known: dict[Cases, int]) -> int:
-        """The length of the shortest string, from the lengths of the parts. ``known``: the same of
-        other choices, to be added to. ``check`` bounds how many there may be."""
+        """The length of the shortest string, from the lengths of the parts. ``known``: cache of the
+        lengths of other cases, extended here. ``check`` bounds how many there may be."""
 
         def of(cases: Cases) -> int:
             found = cases.reduced(min, INFINITE)
@@ -165,7 +165,7 @@ class Cases(NamedTuple):
 
 
 def _left(ways: tuple[Way, ...], met: int) -> tuple[Way, ...]:
-    """The ways that demand no more of the first part than what is met, without that."""
+    """The ways whose demands on the first part are all in ``met``, without these demands."""
     return tuple(
         [
             tuple([(n, bits) for n, bits in way if n > 0])

@@ -75,7 +75,7 @@ def clip(members: Ranges, first: int, last: int) -> Ranges:
 
 
 ASSIGNED_PLANES = 0x40000
-"""Above are, of all that Unicode assigns, only tags, variation selectors and private use."""
+"""Code point above which Unicode assigns only tags, variation selectors and private use."""
 
 
 @cache

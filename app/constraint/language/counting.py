@@ -1,4 +1,4 @@
-"""How many strings a language has, as far as it matters, and which are the shortest."""
+"""Counts the strings of a language, up to a limit, and lists the shortest."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from app.constraint.language.derivatives import Derivatives, preferred_byte
 from app.constraint.language.expressions import INFINITE, ByteSet, Expression
 
 ENDLESS = 1 << 24
-"""So many that no answer uses them up."""
+"""Number of strings that no answer uses up."""
 
 COUNTED = 16
-"""Numbers of strings up to a power of this are looked up as that power."""
+"""Numbers of strings are rounded up to a power of this for look-ups."""
 
 UNKNOWN_LENGTH = 1 << 30
 _MOST_NESTED = 100
-"""Branches behind one another that are counted; of what is behind them one string counts."""
+"""Maximum depth of branches that are counted; anything deeper counts as one string."""
 _MOST_LONGER = 512
-"""Lengths that are tried, beyond the shortest."""
+"""Maximum lengths that are tried, beyond the shortest."""
 
 _MOST_LISTED = 16
-"""Languages of which the shortest strings are kept."""
+"""Maximum languages whose shortest strings are cached."""
 
 _BACKSLASH = ord("\\")
 
 _Edge = tuple[int, int, bytes, ByteSet, Expression]
-"""Bytes of the shortest string on this way, the order of coming, a text, and bytes that may follow
-it with what is behind them; no bytes: the text is a string."""
+"""Heap entry: bytes of the shortest string on this way, insertion order, a text, and bytes that may
+follow it with what is behind them; no bytes: the text is a string."""
 
 _Way = tuple[int, Expression, int, bool]
 """How many texts lead there, the expression behind them, their bytes, whether they end a string."""
@@ -37,8 +37,8 @@ _Way = tuple[int, Expression, int, bool]
 class Counting:
     """Counts the strings of languages along their derivatives, which spell each in one way.
 
-    With an ``end``, a byte, they are counted up to the first of these, it included: the names of a
-    language that goes on behind them. ``escaped``: but for those behind a backslash.
+    With a byte ``end``, strings are counted up to and with its first occurrence, such as names that
+    other text follows. ``escaped``: occurrences behind a backslash do not count.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class Counting:
         return self._end is None and self._derivatives.pool.nullable[expression]
 
     def count(self, expression: Expression, most: int = ENDLESS) -> int:
-        """How many strings, at most ``most``; perhaps fewer than there are.
+        """Number of strings, capped at ``most``; it may be too low.
 
         Raises as ``Derivatives.row``.
         """
@@ -104,7 +104,7 @@ class Counting:
         if known is not None:
             return min(known, most)
         if expression in self._open:
-            return most  # a way back to where it began: without end
+            return most  # a cycle: infinitely many strings
         if self._nested >= _MOST_NESTED:
             self.is_exact = False
             return 1
@@ -130,8 +130,8 @@ class Counting:
         return total
 
     def longer(self, languages: Iterable[Expression], number: int) -> int:
-        """The bytes by which any of ``number`` strings of a language, or of all it has, exceeds the
-        shortest one at most, each completed in the fewest bytes: the most of ``languages``.
+        """Maximum bytes by which the ``number`` shortest strings of a language (or all it has)
+        exceed the shortest one, each completed in the fewest bytes; the most of ``languages``.
 
         ``UNKNOWN_LENGTH`` where that is not found. Raises as ``Derivatives.row``.
         """
@@ -195,7 +195,7 @@ class Counting:
 def _listing(
     derivatives: Derivatives, end: int | None, escaped: bool, expression: Expression
 ) -> Iterator[bytes]:
-    """``Counting.strings``; it holds no ``Counting``, which holds it: a cycle is never freed."""
+    """``Counting.strings``; no method, as a cycle with the ``Counting`` would never be freed."""
     lengths, row, nullable = derivatives.length, derivatives.live_row, derivatives.pool.nullable
     order, waiting = count(1), list[_Edge]()
 

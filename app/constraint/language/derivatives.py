@@ -36,10 +36,10 @@ _MOST_TO_IMPROVE = 500
 """States that are visited for a string that is shorter than a known one."""
 
 _WORK_OF_COMBINATION = 20
-"""Steps of work that one combination of alternatives takes of which the length is new."""
+"""Steps of work for each combination of alternatives whose length is new."""
 
 _MOST_LOOKED_AT = 2_000
-"""Parts of an expression that are looked at to see that it needs no search."""
+"""Maximum parts of an expression that are examined to see that it needs no search."""
 _PLAINLY_ALIVE = {
     *(Kind.EMPTY, Kind.EPSILON, Kind.BYTES, Kind.LITERAL, Kind.CONCATENATION, Kind.UNION),
     *(Kind.REPETITION, Kind.RULE, Kind.MARKED),
@@ -61,7 +61,7 @@ class _Search:
         self.cost = {start: 0}
         self.pushed = 0
         self.here: tuple[int, int, int, Expression] | None = None
-        """What is looked at, until it is done."""
+        """The state that is being expanded, until it is done."""
 
     def next(self) -> tuple[int, int, int, Expression] | None:
         """The most promising state, or the one that is not done; None where all are."""
@@ -86,17 +86,17 @@ class Derivatives(Rows):
         self._alive = bytearray()
         """1 for each expression found to have a string; 0 where that is not known."""
         self._dead: set[Expression] = set()
-        """Those found to have none."""
+        """Expressions found to have no string."""
         self._pruned: set[Expression] = set()
-        """Those whose row has no dead derivative left."""
+        """Expressions whose row has no dead derivative left."""
         self._next: dict[Expression, tuple[int, Expression]] = {}
         """First byte of a shortest string of an intersection or complement, and what follows."""
         self._ways: dict[Expression, tuple[int, Expression]] = {}
-        """The same of some string."""
+        """First byte of some string of an expression, and what follows."""
         self._led: set[Expression] = set()
-        """Those of which ``lead_along`` has noted all of a string."""
+        """Expressions for which ``lead_along`` has noted a complete string."""
         self._given_up: set[Expression] = set()
-        """Those that may have strings, though none was found."""
+        """Expressions that may have strings, though none was found."""
         self._searches: dict[tuple[Expression, int], _Search] = {}
         """Searches that took more work than a call was allowed, by where they start and how many
         states they may visit (0: any string is sought)."""
@@ -114,7 +114,7 @@ class Derivatives(Rows):
 
     @property
     def learned(self) -> int:
-        """Grows with what is worked out."""
+        """Counter of cached results and visited states."""
         ways = len(self._next) + len(self._ways) + len(self._given_up) + self._visited
         return len(self._rows) + len(self._dense) + len(self._pruned) + len(self.weights) + ways
 
@@ -162,7 +162,7 @@ class Derivatives(Rows):
         return alive
 
     def _note_dead(self, expression: Expression) -> None:
-        """Its tails too, up to the part without a string: derivatives keep tails."""
+        """Note ``expression`` and its tails, up to the dead part: derivatives keep tails."""
         kinds, operands = self.pool.kinds, self.pool.operands
         self._dead.add(expression)
         while kinds[expression] == Kind.CONCATENATION and self.is_alive(operands[expression][0]):
@@ -240,7 +240,7 @@ class Derivatives(Rows):
                     heapq.heappush(shortened, whole)
 
     def _is_one_byte(self, body: Expression) -> bool:
-        """Whether it shows that a shortest string of a rule is a byte, as it is of any value."""
+        """Whether a rule's shortest string plainly is one byte, as for any JSON value."""
         kinds, operands = self.pool.kinds, self.pool.operands
         if kinds[body] != Kind.UNION or self.pool.nullable[body]:
             return False
@@ -346,9 +346,9 @@ class Derivatives(Rows):
         return b"".join(parts)
 
     def lead_along(self, expression: Expression, text: bytes) -> InTurns[None]:
-        """Note that ``text``, a string of ``expression``, is one: all on its way is alive.
+        """Note that all states along ``text``, a string of ``expression``, are alive.
 
-        Nothing is noted where that is plain, be it of the part that comes first.
+        Nothing is noted if that is plain, for ``expression`` or for its first part.
         """
         pool, position = self.pool, 0
         first = expression
@@ -374,7 +374,7 @@ class Derivatives(Rows):
         for before, byte in reversed(passed):
             if not self._is_plainly_alive(before):
                 self._ways[before] = byte, expression
-            self._alive[before] = 1  # in any case: what it is the tail of then need not look at it
+            self._alive[before] = 1  # always: expressions with this tail then need not examine it
             self._led.add(before)
             expression = before
 
@@ -460,7 +460,7 @@ class Derivatives(Rows):
         return min(found)
 
     def _fit(self, expression: Expression) -> Fit | None:
-        """What is known of a pattern within a number of characters; None for other forms, too."""
+        """``fit`` of a pattern within a number of characters; None for other forms, too."""
         counted = self.pool.counted(expression)
         if counted is None:
             return None
@@ -472,7 +472,7 @@ class Derivatives(Rows):
     def _searched(
         self, start: Expression, most: int, find: Callable[[Expression, _Search], T]
     ) -> T:
-        """What a search among ``most`` states comes to, which goes on where it was left."""
+        """The result of a search over ``most`` states; it resumes where it was interrupted."""
         search = self._searches.pop((start, most), None) or _Search(start, self._bound(start))
         try:
             return find(start, search)

@@ -56,9 +56,9 @@ __all__ = [
 _MANY_MEMBERS = 16
 """A union of more has its literals sorted by first byte."""
 _MOST_NESTED = 64
-"""So many common beginnings are taken out inside one another."""
+"""Maximum nesting of common beginnings of literals that are factored out."""
 _MOST_FACTORED = 8
-"""Shared beginnings that are taken out at once; a character of UTF-8 needs three."""
+"""Maximum nesting of shared heads that are factored out; a character of UTF-8 needs three."""
 
 _FIRST = len(Nodes())
 """Expressions that every pool has from the start."""
@@ -69,12 +69,12 @@ _KEPT = (
     "landmarks", "exact_choices", "exact_lists", "pointers", "has_free_names",
     "notations", "items_are_needed", "items_vary", "longer_items", "needed_names",
 )  # fmt: skip
-"""What a pool knows beside its expressions, and a copy of it, too."""
+"""Attributes of a pool, beside its expressions, that a copy keeps."""
 
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """A pattern that holds for so many rounds of something, as characters are."""
+    """A pattern with bounds on its number of rounds, such as characters."""
 
     pattern: Expression
     round: Expression
@@ -90,17 +90,17 @@ class ExpressionPool(Nodes):
     def __init__(self, max_nodes: int = 2_000_000) -> None:
         super().__init__(max_nodes)
         self.base: ExpressionPool | None = None
-        """The expressions that it was copied from: those of the process, which do not change."""
+        """The pool that this one extends: shared by the process, and never changed."""
         self._intersections: dict[tuple[Expression, ...], Expression] = {}
         self._counted: dict[Expression, Counted | None] = {}
         self._inclusion = Inclusion(self)
         self.nearest: dict[Cases, int] = {}
         """Lengths of shortest strings of parts by choices."""
         self._factoring = 0
-        """Shared beginnings that are being taken out, one behind the other."""
+        """Current nesting of shared heads that are being factored out."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Without what ``base`` has, which the process that reads it has, too.
+        """Pickle without the expressions of ``base``, which the reading process has, too.
 
         The index comes along: reading it takes less time than building it again.
         """
@@ -118,7 +118,7 @@ class ExpressionPool(Nodes):
 
     @property
     def num_shared(self) -> int:
-        """So many expressions are those that its ``base``, or any pool, begins with."""
+        """Number of expressions that its ``base``, or else any pool, begins with."""
         return len(self.base) if self.base else _FIRST
 
     def extended(self, max_nodes: int) -> ExpressionPool:
@@ -140,7 +140,7 @@ class ExpressionPool(Nodes):
         return other
 
     def _absorbs(self, tail: Expression, head: Expression) -> bool:
-        """Any text behind what it may begin with is any text."""
+        """Whether ``tail`` begins with an unbounded repetition that includes ``head``."""
         star = tail
         if self.kinds[tail] == Kind.CONCATENATION:
             star = self.operands[tail][0]
@@ -193,7 +193,7 @@ class ExpressionPool(Nodes):
         return self._associative(Kind.UNION, flat, self.empty)
 
     def _shared_head(self, members: Iterable[Expression]) -> Expression | None:
-        """What all ``members`` begin with, where that is so many bytes of one set."""
+        """The common head of all ``members``, if it is a fixed number of bytes of one set."""
         heads = {
             self.operands[m][0] if self.kinds[m] == Kind.CONCATENATION else self.empty
             for m in members
@@ -361,7 +361,7 @@ class ExpressionPool(Nodes):
         return bits if self.kinds[head] == Kind.BYTES else None
 
     def counted(self, expression: Expression) -> Counted | None:
-        """An intersection of a pattern with so many characters; None for other forms."""
+        """An intersection as a pattern with bounds on its rounds; None for other forms."""
         if self.kinds[expression] != Kind.INTERSECTION:
             return None
         if expression not in self._counted:
@@ -369,7 +369,7 @@ class ExpressionPool(Nodes):
         return self._counted[expression]
 
     def _pattern_and_count(self, members: tuple[Expression, ...]) -> Counted | None:
-        """By a member with bounds, where there is one."""
+        """``counted`` of an intersection, by a member with bounds if there is one."""
         found = None
         for member in members:
             rounds = self._rounds(member)
@@ -423,11 +423,11 @@ class ExpressionPool(Nodes):
         )
 
     def repeat_after_one(self, expression: Expression, low: int, high: int | None) -> Expression:
-        """What ``repeat`` still is after one time."""
+        """The rest of ``repeat`` after the first time."""
         return self.repeat(expression, max(low - 1, 0), None if high is None else high - 1)
 
     def remainder(self, rest: Remainder) -> Expression:
-        """The digits that end a multiple, or none; worked out as far as an answer goes."""
+        """The digits that end a multiple, or a non-multiple; expanded as an answer goes along."""
         known = self.index[Kind.REMAINDER].get(rest)
         if known is not None:
             return known
@@ -469,7 +469,7 @@ class ExpressionPool(Nodes):
         return self.concatenate(*before, chosen, *[table[0] for table in tables[last:]])
 
     def expand(self, expression: Expression) -> Expression:
-        """A set of different items, or parts by choices, one step further taken apart."""
+        """Expand a set of different items, or ``Cases``, by one step."""
         if self.kinds[expression] == Kind.CASES:
             return self.union(map(self.cases, self.operands[expression].split()))
         items, between, low, high = self.operands[expression]

@@ -1,4 +1,4 @@
-"""Whether one language plainly lies within another: what unions absorb and intersections lose."""
+"""Cheap tests whether one language lies within another, to simplify unions and intersections."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ Spellings = tuple[tuple[ByteSet, ...], ...]
 """Sequences of byte sets, any of which a string may be."""
 
 _LONGEST_CHARACTER = 12
-"""Bytes of one, as escapes of JSON."""
+"""Bytes of the longest character, in JSON's escapes."""
 _MOST_SPELLINGS = 1_000
 
 
 class Inclusion:
-    """Looks at expressions inside free repetitions, such as any text of a string. Memoised.
+    """Tests inclusion in unbounded repetitions, such as any text of a string. Memoised.
 
     Refers to the lists of the pool and not to the pool, which refers to this: what is compiled
     holds no cycles, and is freed without the garbage collector.
@@ -49,8 +49,8 @@ class Inclusion:
     def is_within(self, expression: Expression, star: Expression) -> bool:
         """Whether surely every string of the language is one of a free repetition.
 
-        Sees through what is made of its letters, of what it repeats, and of parts of that, as
-        characters in UTF-8 are; not through the rest.
+        Recognises what is made of its letters, of what it repeats, and of parts of that, such as
+        characters in UTF-8; answers False for the rest.
         """
         known = self._known.get((expression, star))
         if known is None:
@@ -98,7 +98,7 @@ class Inclusion:
         )
 
     def spellings(self, expression: Expression) -> Spellings | None:
-        """A language as a few short sequences of byte sets; None where it is none such."""
+        """A language as a few short sequences of byte sets; None for other languages."""
         if expression not in self._spelled:
             self._spelled[expression] = self._new_spellings(expression)
         return self._spelled[expression]

@@ -44,18 +44,18 @@ class Kind:
     REPETITION: Final = 8  # (expression, low, high); high is None where unbounded
     RULE: Final = 9  # index into pool.bodies
     DISTINCT: Final = 10  # (items, between, low, high); see pool.distinct
-    HOLE: Final = 11  # (core.verbatim.Hole, what it is while no document fills it)
-    PIECE: Final = 12  # a state of the piece that fills a hole: see pieces.binding
+    HOLE: Final = 11  # (core.verbatim.Hole, the expression used until a document fills it)
+    PIECE: Final = 12  # a state of the piece that fills a hole: see quotes.binding
     MARKED: Final = 13  # (expression, mark): the same language; see Mark
     DRAWN: Final = 14  # (expression, texts): its strings that begin with one of these
-    REMAINDER: Final = 15  # what it holds, as remainders.Remainder has it
+    REMAINDER: Final = 15  # remainders.Remainder
     CASES: Final = 16  # cases.Cases of expressions; a choice matters to the first part and the last
 
 
 class Mark:
-    """What a marked expression is a part of.
+    """The role of a marked expression.
 
-    A mark does not change the language: it says to whom the text belongs that is read there. The
+    A mark does not change the language: it tells what the text that is read there belongs to. The
     first three are for items that must differ from one another. A mark below 0 is around a whole
     text in which names differ, written in a notation of ``pool.notations``: -1 is the first.
     """
@@ -71,9 +71,9 @@ class Notation:
     """How the names of objects are written."""
 
     quote: bytes = b'"'
-    """Before and behind a string."""
+    """Quote before and after a string."""
     escaped: bool = True
-    """Whether a backslash takes a quote its meaning; such a quote is one byte."""
+    """Whether a backslash escapes a quote; such a quote is one byte."""
     bare_names: bool = False
     """Whether names stand without quotes, up to a colon."""
 
@@ -122,20 +122,20 @@ class Nodes:
         """Whether no rule is referred to anywhere inside."""
         self.bodies: list[Expression | None] = []
         self.landmarks: dict[Hashable, Expression] = {}
-        """What was built with ``once``, by name: a text where it is looked for later, else what it
-        was built from."""
+        """Expressions built with ``once``, by name: a string if it is looked up later, else the
+        values it was built from."""
         self.grammars: list[Expression] = []
         """The texts of grammars, whose expressions may nest deeply and have many readings."""
         self.exact_choices: set[frozenset[bytes]] = set()
-        """Sets of values, each as it is written, that a schema wants drawn as wholes."""
+        """Sets of values, each as it is written, for which a schema asks for exact choices."""
         self.exact_lists: set[frozenset[bytes]] = set()
-        """The same of items of lists that have each of these at most once."""
+        """Such sets for items of lists that contain each of them at most once."""
         self.has_free_names = False
         """Whether some object may have several names that its schema leaves open."""
         self.notations: list[Notation] = []
-        """Those of the texts that are marked as such."""
+        """Notations of the texts that are marked by ``text``."""
         self.named: dict[str, Expression] = {}
-        """Parts of a composite, by what errors about them call them."""
+        """Parts of a composite, by their names in errors."""
         self.inexact: dict[Relaxation, None] = {}
         """Keywords of schemas that validators read in different ways, and how they are read."""
         self.items_are_needed = False
@@ -143,10 +143,10 @@ class Nodes:
         self.items_vary = False
         """Whether what may follow such an item depends on which it is."""
         self.longer_items: dict[int, int] = {}
-        """By powers of ``COUNTED``: bytes by which an item exceeds the shortest one at most where
-        so many may not be repeated. Larger powers, and too much work, are left out."""
+        """By powers of ``COUNTED``: the most bytes by which an item exceeds the shortest one if so
+        many must not be repeated. Larger powers, or those with too much work, are left out."""
         self.needed_names: set[Expression] = set()
-        """The names, with their quotes, of objects that must have some that are left open."""
+        """The names, with their quotes, of objects that need some names the schema leaves open."""
         self.pointers: dict[str, int] = {}
         """The marks of places in a schema, by JSON Pointer, in the order of their numbers."""
         self.index: list[dict[Any, Expression]] = [{} for _ in range(Kind.CASES + 1)]
@@ -238,7 +238,7 @@ class Nodes:
         return literal if tail == self.epsilon else self._pair(literal, tail)
 
     def pieces(self, expression: Expression) -> list[Expression]:
-        """What a concatenation is of; an expression of another form by itself."""
+        """The parts of a concatenation; an expression of another form alone."""
         pieces = []
         while self.kinds[expression] == Kind.CONCATENATION:
             piece, expression = self.operands[expression]
@@ -247,8 +247,8 @@ class Nodes:
         return pieces
 
     def marked(self, expression: Expression, mark: int) -> Expression:
-        """``expression`` with a mark. Nothing is left of a level that is closed, while of an item
-        that is whole the mark stays until the byte behind it."""
+        """``expression`` with a mark. A closed level loses its mark, while a complete item keeps it
+        until the byte after it."""
         if expression == self.empty or (expression == self.epsilon and mark != Mark.BEGUN):
             return expression
         nullable = self.nullable[expression]
@@ -314,7 +314,7 @@ class Nodes:
         return body
 
     def parts(self, expression: Expression) -> tuple[Expression, ...]:
-        """What an expression is made of; a rule, of its body."""
+        """The parts of an expression; of a rule, its body."""
         kind, operand = self.kinds[expression], self.operands[expression]
         if kind in (Kind.CONCATENATION, Kind.UNION, Kind.INTERSECTION):
             parts: tuple[Expression, ...] = operand
@@ -334,7 +334,7 @@ class Nodes:
         return (self.body(expression),) if kind == Kind.RULE else ()
 
     def hole(self, hole: Hole, free: Expression) -> Expression:
-        """What a document fills when a request comes; until then it is ``free``."""
+        """A hole that a request's document fills; until then it is ``free``."""
         nullable, regular = self.nullable[free], self.regular[free]
         return self.node(Kind.HOLE, (hole, free), nullable=nullable, regular=regular)
 
@@ -347,7 +347,7 @@ class Nodes:
         return self._new(kind, operand, nullable, regular)
 
     def _new(self, kind: int, operand: Any, nullable: bool, regular: bool) -> Expression:
-        """The same where it is known that it is new."""
+        """``node`` for an expression that is known to be new."""
         number = len(self.kinds)
         if number >= self.max_nodes:
             raise ConstraintTooComplex(f"more than {self.max_nodes} expression nodes")

@@ -1,4 +1,4 @@
-"""Digits that make multiples, or none, behind what a number begins with."""
+"""Rests of decimals, behind given digits, that make them multiples, or non-multiples."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ IN_FRACTION = -2
 
 
 class Remainder(NamedTuple):
-    """What may end a decimal whose digits so far leave ``remainder`` by ``step``.
+    """The rests of a decimal whose digits so far leave ``remainder`` modulo ``step``.
 
-    A number counts the last of its places: it is a multiple where ``step`` divides that count, and
-    is written where that is ``divisible``. From ``least`` to ``most`` digits come before the point,
-    and behind it ``left`` at most, of which zeros at the end may be missing.
+    A number is read as a count of its last place; it must be a multiple of ``step`` if
+    ``divisible``, else must not be. From ``least`` to ``most`` digits follow before the point, and
+    at most ``left`` after it, of which trailing zeros may be missing.
     """
 
     step: int
@@ -32,7 +32,7 @@ class Remainder(NamedTuple):
         return self.least in (0, IN_FRACTION) and whole is self.divisible
 
     def ways(self) -> list[tuple[int, Remainder]]:
-        """The next byte, as a set of bytes, and what is left behind it."""
+        """Each next byte, as a set of bytes, and the rest after it."""
         step, divisible, remainder, least, most, left = self
         after = (max(least - 1, 0), most - 1, left) if least >= 0 else (IN_FRACTION, 0, left - 1)
         ways = []
@@ -45,7 +45,7 @@ class Remainder(NamedTuple):
         return ways
 
     def shortest(self) -> bytes | None:
-        """The fewest bytes that end it, and of these the least digits; None where none do."""
+        """The shortest rest, with the least digits; None if there is none."""
         fewest = 1 if self.least == AFTER_POINT else 0
         point = b"." if self.least >= 0 else b""
         for length in range(self.most + len(point) + self.left + 1):
@@ -61,17 +61,17 @@ class Remainder(NamedTuple):
 
     @property
     def longest(self) -> int:
-        """The most bytes that end it."""
+        """Bytes of the longest rest."""
         return self.most + self.left + (1 if self.least >= 0 and self.left else 0)
 
     @property
     def is_alive(self) -> bool:
-        """Whether anything ends it."""
+        """Whether there is any rest."""
         enough = 10 ** (self.most + self.left) > self.step > 1
         return enough or self.shortest() is not None
 
     def _least(self, size: int, scale: int) -> int | None:
-        """The least number of ``size`` digits that, ``scale`` times, is what is missing."""
+        """The least number of ``size`` digits that, times ``scale``, completes the count."""
         begun = self.remainder * 10**size * scale
         if not self.divisible:
             few = range(min(2, 10**size))

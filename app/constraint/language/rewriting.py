@@ -1,11 +1,11 @@
-"""Languages in a pool of their own, and without what a tokenizer cannot spell.
+"""Prunes pools, and removes strings that a tokenizer cannot spell from languages.
 
-A pool without what was only needed on the way has about half of what a front end builds.
+A pruned pool has about half of the expressions that a front end builds.
 
-A byte counts as spelled where a token is that byte alone. So whatever is left of a language can be
-spelled from every place in it, whichever tokens came before, and its masks, distances and forced
-paths need know nothing of this. A byte that only longer tokens hold does not count: behind another
-token its own text could not be gone on with.
+A byte counts as spelled if some token is that byte alone. So every string of the resulting language
+can be spelled from any position in it, whichever tokens came before, and masks, distances and
+forced paths need not know about missing bytes. A byte that only longer tokens contain does not
+count: after other tokens it may be impossible to spell.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from app.constraint.language.nodes import byte_range, byte_set, bytes_of
 
 
 def pruned(pool: ExpressionPool, root: Expression) -> tuple[ExpressionPool, Expression]:
-    """A pool of what ``root`` is made of alone, and ``root`` in it.
+    """A pool of only ``root`` and its parts, and ``root`` in it.
 
     The base of the pool stays whole. Expressions keep their order, and landmarks their names where
     these are texts and they are part of ``root``, or of the base.
@@ -111,11 +111,11 @@ def _moved(kind: int, operand: Any, moved: list[Expression]) -> Any:
 _UTF8 = byte_range(0, 0xBF) | byte_range(0xC2, 0xF4)
 """The bytes of text (RFC 3629)."""
 _DIGITS = byte_set(b"0123456789.")
-"""What a remainder is made of, or a part of it."""
+"""Bytes that a remainder may contain."""
 
 
 def missing_bytes(tokens: Iterable[bytes | None]) -> ByteSet:
-    """The bytes of text that are none of ``tokens``."""
+    """The bytes of text for which no token is that byte alone."""
     return _UTF8 & ~byte_set(token[0] for token in tokens if token is not None and len(token) == 1)
 
 
@@ -143,11 +143,11 @@ def spelled(pool: ExpressionPool, root: Expression, missing: ByteSet) -> Express
     order = parts_of(pool, [root], 0)
     parts = {expression: pool.parts(expression) for expression in order}
     bounded = {expression for expression in order if kinds[expression] == Kind.RULE}
-    """What has no complement in it, and so shows all of its bytes."""
+    """Expressions without a complement inside, which show all of their bytes."""
     for expression in order:
         if kinds[expression] != Kind.COMPLEMENT and bounded.issuperset(parts[expression]):
             bounded.add(expression)
-        if kinds[expression] == Kind.INTERSECTION:  # of one member is enough
+        if kinds[expression] == Kind.INTERSECTION:  # one unchanged member is enough
             parts[expression] = tuple([part for part in parts[expression] if part in bounded])
         elif kinds[expression] == Kind.COMPLEMENT:
             parts[expression] = ()
@@ -194,7 +194,7 @@ def _without(
     new: dict[Expression, Expression],
     text: Expression,
 ) -> Expression:
-    """An expression made of what its parts are now. ``text``: all strings without missing bytes."""
+    """An expression rebuilt from its new parts. ``text``: all strings without missing bytes."""
     kind, operand = pool.kinds[expression], pool.operands[expression]
     parts = [new.get(part, part) for part in pool.parts(expression)]
     if kind == Kind.LITERAL:

@@ -38,10 +38,10 @@ _DENSE_WORK = 60
 """Steps that looking at all bytes takes."""
 
 _WORK_OF_PART = 2
-"""Steps that a part by choices takes for each class of bytes."""
+"""Steps of work for each part of ``Cases`` and class of bytes."""
 
 _BUILDING_WORK = 4
-"""Steps that an expression takes which unions or intersections are the first to build."""
+"""Steps of work for each new expression that a union or intersection creates."""
 
 
 class TooMuchWork(ConstraintTooComplex):
@@ -50,11 +50,11 @@ class TooMuchWork(ConstraintTooComplex):
 
 T = TypeVar("T")
 InTurns = Generator[TooMuchWork, None, T]
-"""Work that yields the error where a call was allowed no more, and goes on in a later one."""
+"""Resumable work: it yields ``TooMuchWork`` at the limit of a call, and goes on in a later one."""
 
 
 def at_once(work: InTurns[T]) -> T:
-    """What ``work`` comes to in one call. Raises ``TooMuchWork``."""
+    """The result of ``work`` in one call. Raises ``TooMuchWork``."""
     try:
         raise next(work)
     except StopIteration as done:
@@ -63,7 +63,7 @@ def at_once(work: InTurns[T]) -> T:
 
 
 def in_turns(call: Callable[[], T]) -> InTurns[T]:
-    """What ``call`` returns, called again until it is allowed enough."""
+    """The result of ``call``, which is repeated until its work limit suffices."""
     while True:
         try:
             return call()
@@ -209,7 +209,7 @@ class Rows:
     def _derivative_of_part(self, expression: Expression, byte: int) -> Expression:
         """``derivative_of`` an expression that is no concatenation, or has its row already."""
         pool = self.pool
-        self._left -= 1  # who spends next sees whether that was too much
+        self._left -= 1  # the next ``spend`` checks the limit
         if expression not in self._rows:
             kind, operand = pool.kinds[expression], pool.operands[expression]
             if kind == Kind.LITERAL:
@@ -234,7 +234,7 @@ class Rows:
     def _members_after(self, members: Sequence[Expression], byte: int) -> list[Expression]:
         """What may follow ``byte`` in each of ``members`` that goes on with it.
 
-        Of many it is remembered: behind the next byte most of them are there again.
+        Results for many members are cached: most of them recur after the next byte.
         """
         if len(members) < _MANY_MEMBERS:
             found = [self.derivative_of(member, byte) for member in members]
@@ -301,7 +301,7 @@ class Rows:
             head, tail = pool.operands[expression]
             repeated, after = head, tail
             if pool.kinds[head] == Kind.REPETITION:
-                # what it still is after one time is put before the rest once, not once a class
+                # the rest of the repetition is joined to the tail once, not once per class
                 repeated = pool.operands[head][0]
                 after = pool.concatenate(pool.repeat_after_one(*pool.operands[head]), tail)
             rows.append([(b, self.join(e, after)) for b, e in self.row(repeated)])
@@ -355,7 +355,7 @@ class Rows:
         return self._merge([self._by_target(going_on), self.row(self.pool.behind_first(cases))])
 
     def _common_targets(self, members: Sequence[Expression]) -> list[tuple[ByteSet, Expression]]:
-        """The same, byte by byte: where there are many classes this takes less time."""
+        """The row of an intersection, byte by byte: faster if there are many classes."""
         pool = self.pool
         self.spend(_DENSE_WORK + 8 * len(members))
         columns = list(zip(*map(self._dense_row, members), strict=True))

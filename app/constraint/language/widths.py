@@ -1,4 +1,4 @@
-"""How many characters the strings of an expression have, by its form alone, and which of them fit.
+"""Bounds of the characters in an expression's strings, by its form, and strings within bounds.
 
 Bytes weigh 1 where they begin a character and 0 elsewhere: in UTF-8, and in the escapes of JSON,
 where it depends on the bytes before. So a text has a weight whatever language it is found in.
@@ -32,7 +32,7 @@ _U: ByteSet = 1 << ord("u")
 
 
 class Place:
-    """Where in a character a text stands; ``HEX`` and more: so many digits after ``\\u`` less."""
+    """Position inside a character; ``HEX`` + n: after ``\\u`` and n digits."""
 
     BETWEEN = 0
     ESCAPED = 1
@@ -131,7 +131,7 @@ class Weights:
 
 
 def weighed(text: bytes, place: int) -> tuple[int, int]:
-    """Where ``text`` ends that begins at ``place``, and how many characters begin in it."""
+    """The place after ``text`` that begins at ``place``, and the characters that begin in it."""
     width = 0
     for byte in text:
         ((place, (weight, _)),) = _of_byte(1 << byte, place).items()
@@ -177,7 +177,7 @@ _FITTING_WORK = 10
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """What a pattern has within its bounds."""
+    """A string of a pattern within its bounds, if there is one."""
 
     text: bytes | None
     """Some string; None where there surely is none."""
@@ -188,7 +188,7 @@ NOTHING_FITS = Fit(None)
 
 
 def fit(derivatives: Derivatives, counted: Counted) -> Fit | None:
-    """Whether the pattern has a string of so many characters; None where its form does not say."""
+    """A string of the pattern with an allowed number of characters; None if that is not plain."""
     pattern, low = counted.pattern, counted.low
     high = INFINITE - 1 if counted.high is None else counted.high
     weights = derivatives.weights
@@ -213,7 +213,7 @@ def fit(derivatives: Derivatives, counted: Counted) -> Fit | None:
 
 
 def rounds_in(derivatives: Derivatives, counted: Counted, text: bytes) -> int | None:
-    """How many rounds ``text`` is; None where it is not made of such, or that is not known."""
+    """Number of rounds in ``text``; None if it is not made of rounds, or that is not known."""
     if not text.translate(None, counted.letters):
         return len(text)
     pool = derivatives.pool
@@ -237,8 +237,8 @@ class _Stretching:
         self._slack = slack
 
     def text(self, expression: Expression) -> bytes:
-        """A string that has as many letters more than a shortest one as are ``missing``, or as
-        are found. They are missing no more."""
+        """A shortest string, longer by ``missing`` letters, or by as many as are found; these
+        are taken off ``missing``."""
         derivatives, pool = self._derivatives, self._derivatives.pool
         derivatives.spend(1)
         if not self.missing:
@@ -294,7 +294,7 @@ class _Stretching:
         return derivatives.shortest(union)
 
     def _pumped(self, intersection: Expression) -> bytes:
-        """A shortest string, and at one place of it the letter that goes back to that place."""
+        """A shortest string, with a letter that leads back to its own place repeated there."""
         derivatives, here = self._derivatives, intersection
         text = derivatives.shortest(intersection)
         for position, byte in enumerate(text):
@@ -308,7 +308,7 @@ class _Stretching:
 
 
 def letter_back(derivatives: Derivatives, here: Expression, letters: bytes) -> bytes | None:
-    """A letter by which a language goes on as itself."""
+    """A letter by which the derivative is the language itself; None if there is none."""
     for bits, target in derivatives.row(here):
         if target == here:
             for letter in letters:

@@ -27,7 +27,7 @@ class Inside:
 
 @dataclass(frozen=True, slots=True)
 class Ways:
-    """What a state is: inside one piece or several, or something else that ``rest`` is."""
+    """The alternatives of a state: inside one or more pieces, or in none (``rest``)."""
 
     pieces: tuple[Inside, ...]
     rest: State
@@ -36,8 +36,8 @@ class Ways:
 class PieceAutomaton(Automaton):
     """Follows pieces by the kernels of ``positions``, many bytes at once.
 
-    A state inside a piece is never expanded, which raises ``PieceMet``: so what is known of states
-    does not depend on earlier walks.
+    Expanding a state inside a piece raises ``PieceMet``, so results for states do not depend on
+    earlier walks.
     """
 
     def __init__(self, program: Program, max_states: int = 500_000) -> None:
@@ -112,6 +112,6 @@ class PieceAutomaton(Automaton):
 
     def _branches(self, expression: Expression) -> bool:
         if self.bound.has_live_row(expression):
-            return False  # it shows as much
+            return False  # the row shows it
         inside = self.begins_with_piece(expression)
         return inside is not None and self.bound.branches(inside.piece)

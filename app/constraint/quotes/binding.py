@@ -29,10 +29,10 @@ from app.core.errors import ConstraintTooComplex, UnsatisfiableSchema
 from app.core.verbatim import Hole, Source
 
 _BIND_WORK = 1_000_000
-"""Steps of work that lengths and emptiness may cost once documents are there."""
+"""Steps of work for lengths and emptiness when documents are bound."""
 
 Piece = tuple[Expression, Leaf]
-"""Operand of a ``Kind.PIECE``: the hole that it fills, and where in it the piece stands."""
+"""Operand of a ``Kind.PIECE``: the hole that it fills, and the text of the piece so far."""
 
 
 class BoundDerivatives(Derivatives):
@@ -58,13 +58,13 @@ class BoundDerivatives(Derivatives):
         return None
 
     def leaf(self, expression: Expression) -> tuple[Pieces, Leaf]:
-        """The same of what surely is a piece."""
+        """``filled`` for an expression that surely is a piece."""
         filled = self.filled(expression)
         assert filled is not None
         return filled
 
     def piece(self, hole: Expression, leaf: Leaf) -> Expression:
-        """The expression of a leaf, which has an end to go to."""
+        """The expression of a leaf from which an end can be reached."""
         nullable = self.pieces[hole].is_end(leaf)
         return self.pool.node(Kind.PIECE, (hole, leaf), nullable=nullable, regular=True)
 
@@ -74,7 +74,7 @@ class BoundDerivatives(Derivatives):
         return operand[0] if self.pool.kinds[expression] == Kind.PIECE else expression
 
     def follow(self, expression: Expression, text: bytes, at: int) -> tuple[Expression, int]:
-        """A piece as far along ``text`` as it goes from ``at``, and where that is."""
+        """Follow a piece along ``text`` from ``at`` as far as it goes: the rest, and the index."""
         pieces, leaf = self.leaf(expression)
         after, stop = pieces.follow(leaf, np.frombuffer(text, np.uint8), at)
         self.spend(1 + (stop - at) // 8)
@@ -151,7 +151,7 @@ def bind(program: Program, documents: Mapping[Source, Document]) -> Program:
 
 
 def _missing(holes: Sequence[Hole]) -> str:
-    """What to tell where the documents lack a piece."""
+    """The error message if the documents lack a piece."""
     if not holes:
         return "no value of this schema can be made of quotes from the prompt"
     hole = holes[0]
@@ -174,7 +174,7 @@ patterns together: 64 MiB, some 0.1 s."""
 
 
 class Pieces:
-    """What one hole admits of one document: leaves, and what follows them. Immutable.
+    """The pieces of one document that a hole admits: leaves, and what follows them. Immutable.
 
     Raises ``ConstraintTooComplex`` where a pattern has too many states for the document.
     """
@@ -208,7 +208,7 @@ class Pieces:
         )  # fmt: skip
         self.walks = document.walks if match == NONE else KeptWalks()
         self.bounds = (hole.low, hole.high) if match == NONE else None
-        """What tells walks in the document apart."""
+        """Part of the key of cached walks in the document; None with a pattern."""
         self.start: Leaf = (0, len(document.starts), 0, match)
         self.any = self.length(self.start) >= 0
         """Whether there is a piece at all."""
@@ -228,7 +228,7 @@ class Pieces:
         return self.length(leaf) == 0
 
     def branches(self, leaf: Leaf) -> bool:
-        """Whether surely several bytes may follow; cheap, and False where that takes a look."""
+        """Whether several bytes surely may follow; cheap, and False if that is not obvious."""
         first, end, size, match = leaf
         if match != NONE or first == end:
             return False
@@ -249,7 +249,7 @@ class Pieces:
         return self._nearest(leaf)[0]
 
     def _nearest(self, leaf: Leaf) -> tuple[int, int]:
-        """The same, and where in the document that is."""
+        """``length``, and the position in the document from which it is counted."""
         if leaf[2] == 0 and self._may_be_empty:
             return 0, 0
         owed, at = least_owed(self.places, leaf)
@@ -266,12 +266,12 @@ class Pieces:
         return leaf, at
 
     def shortest(self, leaf: Leaf) -> bytes:
-        """The bytes of JSON to the end that ``length`` tells of, or to one as near."""
+        """A text of ``length`` bytes of JSON that leads to an end."""
         owed, at = self._nearest(leaf)
         return self.places.data[at : at + owed].tobytes()
 
     def quoted(self, leaf: Leaf, most: int) -> bytes:
-        """What the document goes on with where the piece stands in it first, spelled as JSON.
+        """The document's continuation of the first occurrence of the piece, spelled as JSON.
 
         Up to ``most`` bytes, without half a character; b"" where nothing is begun yet.
         """

@@ -1,4 +1,4 @@
-"""The texts that a request's values have to stand in, as the strings of JSON spell them.
+"""The texts that values of a request must be pieces of, as JSON strings spell them.
 
 A piece is then a run of bytes of the text, and a position tells whether a piece may begin or end
 there. Characters that no string may hold, and borders between texts, are separators.
@@ -29,7 +29,7 @@ _MOST_WALKS = 16
 
 
 class KeptWalks:
-    """What the walks found that take longest: those from where pieces begin. Any thread."""
+    """Cached results of the longest walks: those from where pieces begin. Any thread."""
 
     def __init__(self) -> None:
         self._known: dict[object, tuple[Int32s, Int32s]] = {}
@@ -44,7 +44,7 @@ class KeptWalks:
         return self._known.get(key)
 
     def keep(self, key: object, found: Int32s, quotes: Int32s) -> None:
-        """Note what a walk found, instead of the oldest one."""
+        """Cache the result of a walk; it replaces the oldest one if there are many."""
         with self._adding:
             if len(self._known) >= _MOST_WALKS:
                 del self._known[next(iter(self._known))]
@@ -69,7 +69,7 @@ class Document:
         """The texts, with a separator behind each."""
         stops = np.cumsum(_COST[raw], dtype=np.int32)
         self.fed = np.full(len(self.data), BREAK, np.uint8)
-        """The byte of the text that is spelled when this byte is, a separator where none is."""
+        """By position: the byte of the text that this byte of JSON completes, or a separator."""
         self.fed[stops - 1] = raw
         begins = np.flatnonzero((raw & 0xC0) != 0x80)
         borders = np.append(stops[begins] - _COST[raw[begins]], len(self.data) - 1)
@@ -114,7 +114,7 @@ class Document:
         self._room = self.chars[breaks[np.searchsorted(breaks, self.starts)]]
         """For each of ``starts``: characters up to the next separator."""
         self.walks = KeptWalks()
-        """Of pieces that no pattern holds of: the document's and the vocabulary's alone."""
+        """Cached walks of pieces without a pattern; they depend on no constraint."""
 
     def last(self, low: int, high: int) -> Int32s:
         """By position: where a piece that begins there ends at the latest, if it is not empty and
@@ -137,7 +137,7 @@ class Document:
         return self.walks.nbytes + sum(each.nbytes for each in arrays)
 
     def find(self, value: str) -> Found | None:
-        """Where ``value`` stands first; an empty one, or half of a character, stands nowhere."""
+        """The first occurrence of ``value``, if any; none for "" or half of a character."""
         text = json.dumps(value, ensure_ascii=False)[1:-1].encode(errors="surrogatepass")
         first, end = locate(self.data, self.starts, np.frombuffer(text, np.uint8))
         begins = self.starts[first : end if text else first]
@@ -175,7 +175,7 @@ UNSPACED = (
 """Code points of Thai, Lao, Myanmar, Khmer, kana and Han."""
 
 COMBINING = ((0x300, 0x1FFFF), (0xE0100, 0xE01EF))
-"""Where code points of the category M are."""
+"""Ranges that contain the code points of category M."""
 
 _MARK, _SPACE, _WORD, _SINGLE, _COMBINING = range(5)
 

@@ -27,7 +27,7 @@ from app.constraint.quotes.positions import walk as walk_piece
 from app.core.constraint import Mask
 
 _MOST_EXACT = 256
-"""Tokens into a piece from before it whose distance is worked out near the end of a budget."""
+"""Maximum tokens into a piece whose distances are computed exactly near the end of a budget."""
 
 
 class _PieceParts(Parts):
@@ -63,10 +63,10 @@ class PieceMasks(Masks):
         self._parts = _PieceParts(automaton, index, self._walks)
 
     def walk_beginnings(self) -> None:
-        """Walk from where each hole begins, which is what first masks take longest for.
+        """Walk from the beginning of each hole, the slowest part of first masks.
 
-        A document keeps that for all its constraints. On the thread that binds, before any state
-        is visited; the interpreter is free meanwhile.
+        The document caches the result for all its constraints. For the thread that binds, before
+        any state is visited; releases the GIL.
         """
         for hole, pieces in self._walks.bound.pieces.items():
             if pieces.any:
@@ -90,7 +90,7 @@ class PieceMasks(Masks):
         return mask
 
     def _near_ends(self, found: Int32s, budget: int) -> Int32s:
-        """Of tokens with their states: those from which the budget can be kept."""
+        """Those tokens of ``found`` after which the budget can be kept."""
         near = np.zeros(len(self.automaton), np.bool_)
         for end in np.unique(found[:, 1]).tolist():
             near[end] = self._distances.of(end, budget - 1) < budget
@@ -106,7 +106,7 @@ class PieceMasks(Masks):
         return np.array(near, np.int32)
 
     def _first_of_shortest(self, state: State, budget: int) -> Int32s:
-        """The token that the distance of ``state`` counts on, where the budget is that large."""
+        """The first token of the completion that the distance of ``state`` counts, if it fits."""
         plan = self._distances.plan(self.automaton.shortest(state))
         if not 0 < plan.left <= budget:
             return np.empty(0, np.int32)
@@ -149,7 +149,7 @@ class PieceMasks(Masks):
 _NODES_PER_STEP = 128
 """Nodes of the trie that a kernel looks at in the time of one step of work."""
 _MANY_NODES = 2_048
-"""A walk from the beginning of a piece that looks at so many is kept with the document."""
+"""Visited nodes from which on a walk in a piece is cached with the document."""
 
 
 @dataclass(slots=True)
@@ -240,7 +240,7 @@ class PieceWalks(Walks):
             reached.ends.append(found[:count].copy())
 
     def pieces(self, trie: Trie, node: int, end: int, ways: Ways, reached: Reached) -> None:
-        """The same from inside pieces, and from what else the state may be."""
+        """``_range`` from inside pieces, and from the other alternatives of the state."""
         for each in ways.pieces:
             found, quotes = self.walk(trie, each, node, end)
             if len(found):

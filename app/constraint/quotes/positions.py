@@ -18,17 +18,17 @@ Int32s = NDArray[np.int32]
 UInt8s = NDArray[np.uint8]
 
 BREAK = 0xFF
-"""Stands between two texts, and where a text has what no piece may. No byte of UTF-8."""
+"""Separator of texts, also in place of characters that no piece may have. No byte of UTF-8."""
 DEAD_END = 65_535
-"""Bytes to the next end where there is none; an end that is as far counts as none."""
+"""Distance to the next end if there is none; an end that is as far counts as none."""
 TOGETHER = 256
-"""Neighbouring starts with known longest pieces, which a search for a live one skips at once."""
+"""Neighbouring starts whose longest piece is known, so that a search can skip them at once."""
 NONE = -1
 """State of the pattern where there is no pattern."""
 
 Leaf = tuple[int, int, int, int]
-"""The text so far: the first and the end of the ``starts`` where it stands, its bytes, and the
-state of the pattern."""
+"""The text so far: the first and the end of the ``starts`` where it occurs, its length in bytes,
+and the state of the pattern."""
 
 
 class Places(NamedTuple):
@@ -40,7 +40,7 @@ class Places(NamedTuple):
     stop: Int32s
     starts: Int32s
     words: bool
-    """These as in ``Document``."""
+    """The fields up to here are those of ``Document``."""
     last: Int32s
     """By position: where a piece that begins there ends at the latest; -1 where there is none."""
     longest: Int32s
@@ -50,12 +50,12 @@ class Places(NamedTuple):
     far: NDArray[np.uint16]
     """[positions, P]: bytes to the next common end of piece and pattern, or ``DEAD_END``."""
     low: int
-    """Characters at least."""
+    """Minimum characters of a piece."""
 
 
 def suffix_order(data: UInt8s) -> Int32s:
     """All positions of ``data``, sorted by the bytes from there on. O(n log n) for each doubling of
-    the longest text that stands twice, and that only for what does."""
+    the longest repeated text, over the positions of repeated texts only."""
     size, length = 8, len(data)
     padded = np.append(data, np.zeros(size, np.uint8))
     key = np.zeros(length, np.uint64)
@@ -155,10 +155,10 @@ def least_owed(
     places: Places,
     leaf: Leaf,
 ) -> tuple[int, int]:
-    """Bytes to an end from where the text stands, and where it stands so; -1 where it is dead.
+    """Bytes from the text so far to an end, and the position they are counted from; -1 if dead.
 
-    Of places that go on with the same byte one is looked at, so more bytes may be
-    counted than the nearest end takes; it is exact whether the piece may end.
+    Only one of the occurrences that go on with the same byte is examined, so there may be
+    a nearer end; whether the piece may end here is exact.
     """
     data, chars, starts, low = places.data, places.chars, places.starts, places.low
     first, end, size, match = leaf
@@ -258,7 +258,7 @@ def walk(
     quotes: Int32s,
     enough: int,
 ) -> tuple[int, int, int]:
-    """Along the nodes of a trie from ``node`` to ``end``, siblings that follow the text.
+    """Walk the nodes of a trie from ``node`` to ``end``, siblings that follow the text.
 
     ``may_end``: whether the piece may end before the first of them. ``found`` [N, 2] gets the
     tokens that stay within the piece, and the bytes that are then owed to its end; ``quotes`` the

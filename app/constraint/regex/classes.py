@@ -104,7 +104,7 @@ _NAMES_OF_SCRIPTS = {
     "THAI CHARACTER": ("Thai",),
     "DEVANAGARI LETTER": ("Devanagari", "Deva"),
 }
-"""What the names of a script's letters begin with, and how a pattern may call the script."""
+"""Prefix of the names of a script's letters, and the script's names in patterns."""
 _SCRIPTS = {name: prefix for prefix, names in _NAMES_OF_SCRIPTS.items() for name in names}
 
 
@@ -176,7 +176,7 @@ def _letters_by_script() -> dict[str, Ranges]:
 
 @lru_cache(maxsize=1024)
 def ignoring_case(members: CharacterClass) -> CharacterClass:
-    """With the other cases of the members: the plain pairs surely, all relatives possibly."""
+    """``members`` with their other cases: plain pairs surely, all case variants possibly."""
     surely = [other for code, others in _cased(members.surely) for other, plain in others if plain]
     possibly = [other for code, others in _cased(members.possibly) for other, _ in others]
     return CharacterClass(
@@ -185,7 +185,7 @@ def ignoring_case(members: CharacterClass) -> CharacterClass:
 
 
 def _cased(members: Ranges) -> Iterator[tuple[int, list[tuple[int, bool]]]]:
-    """The members that have other cases, and those."""
+    """The members that have other cases, each with these."""
     relatives = _case_relatives()
     codes = list(relatives)
     for first, last in members:
@@ -199,7 +199,7 @@ _CASED = 0x20000
 
 @cache
 def _case_relatives() -> dict[int, list[tuple[int, bool]]]:
-    """By code point, ascending: those that differ by case, and whether the two are a plain pair."""
+    """Case variants by ascending code point, each with whether the two are a plain pair."""
     families: dict[str, set[str]] = {}
     characters = assigned_planes()[:_CASED]
     folds = zip(characters, map(str.casefold, characters), map(str.upper, characters), strict=True)

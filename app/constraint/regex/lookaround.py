@@ -134,7 +134,7 @@ def repeats_anchors(node: Node) -> bool:
 
 
 def _anchors_repeated(node: Node) -> Node | None:
-    """The first of many rounds with anchors inside."""
+    """The first repetition of many rounds with anchors inside; None if there is none."""
     many = isinstance(node, Repeated) and (node.high is None or node.counts > MOST_ROUNDS)
     if many and node.anchored:
         return node
@@ -151,11 +151,11 @@ def _below(node: Node) -> tuple[Node, ...]:
 
 
 Continuation = tuple[Expression, ...]
-"""What may follow up to the end of the text: at the start of the text, then after each atom."""
+"""The possible rest of the text, up to its end: at its start, then after each atom."""
 
 
 class Continuations:
-    """Translates with ``lowering``; look-behinds see no difference within one of ``atoms``."""
+    """Translates with ``lowering``; look-behinds do not distinguish characters of one atom."""
 
     def __init__(self, lowering: Lowering, atoms: tuple[Ranges, ...]) -> None:
         self._lowering = lowering
@@ -167,7 +167,7 @@ class Continuations:
         return self.before(node, self._same(self._pool.epsilon))[0]
 
     def before(self, node: Node, rest: Continuation) -> Continuation:
-        """The texts of which ``node`` matches a beginning, and ``rest`` is what follows it."""
+        """The texts that consist of a match of ``node`` and then ``rest``."""
         if isinstance(node, Sequence):
             for part in reversed(node.parts):
                 rest = self.before(part, rest)
@@ -198,7 +198,7 @@ class Continuations:
         return (rest[0], *self._same(pool.empty)[1:])
 
     def _ended(self, rest: Expression) -> Expression:
-        """What ``$`` leaves of a rest; some dialects let one line feed follow."""
+        """The part of a rest that ``$`` allows; some dialects let one line feed follow."""
         pool = self._pool
         nothing = self._nothing(rest)
         return pool.union((nothing, self._line_feed(rest))) if self._lowering.loose else nothing
@@ -217,7 +217,7 @@ class Continuations:
         )
 
     def _asked_in(self, look: Look) -> Lowering:
-        """A negative look is asked in the other translation: loose of strict, strict of loose."""
+        """The lowering for a look's body: if negative, the opposite one (loose or strict)."""
         return self._lowering.opposite if look.negative else self._lowering
 
     def _ahead(self, look: Look) -> Continuation:
@@ -229,7 +229,7 @@ class Continuations:
         return tuple(map(self._pool.complement, texts)) if look.negative else texts
 
     def _text(self, node: Node, rest: Continuation) -> Continuation:
-        """Before a part that looks at nothing beside it: split by its last character."""
+        """A part without anchors or look-around, before ``rest``: split by its last character."""
         pool = self._pool
         after = set(rest[1:])
         if len(after) == 1:

@@ -62,7 +62,7 @@ class Lowering:
 
     @cached_property
     def opposite(self) -> Lowering:
-        """The loose one of a strict one, and the other way round."""
+        """The loose lowering of a strict one, and vice versa."""
         other = Lowering(self.pool, self._spell, loose=not self.loose)
         other.opposite = self
         return other
@@ -85,7 +85,6 @@ class Lowering:
         if isinstance(node, Repeated):
             return self._repeated_at(node, first=first, last=last)
         assert isinstance(node, Sequence)
-        pool = self.pool
         nothing = _Language(pool.epsilon, pool.empty)
         rest, rest_after_text = nothing, nothing
         for part in reversed(node.parts):

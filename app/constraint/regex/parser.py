@@ -1,7 +1,7 @@
 r"""Reads ECMA-262 patterns (with the usual liberties of Annex B) into the tree of ``syntax``.
 
-What the dialects of regular expressions disagree on, and what is not regular, is refused by
-``PatternNotSupported``; what no dialect takes is ``PatternError``. Groups may be named or not, as
+Constructs on which dialects of regular expressions disagree, or that are not regular, raise
+``PatternNotSupported``; errors in all dialects raise ``PatternError``. Groups may be named, as
 nothing refers back to them; lazy quantifiers match the same language as greedy ones. Beyond
 ECMA-262, ``\A`` and ``\Z`` are those of Python's ``re``, and so are flags at the start.
 """
@@ -58,13 +58,13 @@ _PROPERTY = re.compile(r"\{([A-Za-z_]+(?:=[A-Za-z_]+)?)\}")
 _CONTROL_LETTERS = {"f": 0x0C, "n": 0x0A, "r": 0x0D, "t": 0x09, "v": 0x0B}
 _FEW_RANGES = 50
 _MOST_CLASSES = 24
-"""Different classes of more than a few ranges, as ``\\W`` and ``\\p{L}`` are: some 10 ms each."""
+"""Maximum different classes of many ranges, such as ``\\W`` and ``\\p{L}``: some 10 ms each."""
 _MOST_LOOKS = 200
 _MOST_AHEAD = 40
-"""Of look-ahead alone, as each part of an intersection multiplies the states."""
+"""Maximum look-aheads, as each part of an intersection multiplies the states."""
 _MOST_WRITTEN_OUT = 4_000
 _MOST_ATOMS = 12
-"""Kinds of characters that the look-behinds of a pattern may tell apart."""
+"""Maximum atoms (see ``lookaround``) of one pattern."""
 _LOOKS = {"?=": (False, False), "?!": (False, True), "?<=": (True, False), "?<!": (True, True)}
 """Kinds of look-around: (behind, negative)."""
 
@@ -75,7 +75,7 @@ class _Group:
 
     start: int
     flags: frozenset[str] = frozenset()
-    """Those that hold inside."""
+    """Flags that apply inside."""
     look: tuple[bool, bool] | None = None
     options: list[Node] = field(default_factory=list)
     parts: list[Node] = field(default_factory=list)
@@ -112,9 +112,9 @@ class _Parser:
         self.at = 0
         self.groups = [_Group(0)]
         self.positions: dict[Node, int] = {}
-        """Of the repetitions that errors may name."""
+        """Positions of the repetitions that errors may name."""
         self.classes: set[CharacterClass] = set()
-        """Those of many ranges."""
+        """Character classes of many ranges."""
         self.looks = 0
         self.written_out = 0
         """Characters of the pattern times the rounds in which look-around is translated."""
@@ -322,7 +322,7 @@ class _Parser:
         return Look(node, behind, negative)
 
     def _character_class(self, start: int) -> CharacterClass:
-        """What follows ``[``."""
+        """The character class after ``[``."""
         negated = self._peek() == "^"
         self.at += negated
         if self._peek() == "]" and "]" in self.text[self.at + 1 :]:
@@ -366,7 +366,7 @@ class _Parser:
         return exactly(single(ord(character)))
 
     def _escape(self, start: int, *, in_class: bool) -> CharacterClass:
-        """What follows a backslash."""
+        """The class of the escape after a backslash."""
         character = self._take()
         if not character:
             raise self._error("the pattern ends in a backslash", start)
@@ -446,7 +446,7 @@ def _no_word_boundary() -> Node:
 
 
 def _narrowed(look: Node, node: Characters) -> Characters | None:
-    """The one character that ``(?!x)`` leaves of the one that follows it."""
+    """``node`` narrowed by the one-character look-ahead before it; None if ``look`` is none."""
     if not isinstance(look, Look) or look.behind or not isinstance(look.body, Characters):
         return None
     body = look.body

@@ -1,4 +1,4 @@
-"""The tree of a regular expression. Nodes know what later steps ask of whole subtrees."""
+"""The tree of a regular expression. Nodes cache properties of their subtrees for later steps."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from app.core.errors import ConstraintTooComplex
 QUANTIFIERS: dict[str, tuple[int, int | None]] = {"*": (0, None), "+": (1, None), "?": (0, 1)}
 _COUNT_DIGITS = 9
 _UNBOUNDED_TIMES = 10
-"""What a repetition without bound around counted ones counts for in ``counts``."""
+"""Factor of an unbounded repetition around counted ones, in ``counts``."""
 
 
 def count(digits: str, where: str) -> int:
-    """The count of a repetition ``where`` it stands: in a pattern, or in a grammar."""
+    """The count of a repetition; ``where``: "pattern" or "grammar", for errors."""
     digits = digits.lstrip("0") or "0"
     if len(digits) > _COUNT_DIGITS:
         raise ConstraintTooComplex(f"a count of more than {_COUNT_DIGITS} digits in a {where}")
@@ -24,17 +24,17 @@ def count(digits: str, where: str) -> int:
 
 
 class _Facts:
-    """What is known of a subtree."""
+    """Properties of a subtree."""
 
     anchored: bool = False
     """Whether what it matches depends on the text beside it."""
     looks: bool = False
-    """Whether it matters what that text is, and not only that there is any."""
+    """Whether it depends on what that text is, and not only on its presence."""
     shortest: int = 0
     longest: int | None = 0
     """In characters, as ``shortest``; None without bound."""
     counts: int = 1
-    """The largest product of times of repetitions inside one another."""
+    """Largest product of the counts of nested repetitions."""
 
     def _know(self, **facts: Any) -> None:
         vars(self).update(facts)
@@ -75,7 +75,7 @@ class Anchor(_Facts):
 
 @dataclass(frozen=True, eq=False)
 class Look(_Facts):
-    """Where ``body`` matches before (``behind``) or after, or does not match (``negative``)."""
+    """A place where ``body`` matches after it, or before it (``behind``), or not (``negative``)."""
 
     body: Node
     behind: bool

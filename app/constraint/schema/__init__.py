@@ -1,10 +1,10 @@
 """JSON Schema (drafts 4 to 2020-12) as byte expressions.
 
 document   the schema as nodes named by JSON Pointer, its dialect, its references
-keywords   the vocabulary: what asserts what about which type, and in which shape; when two JSON
-           values are equal
+keywords   the vocabulary: the keywords for each type, and the form of their values; equality of
+           JSON values
 shapes, numeric, strings
-           what several subschemas together ask of a value of one type
+           combined restrictions of several subschemas on a value of one type
 logic/     from subschemas that hold together to alternatives without applicators
 lowering/  from these to expressions
 """

@@ -1,4 +1,4 @@
-"""Why nothing satisfies a schema: the smallest empty subschema, and the keywords that clash there.
+"""Explains unsatisfiable schemas: the smallest empty subschema, and the keywords that clash there.
 
 Keywords, members and items are taken out, many at a time, as long as the rest is still empty (delta
 debugging: Zeller and Hildebrandt, "Simplifying and isolating failure-inducing input", 2002). Each
@@ -30,15 +30,15 @@ from app.constraint.schema.relaxing import Edit, edges, edited, pointer_to, posi
 from app.core.errors import ConstraintError, UnsatisfiableSchema
 
 _MOST_NAMED = 4
-"""Keywords in one message."""
+"""Maximum keywords in one message."""
 _LONGEST = 160
-"""Characters of a schema in a message."""
+"""Maximum characters of a schema in a message."""
 _CONNECTING = frozenset(["properties", "items", "prefixItems", "allOf", "anyOf", "oneOf", "$ref"])
-"""Keywords that say what their subschemas say."""
+"""Keywords that restrict values only by their subschemas."""
 _EASED = frozenset(["additionalProperties", "additionalItems", "items"]) | frozenset(
     ["unevaluatedProperties", "unevaluatedItems"]
 )
-"""Keywords that are True where something beside them was taken out."""
+"""Keywords that an edit sets to True when it drops another keyword beside them."""
 _DROPPED_FIRST = (
     *("not", "if", "format", "pattern", "multipleOf", "exclusiveMaximum", "maximum"),
     *("exclusiveMinimum", "minimum", "maxLength", "minLength", "uniqueItems", "maxItems"),
@@ -46,18 +46,18 @@ _DROPPED_FIRST = (
     *("unevaluatedProperties", "unevaluatedItems", "dependentRequired", "dependentSchemas"),
     *("dependencies", "additionalProperties", "additionalItems", "required", "patternProperties"),
 )
-"""What is let go first, where one of several keywords is to be relaxed; others after these."""
+"""Keywords in the order in which they are relaxed, if any of several will do; then others."""
 _DROPPED_LAST = ("const", "enum", "properties")
 
 
 @dataclass(frozen=True, slots=True)
 class Contradiction:
-    """``pointer`` leads to the subschema; ``reason`` says what clashes in it."""
+    """The subschema at ``pointer`` is empty; ``reason`` names the keywords that clash."""
 
     pointer: str
     reason: str
     edits: tuple[Edit, ...]
-    """Any one of these would end it, the one that loses least first."""
+    """Edits each of which would resolve it, the one that loses least first."""
 
     @property
     def error(self) -> UnsatisfiableSchema:
@@ -67,7 +67,7 @@ class Contradiction:
 
 
 def contradiction_in(schema: Any, limits: Limits, *, close: bool) -> Contradiction | None:
-    """Why nothing satisfies ``schema``; None where that is not found in time, or something does.
+    """The contradiction in ``schema``; None if it is satisfiable, or none is found in time.
 
     ``close`` as for ``SchemaBuilder``.
     """
@@ -99,9 +99,9 @@ class _Search:
         return self._trials.of(self._core, pointer) == "empty"
 
     def _reduce(self) -> None:
-        """Take out of the schema what it is empty without.
+        """Remove the parts without which the schema is still empty.
 
-        Only what makes the language larger: so what is empty in the end was so all along.
+        All edits make the language larger: if it is empty in the end, it was empty before.
         """
         waiting, reduced = [""], set[str]()
         while waiting:
@@ -131,7 +131,7 @@ class _Search:
         before = self._core
         try:
             self._core = edited(before, *(edit for group in groups for edit in group))
-        except (KeyError, IndexError, TypeError):  # one was inside of what another took out
+        except (KeyError, IndexError, TypeError):  # one edit was inside a part that another removed
             self._core = before
         if self._is_empty():
             return
@@ -200,7 +200,7 @@ class _Search:
         return repr(pointer[len(node.pointer) + 1 :] if inside else pointer)
 
     def _edit(self, edit: Edit) -> Edit:
-        """Of ``required`` the name at fault alone is let go, where it is one."""
+        """``edit``; of ``required``, if one name is at fault, only that name is dropped."""
         place, keyword = edit
         if keyword == "required":
             left, whole = self._document.find(place), self._whole.find(place)
@@ -213,7 +213,7 @@ class _Search:
 
 
 def _beside(node: Node, keyword: str) -> list[str]:
-    """All alternatives of a keyword that has some: one that is empty explains nothing alone."""
+    """Pointers of a keyword's alternatives: a single empty one explains nothing."""
     count = len(node.schema[keyword]) if keyword in ("anyOf", "oneOf") else 0
     return [f"{node.pointer}/{keyword}/{index}" for index in range(count)]
 
@@ -231,7 +231,7 @@ def _all_of(node: Node) -> list[Edit]:
 
 
 def _groups(node: Node) -> list[list[Edit]]:
-    """What is to be edited so that one of its keywords says nothing.
+    """Groups of edits, each of which removes one keyword's restriction.
 
     ``oneOf`` comes first: without an ``anyOf`` beside it, it would become one.
     """
@@ -242,7 +242,7 @@ def _groups(node: Node) -> list[list[Edit]]:
 
 
 def _bare(schema: Any) -> Any:
-    """``schema`` as a message shows it, without what says nothing."""
+    """``schema`` for a message, without keywords that restrict nothing."""
     if not isinstance(schema, dict):
         return schema
     found: dict[str, Any] = {}
@@ -272,13 +272,13 @@ def _loss(edit: Edit) -> tuple[int, int]:
 
 _MOST = 300
 _SECONDS = 1.0
-"""Processor time for all trials of one question; the one that passes it is finished."""
+"""CPU time for all trials of one search; a trial that exceeds it still runs to its end."""
 _LIMITS = {"nodes": 100_000, "branch_steps": 30_000, "branches": 200}
 _WORK = 300_000
 
 
 class Trials:
-    """Tries within a part of ``limits``; ``close`` as for ``SchemaBuilder``."""
+    """Trial compilations with lower ``limits``; ``close`` as for ``SchemaBuilder``."""
 
     def __init__(self, limits: Limits, *, close: bool) -> None:
         smaller = {name: min(most, getattr(limits, name)) for name, most in _LIMITS.items()}
@@ -288,7 +288,7 @@ class Trials:
         self._until = time.process_time() + _SECONDS
 
     def of(self, schema: Any, pointer: str = "") -> Literal["empty", "some", "refused"] | None:
-        """What becomes of the subschema at ``pointer``; None when there is no time to try."""
+        """The result for the subschema at ``pointer``; None if no time is left for a trial."""
         if self._left <= 0 or time.process_time() > self._until:
             return None
         self._left -= 1

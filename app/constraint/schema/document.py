@@ -51,7 +51,7 @@ class Node:
                 pointer += "/" + escape_token(str(token))
                 value = value[token]
             if not isinstance(value, Node):
-                # made nodes have a boolean where the schema may have something else
+                # derived nodes may have a boolean where the schema has something else
                 value = self._at(pointer, str(value) if isinstance(value, bool) else "", value)
             known = self._children[tokens] = value
         return known
@@ -65,13 +65,13 @@ class Node:
         return f"{self.pointer}/{escape_token(keyword)}"
 
     def inexact(self, keyword: str, reason: str) -> Relaxation:
-        """The note that a keyword is enforced in one of the ways in which validators read it."""
+        """A note that a keyword, which validators read differently, is enforced in one reading."""
         return Relaxation(self.pointer_to(keyword), keyword, reason, self.pointer, inexact=True)
 
     def made(self, aspect: str, schema: Any) -> Node:
-        """Something else made of this node; errors about its keywords point to this node.
+        """A node derived from this one; errors about its keywords point to this node.
 
-        ``aspect`` tells it from all others made of nodes here.
+        ``aspect`` distinguishes it from the other nodes derived at this pointer.
         """
         return self._at(self.pointer, aspect, schema)
 
@@ -90,7 +90,7 @@ Goal = tuple[Node, ...]
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """What differs between the drafts. Older forms of ``items``, ``dependencies`` and boolean
+    """The differences between the drafts. Older forms of ``items``, ``dependencies`` and boolean
     exclusive bounds are understood in all of them."""
 
     identifier: str
@@ -100,8 +100,8 @@ class Dialect:
     foreign: frozenset[str] = frozenset()
     """Keywords that the draft does not know and that would make others mean something else."""
     unknown: frozenset[str] = frozenset()
-    """Other keywords that the draft does not know. They are enforced, as that is what schemas that
-    have them mean and what ignores them admits more; a warning tells of their negations."""
+    """Other keywords that the draft does not know. They are enforced: schemas with them mean them,
+    and validators that ignore them admit more; their negations cause a warning."""
     contains_evaluates: bool = True
     """Whether items that satisfy ``contains`` are evaluated for ``unevaluatedItems``."""
 
@@ -137,9 +137,9 @@ SUBSCHEMA_MAPS = frozenset(
 _IDENTIFIERS = frozenset(["$id", "id"])
 _NAMES = _IDENTIFIERS | {"$anchor", "$dynamicAnchor"}
 _METASCHEMA = re.compile(r"http://json-schema\.org/draft-0[467]/schema(?=#|$)")
-"""Addresses of the schemas of schemas that can be enforced."""
+"""Addresses of the metaschemas that can be enforced."""
 _PLACED = frozenset(["x-verbatim", "unevaluatedItems", "unevaluatedProperties"])
-"""Keywords whose place counts: it is reported, or depends on the keywords beside it."""
+"""Keywords whose place matters: it is reported, or the keywords beside it have an effect."""
 
 
 def escape_token(token: str) -> str:
@@ -158,21 +158,21 @@ class Document:
         plain = not self._has_drafts and not self._dialect.foreign
         self.root = Node("", schema if plain else _without(self._dialect.foreign, schema))
         self.read_as: dict[Relaxation, None] = {}
-        """Keywords that are read as later drafts have them."""
+        """Notes about keywords that are read as in later drafts."""
 
     @cached_property
     def _index(self) -> _Index:
         return _Index(self.root, self._dialect, self._keys, self._metaschemas)
 
     def dialect(self, node: Node) -> Dialect:
-        """That of the resource that ``node`` is in."""
+        """Dialect of the resource that contains ``node``."""
         if not self._has_drafts:
             return self._dialect
         index = self._index
         return index.dialects.get(index.base(node.pointer), self._dialect)
 
     def read_as_later(self, node: Node, keyword: str) -> None:
-        """Note that the negation of a keyword is enforced that the draft does not know."""
+        """Note that the negation of ``keyword``, which the draft does not know, is enforced."""
         reason = "it does not exist in the draft of $schema; it is read as in later drafts"
         self.read_as[node.inexact(keyword, reason)] = None
 
@@ -195,7 +195,7 @@ class Document:
                 stack.extend((child, path + tokens) for tokens, child in subschemas(schema))
 
     def find(self, pointer: str) -> Node | None:
-        """What is at a JSON Pointer; None where nothing is."""
+        """The node at a JSON Pointer; None if there is none."""
         node: Node | None = self.root
         for token in tokens_of(pointer):
             node = node and _below(node, token)
@@ -251,7 +251,7 @@ class Document:
         return target
 
     def _elsewhere(self, reference: str) -> str:
-        """Why a reference is not followed whose document is not here."""
+        """The reason for refusing a reference to another document."""
         path = f"/{reference.lstrip('/')}"
         if self.find(path) is not None:
             return f"{reference!r} refers to another document; write '#{path}'"
@@ -267,14 +267,14 @@ class _Index:
     def __init__(
         self, root: Node, dialect: Dialect, keys: set[str], metaschemas: Iterable[str]
     ) -> None:
-        """``metaschemas``: addresses of drafts' schemas, which are as good as sent along."""
+        """``metaschemas``: addresses of metaschemas, treated as parts of the document."""
         self.resources: dict[str, Node] = {"": root}
         self.dialects: dict[str, Dialect] = {}
-        """Of resources that name one, by their addresses."""
+        """Dialects of resources, by address."""
         self.anchors: dict[tuple[str, str], Node] = {}
         self.dynamic_anchors: dict[str, int] = {}
         self._bases: dict[str, str] = {}
-        """Addresses of the nodes that change it."""
+        """Base addresses by pointer, of the nodes that change it."""
         if not _NAMES.isdisjoint(keys):
             self._walk(root, dialect)
         for address in metaschemas:
@@ -299,7 +299,7 @@ class _Index:
 
     @property
     def base_changes(self) -> bool:
-        """Whether what equal references refer to depends on where they stand."""
+        """Whether the target of a reference depends on its place."""
         return any(pointer for pointer in self._bases)
 
     def base(self, pointer: str) -> str:
@@ -311,7 +311,7 @@ class _Index:
         return self._bases.get(pointer, "")
 
     def _add(self, node: Node, base: str, dialect: Dialect) -> str:
-        """Note what ``node`` is called; the address that holds below it."""
+        """Record the names of ``node``; returns the base address below it."""
         schema = node.schema
         own = schema.get(dialect.identifier, schema.get("$id"))
         lonely = dialect.lonely_ref and "$ref" in schema and node.pointer != ""
@@ -414,10 +414,10 @@ def _without(foreign: frozenset[str], schema: Any) -> Any:
 
 
 def _checked_keys(schema: Any, limits: Limits) -> tuple[set[str], set[str], set[str], int]:
-    """All keys in a schema, keywords and names; those below the root; the schemas of schemas that
-    it may refer to; and how many values it has.
+    """All keys in a schema, keywords and names; those below the root; the metaschemas that it may
+    refer to; and its number of values.
 
-    Counts before anything else looks; no recursion.
+    Checks the limits before any other pass; no recursion.
     """
     outer: set[str] = set()
     keys: set[str] = set()

@@ -1,9 +1,9 @@
-"""The vocabulary: which keywords assert what about which type, and what shape they must have.
+"""The vocabulary: the type of values that each keyword restricts, and the form of its own value.
 
-Keywords of no vocabulary, and those that only annotate, are ignored on purpose, as the
-specification asks. What cannot be enforced is refused by name where it would apply.
+Unknown keywords and annotations are ignored on purpose, as the specification asks. Keywords that
+cannot be enforced are refused by name where they would apply.
 
-Subschemas that say the same, whatever their place, are built once: see ``SubschemaCache``.
+Equal subschemas at different places are built once: see ``SubschemaCache``.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ EXACT_CHOICE = "x-choice"
 """Extension: ``"exact"`` draws one of the node's values as a whole, by its probability."""
 
 NOT_INTEGER = ("not", "integer")
-"""``negation`` writes these keywords, of what must not hold, into schemas of its own; tuples, so
-that no schema that is sent can hold them. This one, with True: the number is not an integer
-(``1.0`` is one, as the specification says)."""
+"""One of the negated keywords, which only schemas made by ``negation`` have; they are tuples, so
+that no client's schema can contain them. With True: the number is not an integer (``1.0`` is one,
+as the specification says)."""
 NOT_MULTIPLE_OF = ("not", "multipleOf")
 """The number is not a multiple of this one."""
 NOT_PATTERN = ("not", "pattern")
@@ -44,9 +44,9 @@ NOT_ENUM = ("not", "enum")
 NOT_UNIQUE = ("not", "uniqueItems")
 """Two items of the array are equal. No such array is written."""
 VERBATIM = "x-verbatim"
-"""Ours: the string is a piece of the prompt. See ``verbatim_source``."""
+"""Extension: the string is a quote from the prompt. See ``verbatim_source``."""
 GRAMMAR = "x-grammar"
-"""Ours: the string is a text of a grammar. See ``string_grammars``."""
+"""Extension: the string is a text of a grammar. See ``string_grammars``."""
 SOME_MEMBER = ("some", "member")
 """The object has a member as this ``objects.SomeMember`` describes."""
 CASES = ("some", "case")
@@ -70,12 +70,12 @@ _ASSERTIONS: dict[str, frozenset[Any]] = {
 }
 """Keywords that restrict values of one type."""
 BESIDE_NO_GRAMMAR = _ASSERTIONS["string"] - {GRAMMAR}
-"""No other keyword may restrict a string that has a grammar."""
+"""Keywords that must not restrict a string that has a grammar."""
 
 _PARTS: tuple[Any, ...] = ("", "null", {}, [""])
-"""Right parts of the values of all keywords that have parts."""
+"""Samples that include a valid part for each keyword whose value has parts."""
 _LONGEST_SHOWN = 80
-"""Characters of a value in a message."""
+"""Maximum characters of a value in a message."""
 
 OWN_ASSERTIONS = frozenset(["type", "enum", "const"]).union(*_ASSERTIONS.values())
 """Keywords that ``branches`` leaves in place; the others it follows and distributes."""
@@ -105,7 +105,7 @@ def admits_kind(node: Node, kind: str) -> bool:
 
 
 def kinds_of(nodes: Iterable[Node]) -> list[str]:
-    """The types of which ``type`` of all ``nodes`` leaves any value."""
+    """The types that ``type`` in all ``nodes`` allows, at least in part."""
     kinds = list(TYPES)
     for node in nodes:
         names = types_of(node)
@@ -115,7 +115,7 @@ def kinds_of(nodes: Iterable[Node]) -> list[str]:
 
 
 def integers_only(node: Node) -> bool:
-    """Whether ``type`` leaves integers alone of the numbers."""
+    """Whether ``type`` allows only integers among the numbers."""
     names = types_of(node)
     return names is not None and "number" not in names and "integer" in names
 
@@ -128,7 +128,7 @@ def counts(nodes: Iterable[Node], least: str, most: str) -> tuple[int, int | Non
 
 
 def verbatim_source(node: Node) -> Source | None:
-    """What ``x-verbatim`` of ``node`` asks for; None where it asks for nothing."""
+    """The source of quotes that ``x-verbatim`` of ``node`` asks for; None: it asks for none."""
     return Source.asked(node.schema.get(VERBATIM, False))
 
 
@@ -143,7 +143,7 @@ def check_shapes(node: Node) -> None:
         if shape(value):
             continue
         if not any(shape([part]) or shape({"": part}) for part in _PARTS):
-            at_fault = []  # of the keyword's own values none has parts
+            at_fault = []  # the keyword's valid values have no parts
         elif isinstance(value, dict):
             at_fault = [(key, part) for key, part in value.items() if not shape({key: part})]
         else:
@@ -162,7 +162,7 @@ def is_number(value: Any) -> bool:
 
 
 def identity(value: Any) -> Hashable:
-    """Equal exactly for values that JSON Schema calls equal (core, section 4.2.2)."""
+    """A key that is equal exactly for values equal in JSON Schema (core, section 4.2.2)."""
     if isinstance(value, dict):
         return ("object", frozenset((name, identity(member)) for name, member in value.items()))
     if isinstance(value, list):
@@ -269,12 +269,12 @@ _SAYS_NOTHING = frozenset(
 
 
 class SubschemaCache:
-    """Numbers of subschemas of one document: those that say the same have the same."""
+    """Numbers the subschemas of one document; those equal but for annotations share a number."""
 
     def __init__(self) -> None:
         self._numbers: dict[Hashable, int] = {}
         self._known: dict[int, int] = {}
-        """By the identity of what the document holds."""
+        """Numbers by ``id`` of the document's objects."""
 
     def of(self, schema: Any) -> int:
         """The number of a subschema. Costs its size once."""
@@ -285,7 +285,7 @@ class SubschemaCache:
         return known
 
     def _meaning(self, schema: dict[str, Any]) -> Hashable:
-        """What is the same for subschemas that say the same, in the same order."""
+        """A key that is equal for subschemas with equal keywords in the same order."""
         meaning: list[Hashable] = []
         for keyword, value in schema.items():
             if keyword in _SAYS_NOTHING:

@@ -29,16 +29,16 @@ from app.constraint.schema.keywords import NOT_ENUM, NOT_INTEGER, NOT_MULTIPLE_O
 from app.core.errors import ConstraintTooComplex, UnsupportedSchema
 
 _EXACT_FLOAT = 10**15
-"""Below this every integer and its quotients by integers are distinguished by floats."""
+"""Bound below which floats distinguish all integers, and their quotients by integers."""
 _LARGEST_DIGITS = 400
 """Digits of an integer in a schema; the largest float has 309."""
 _BEYOND_DIGITS: int = 10 ** (_LARGEST_DIGITS + 2)
-"""No answer has so large a number."""
+"""Bound that no number in an answer reaches."""
 _NEGATIONS = frozenset([NOT_INTEGER, NOT_MULTIPLE_OF, NOT_ENUM])
 _NEGATED_FACTORS = 8
-"""Factors that one number may not be a multiple of; their states multiply."""
+"""Maximum negated ``multipleOf`` on one number; their states multiply."""
 _EXCLUDED_DECIMALS = 100
-"""Values that are cut out of the numbers one by one."""
+"""Maximum values that are excluded one by one, unless all numbers are integers."""
 
 
 def build_numbers(
@@ -79,7 +79,7 @@ def interval(nodes: Goal) -> Interval:
 
 
 class _Numbers:
-    """What ``nodes`` say about numbers, put together."""
+    """Combined restrictions of ``nodes`` on numbers."""
 
     def __init__(
         self,
@@ -153,7 +153,7 @@ class _Numbers:
         return found
 
     def _keep_floats_exact(self) -> None:
-        """Keep to integers that a reader who divides floats gets right, if a factor is a float."""
+        """If a factor is a float, keep to integers that validators dividing floats get right."""
         for node in self._nodes:
             for keyword in ("multipleOf", NOT_MULTIPLE_OF):
                 factor = node.schema.get(keyword)

@@ -1,11 +1,11 @@
-"""A schema that admits more: without a keyword at one place, where it cannot be enforced.
+"""Relaxed schemas: without a keyword at one place, where it cannot be enforced.
 
-What is dropped makes the language larger only where it is reached without a negation on the way.
+Dropping a keyword makes the language larger only if no negation is on the way to it.
 So ``widening`` goes up to a keyword that can be dropped: below ``not`` to the ``not``, below
 ``if`` to the ``if``, below ``contains`` with ``maxContains`` to the latter, and ``oneOf`` becomes
 ``anyOf``. A subschema is looked at wherever a reference leads to it.
 
-Dropped keywords also stop to evaluate members and items, and to say that an object is open: a
+Dropped keywords no longer evaluate members and items, nor say that an object is open: a
 subschema that loses such a keyword gets ``additionalProperties`` and ``items`` that admit all.
 """
 
@@ -28,13 +28,13 @@ from app.constraint.schema.keywords import EXACT_CHOICE, FOLLOWED, GRAMMAR, VERB
 from app.core.errors import ConstraintError, ConstraintTooComplex, UnsupportedSchema
 
 Edit = tuple[str, str]
-"""A pointer to a subschema, and the keyword of it that no longer holds; "" for all but ``type``.
+"""A pointer to a subschema, and its keyword that is dropped; "": all but ``type``.
 
-Or a pointer to one name in ``required``, and that word: the name is no longer required.
+Or a pointer to one name in ``required``, and "required": the name is no longer required.
 """
 
 OURS = frozenset([VERBATIM, EXACT_CHOICE, GRAMMAR])
-"""Extensions: who writes them means them, and they are never dropped."""
+"""Extensions, which are never dropped: clients write them on purpose."""
 
 _EXCLUDING = frozenset(
     [
@@ -62,9 +62,9 @@ def edited(schema: Any, *edits: Edit) -> Any:
 
 
 def widening(schema: Any, edit: Edit, limits: Limits) -> list[Edit]:
-    """What to do in order, perhaps instead of ``edit``, so that the language gets larger.
+    """Edits, in order, that make the language larger: ``edit``, or those that replace it.
 
-    Nothing where ``edit`` is at no place that counts. Cost: a walk of the schema. Raises
+    Empty if ``edit`` is at a place that is not used. Cost: a walk of the schema. Raises
     ``ConstraintError`` for a schema that cannot be walked.
     """
     uses = _Uses(Document(schema, limits))
@@ -83,7 +83,7 @@ def widening(schema: Any, edit: Edit, limits: Limits) -> list[Edit]:
 
 
 def at_fault(schema: Any, error: ConstraintError) -> Edit | None:
-    """What to drop for an error; None for what is never dropped."""
+    """The edit that avoids an error; None for keywords that are never dropped."""
     if isinstance(error, UnsupportedSchema) and error.keyword in OURS:
         return None
     pointer: str = getattr(error, "pointer", None) or ""
@@ -97,7 +97,7 @@ def at_fault(schema: Any, error: ConstraintError) -> Edit | None:
 
 
 def _value_at(schema: Any, tokens: list[str]) -> Any:
-    """None where nothing is there."""
+    """The value at a path; None if there is none."""
     for token in tokens:
         if isinstance(schema, dict) and token in schema:
             schema = schema[token]
@@ -153,7 +153,7 @@ def _relaxed(node: Any, keyword: str, lonely: bool) -> Any:
 
 
 def _opened(node: dict[str, Any]) -> dict[str, Any]:
-    """Other members and items than it names are admitted, unless it says something of them."""
+    """``node`` with any other members and items admitted, unless it restricts them itself."""
     others = "additionalItems" if isinstance(node.get("items"), list) else "items"
     return {"additionalProperties": True, others: True, **node}
 
@@ -169,9 +169,9 @@ class _Uses:
 
     def __init__(self, document: Document) -> None:
         self.negation: dict[tuple[str, bool], Edit | None] = {("", True): None}
-        """By pointer and polarity (True: as it is): the first negation on the way from the root."""
+        """First negation on the way from the root, by pointer and polarity (True: as it is)."""
         self._above: dict[str, list[tuple[str, Edit | None]]] = {}
-        """By a pointer: those right above it, with the edit if there is a negation between."""
+        """Parents by pointer, each with the edit that drops a negation in between, if any."""
         waiting = deque([(document.root, True)])
         while waiting:
             node, positive = waiting.popleft()
@@ -202,8 +202,8 @@ class _Uses:
 
 
 def edges(node: Node, document: Document) -> Iterator[tuple[Node, str, tuple[bool, ...]]]:
-    """Subschemas that a node uses: with the keyword to drop where that negates, and whether it is
-    used as it is (True), negated (False) or both."""
+    """Subschemas that a node uses, each with the keyword to drop if that negates it, and its
+    polarities: as it is (True), negated (False) or both."""
     try:
         targets = document.references(node)
     except ConstraintError:
@@ -228,7 +228,7 @@ def edges(node: Node, document: Document) -> Iterator[tuple[Node, str, tuple[boo
 
 
 def renamed(pointer: str, edits: list[Edit]) -> str:
-    """A pointer into a schema after ``edits`` as one before: ``anyOf`` may have been ``oneOf``."""
+    """The pointer before ``edits`` of one after them: ``anyOf`` may have been ``oneOf``."""
     for place, keyword in reversed(edits):
         now = f"{place}/anyOf"
         if keyword == "oneOf" and (pointer == now or pointer.startswith(now + "/")):

@@ -1,4 +1,4 @@
-"""What several subschemas together ask of an array or of an object."""
+"""Combined restrictions of several subschemas on an array or an object."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class ArrayShape:
 
 
 def array_shape(nodes: Goal) -> ArrayShape:
-    """What ``nodes`` together ask of an array."""
+    """Combined restrictions of ``nodes`` on an array."""
     longest = max((len(item_keywords(node)[1]) for node in nodes), default=0)
     unique = [node for node in nodes if node.schema.get("uniqueItems") is True]
     return ArrayShape(
@@ -46,7 +46,7 @@ def array_shape(nodes: Goal) -> ArrayShape:
 
 
 def item_goal(nodes: Goal, index: int) -> Goal:
-    """What ``nodes`` ask of the item at ``index``."""
+    """The subschemas of ``nodes`` for the item at ``index``."""
     goal: list[Node] = []
     for node in nodes:
         keyword, prefix, rest = item_keywords(node)
@@ -87,12 +87,12 @@ the dialect of regular expressions."""
 
 
 ABOUT_OTHERS = frozenset(["additionalProperties", "patternProperties"])
-"""Keywords that say what members without a name in ``properties`` must be."""
+"""Keywords about members that ``properties`` does not name."""
 
 
 @dataclass(frozen=True, slots=True)
 class SomeMember:
-    """A member that must be there, of whatever name: what negations of object keywords ask for.
+    """A member that must exist, under any name: required by negations of object keywords.
 
     Its name is none of ``names``, matches none of ``patterns``, matches ``matching`` and satisfies
     ``name``, where these are given; its value satisfies ``value``.
@@ -113,16 +113,16 @@ class Member:
 
 
 Demand = tuple[bool, Goal]
-"""What an alternative asks of a member: whether it is required, and what its value must be."""
+"""Demand of an alternative on a member: whether it is required, and the goal of its value."""
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectShape:
-    """What an object must be like.
+    """Restrictions on an object.
 
     ``members`` are those with a name of their own, in the order they are written. ``open`` says
     whether there may be others, called free. ``some`` are nodes with ``SOME_MEMBER``,
-    ``choices`` what nodes with ``CASES`` ask: by alternative, by name.
+    ``choices`` the demands of nodes with ``CASES``: by alternative, by name.
     """
 
     members: tuple[Member, ...]
@@ -134,10 +134,10 @@ class ObjectShape:
 
 
 def object_shape(nodes: Goal, matches: KeyMatches, *, close: bool) -> ObjectShape:
-    """What ``nodes`` together ask of an object.
+    """Combined restrictions of ``nodes`` on an object.
 
-    ``close``: where one of them has ``properties`` and none says anything about other members,
-    there are none, unless something asks for more members than have names.
+    ``close``: if one of them has ``properties`` and none is about other members, there are no
+    others, unless more members are required than have names.
     """
     choices = tuple(tuple(map(demands_of, n.schema[CASES])) for n in nodes if CASES in n.schema)
     names = {name: False for node in nodes for name in node.schema.get("properties", ())}
@@ -162,7 +162,7 @@ def names_in(node: Node) -> dict[str, None]:
 
 
 def demands_of(case: Goal) -> dict[str, Demand]:
-    """What nodes of ``properties`` and ``required`` ask of members, by their names."""
+    """Demands of nodes with ``properties`` and ``required`` on members, by name."""
     return {
         name: (
             any(name in node.schema.get("required", ()) for node in case),
@@ -174,9 +174,9 @@ def demands_of(case: Goal) -> dict[str, Demand]:
 
 
 def member_goal(nodes: Goal, name: str, matches: KeyMatches) -> Goal:
-    """What ``nodes`` ask of the member ``name``.
+    """The subschemas of ``nodes`` for the member ``name``.
 
-    Where dialects disagree about a pattern, what either asks.
+    If dialects disagree about a pattern, its subschema is included too.
     """
     goal: list[Node] = []
     for node in nodes:
@@ -196,9 +196,9 @@ def member_goal(nodes: Goal, name: str, matches: KeyMatches) -> Goal:
 
 
 def is_that_member(node: Node, name: str, matches: KeyMatches) -> bool:
-    """Whether a member called ``name`` may be the one that ``node`` asks for, its ``name`` aside.
+    """Whether a member ``name`` may be the one that ``node`` asks for, but for its ``name`` schema.
 
-    Where dialects disagree about a pattern: no.
+    False if dialects disagree about a pattern.
     """
     some: SomeMember = node.schema[SOME_MEMBER]
     if name in some.names:

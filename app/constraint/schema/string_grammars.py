@@ -25,7 +25,7 @@ class StringGrammars:
     """
 
     def __init__(self, text: JsonText, spelling: Spelling | None = None) -> None:
-        """``spelling``: of characters; None: as ``text`` has them in strings."""
+        """``spelling``: bytes of the characters; None: as in strings of ``text``."""
         self._text = text
         self._spelling = spelling or Spelling(
             characters=text.spell,
@@ -34,7 +34,7 @@ class StringGrammars:
 
     @cached_method
     def content(self, node: Node) -> Expression | None:
-        """What stands between the quotes; None where ``node`` has no grammar.
+        """The text between the quotes; None if ``node`` has no grammar.
 
         Raises ``InvalidSchema``, ``UnsupportedSchema``, ``UnsatisfiableSchema`` or
         ``ConstraintTooComplex``.

@@ -35,7 +35,7 @@ from app.core.errors import ConstraintTooComplex, UnsupportedSchema
 from app.core.verbatim import Hole, Source
 
 _COMPARISON_WORK = 200_000
-"""Steps of work to find out whether every validator distinguishes two formats alike."""
+"""Maximum steps of work to compare two formats."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class _Lengths:
     high: int | None
 
     def admit_all(self, node: syntax.Node) -> bool:
-        """Whether whatever ``node`` matches is within."""
+        """Whether every match of ``node`` is within the bounds."""
         if self.high is not None and (node.longest is None or node.longest > self.high):
             return False
         return node.shortest >= self.low
@@ -57,13 +57,13 @@ class _Lengths:
 
 @dataclass(slots=True)
 class _Facts:
-    """What some subschemas say about a string, with patterns and formats as trees."""
+    """Combined restrictions on a string, with patterns and formats as trees."""
 
     lengths: _Lengths
     patterns: list[syntax.Node] = field(default_factory=list)
-    """Each matches somewhere."""
+    """Patterns that must match somewhere."""
     wholes: list[syntax.Node] = field(default_factory=list)
-    """Each matches from end to end."""
+    """Patterns that must match from end to end."""
     not_patterns: list[syntax.Node] = field(default_factory=list)
     not_wholes: list[syntax.Node] = field(default_factory=list)
     not_values: set[str] = field(default_factory=set)
@@ -85,10 +85,10 @@ class _Facts:
 class Strings:
     """Builds the strings that a set of subschemas admits, and checks single ones.
 
-    A character of a pattern has one spelling, the plain one where JSON has a plain one. Any
-    character, where nothing but lengths is asked, has all the spellings of JSON. Where texts are
-    excluded, or several things hold together, every character has one spelling: none comes back
-    in disguise, and there are fewer states.
+    A character of a pattern has one spelling, without an escape if JSON allows that. If only
+    lengths are restricted, characters have all the spellings of JSON. If texts are excluded, or
+    restrictions are combined, every character has one spelling: no excluded text is admitted in
+    another spelling, and there are fewer states.
     """
 
     def __init__(self, text: JsonText) -> None:
@@ -123,7 +123,7 @@ class Strings:
         return self._text.quoted(content)
 
     def content(self, nodes: Goal) -> Expression:
-        """The same without quotes, and in one spelling of every character: for keys of objects.
+        """The strings that satisfy ``nodes``, without quotes and in one spelling: for object keys.
 
         May be intersected with complements of other contents.
         """
@@ -138,17 +138,17 @@ class Strings:
         if len(nodes) == 1 and nodes[0].schema.keys().isdisjoint(BESIDE_NO_GRAMMAR):
             text = StringGrammars(self._text, as_it_stands(self._pool)).content(nodes[0])
             if text is not None and not self._pool.regular[text]:
-                reason = "a recursive grammar, in a string that is written without quotes"
+                reason = "recursive grammars are not supported in strings without quotes"
                 raise UnsupportedSchema(GRAMMAR, nodes[0].pointer_to(GRAMMAR), reason)
         if text is None:
             facts = self._facts(nodes)
             if facts.verbatim is not None:
-                raise _refused(facts.verbatim, "not in strings that are written without quotes")
+                raise _refused(facts.verbatim, "not supported in strings without quotes")
             text = self._language(facts, self._raw, spell=str.encode)
         return self._pool.intersect((text, *map(self._pool.complement, excluded)))
 
     def listed(self, nodes: Goal, values: Sequence[str]) -> Expression:
-        """``values``, with quotes; where ``nodes`` ask for it those that stand in the prompt."""
+        """``values``, with quotes; only quotes from the prompt, if ``nodes`` ask for those."""
         texts = self._pool.one_of(map(self._text.spelled, values))
         facts = self._facts(nodes)
         if facts.verbatim is not None:
@@ -161,7 +161,7 @@ class Strings:
         return any(verbatim_source(node) for node in nodes)
 
     def key_pattern(self, node: Node, pattern: str, *, matches: bool = True) -> Expression:
-        """The contents of keys, spelled once, that surely match ``pattern``, or surely do not.
+        """Contents of keys, in one spelling, that match ``pattern`` in all dialects, or in none.
 
         The latter is a complement: intersect it with ``content(())``. ``node`` has the keyword
         ``patternProperties``, which errors name.
@@ -181,8 +181,8 @@ class Strings:
     def admit(self, nodes: Goal, value: str, *, loose: bool = False) -> bool:
         """Whether the string ``value`` satisfies ``nodes``.
 
-        ``loose``: whether some validator may take it to. Then formats do not count, and of two
-        readings of a pattern the one that admits more does.
+        ``loose``: whether some validator may accept it. Then formats are ignored, and of two
+        readings of a pattern the one that admits more counts.
         """
         facts, required, excluded = self._checks(nodes, loose)
         self._met = self._met or facts.verbatim
@@ -193,7 +193,7 @@ class Strings:
         )
 
     def take_met(self) -> Node | None:
-        """The first ``x-verbatim`` that ``admit`` took for satisfied since the last call."""
+        """The first ``x-verbatim`` that ``admit`` assumed to be satisfied since the last call."""
         met, self._met = self._met, None
         return met
 
@@ -201,7 +201,7 @@ class Strings:
     def _checks(
         self, nodes: Goal, loose: bool
     ) -> tuple[_Facts, list[Expression], list[Expression]]:
-        """Facts, and what a value's UTF-8 must match and must not match by them."""
+        """Facts, and the expressions that a value's UTF-8 must match and must not match."""
         facts, raw = self._facts(nodes), self._raw
         if loose:
             patterns = map(raw.opposite.search, facts.patterns)
@@ -229,7 +229,7 @@ class Strings:
             character = spelling.character(CHARACTERS)
             if not parts or lengths.high is not None:
                 parts.append(pool.repeat(character, lengths.low, lengths.high))
-            else:  # once it is long enough nothing is left of this part
+            else:  # this part is satisfied by any text that is long enough
                 long_enough = pool.repeat(character, lengths.low, lengths.low)
                 parts.append(pool.concatenate(long_enough, pool.everything))
         parts += map(pool.complement, facts.excluded(spelling.opposite))
@@ -276,7 +276,7 @@ class Strings:
         return facts
 
     def _hole(self, facts: _Facts, node: Node) -> Expression:
-        """The contents that stand in the prompt, for a document to fill."""
+        """The contents that are quotes from the prompt: a hole for a document to fill."""
         low, high = facts.lengths.low, facts.lengths.high
         free = self._language(facts, self._once)
         rows, finals = b"", b""
@@ -320,7 +320,7 @@ class Strings:
         return known
 
     def _note_inexact(self, nodes: Goal) -> None:
-        """Note where some validator may take an admitted text to have an excluded format."""
+        """Note excluded formats that some validator may still see in an admitted text."""
         for node in nodes:
             other = node.schema.get(NOT_FORMAT)
             formats = [n.schema["format"] for n in nodes if "format" in n.schema] if other else []
@@ -372,7 +372,7 @@ def _refused(node: Node, reason: str) -> UnsupportedSchema:
 
 
 def _parts(pattern: syntax.Node) -> list[syntax.Node]:
-    """Its parts without the anchors at its ends, and any text where there is none."""
+    """The parts of ``pattern`` without the anchors at its ends; any text where one is missing."""
     parts: list[syntax.Node] = [pattern]
     if isinstance(pattern, syntax.Sequence):
         parts = list(pattern.parts)
@@ -390,8 +390,8 @@ def _is_anchor(parts: list[syntax.Node], *, at_end: bool) -> bool:
 def _fit(pattern: syntax.Node, lengths: _Lengths) -> syntax.Node | None:
     """A tree for the matches of ``pattern`` that are within ``lengths``, by arithmetic.
 
-    That is possible where all parts have one length but at most one, a repetition of something of
-    one length: ``^[a-z]{2,}$``, ``^https://``. None elsewhere.
+    That is possible if all parts have a fixed length but at most one, which repeats something of
+    fixed length: ``^[a-z]{2,}$``, ``^https://``. Otherwise None.
     """
     parts = _parts(pattern)
     if any(part.anchored for part in parts):

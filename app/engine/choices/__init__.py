@@ -1,6 +1,6 @@
-"""Choices of an answer while it comes: found, scored by the model, and, where asked, drawn.
+"""Choices of an unfinished answer: found, scored by the model and, if asked for, sampled.
 
-cursor   an answer's text as it grows -> the choices in it
-ways     a choice -> the tokens that spell its ways, as a tree, and what is to be scored at each
-scoring  one choice of one sequence: what it computes in steps, and what comes of it
+cursor   finds the choices in the text of an answer as it grows
+ways     the ways of a choice as a tree of tokens, with the token sets to score at each node
+scoring  one choice of one sequence: the passes it takes, and its result
 """

@@ -10,19 +10,19 @@ from app.core.json_scan import BLANKS, CHOICES, NUMBER_BYTES, JsonScan, Place
 from app.core.request import JsonLocator
 
 _MOST_AT_ONCE = 512
-"""Bytes of text that are passed over in one go: each go may cost as much work as a mask."""
+"""Maximum bytes of text per transition: each may cost as much work as a mask."""
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A choice, and where it stands in its answer."""
+    """A choice and its place in the answer."""
 
     start: int
     """Bytes of the answer before it."""
     place: Place
     choice: Choice
     state: ChoosingState
-    """Where the constraint stands there."""
+    """State of the constraint at the choice."""
     ahead: bytes
     """Forced bytes between the text so far and the choice; b"" if the text reaches the choice."""
 
@@ -40,9 +40,9 @@ class Cursor:
     def __init__(
         self, state: ChoosingState, locator: JsonLocator | None, *, is_text: bool = False
     ) -> None:
-        """``state`` is the answer's first; ``locator`` None: the answer is one value.
+        """``state``: the answer's start; ``locator`` None: the answer is one value.
 
-        ``is_text``: that value is no JSON, but all the rest of the answer.
+        ``is_text``: that value is not JSON, and extends to the end of the answer.
         """
         self._is_text = is_text
         self._text = bytearray()
@@ -56,7 +56,7 @@ class Cursor:
         self._scan = JsonScan() if locator is None else None
         """None outside of JSON values."""
         self._asked = False
-        """Whether the choice at the cursor was looked at."""
+        """Whether the choice at the cursor has been handled."""
 
     @property
     def length(self) -> int:
@@ -74,7 +74,7 @@ class Cursor:
             self._locator.push(data)
 
     def next(self) -> Found | None:
-        """The next choice that is sure to be met; None: not known yet.
+        """The next choice that is certain to come; None if it is not known yet.
 
         Costs O(text passed).
         """
@@ -127,10 +127,10 @@ class Cursor:
             return UNLISTED
 
     def _place(self, scan: JsonScan) -> Place:
-        """What stands at the cursor.
+        """The kind of place at the cursor.
 
-        A number has ended where no digit can follow. An array's first item is a choice of its own
-        once it is sure that there is one.
+        A number ends where no digit can follow. The first item of an array is a separate choice,
+        once the array is known not to be empty.
         """
         if scan.place is Place.NUMBER:
             sure = self._sure()
@@ -162,7 +162,7 @@ class Cursor:
         return self.state.forced()
 
     def _run(self, scan: JsonScan, sure: bytes) -> int:
-        """How many of the bytes lead to the next place that may be a choice."""
+        """Number of bytes up to the next place that may be a choice."""
         for index, byte in enumerate(sure):
             place = scan.place
             if place is Place.NUMBER and byte not in NUMBER_BYTES:

@@ -19,9 +19,9 @@ _GREEDY = SamplingParams(temperature=0.0)
 class Scoring:
     """Goes through the passes of a tree, one step each.
 
-    A step computes the last of the tokens that the tree stands on, and those before it that are not
-    computed yet, together with the pass: the *chain*. Where they are too many for that, an
-    ordinary step comes first::
+    Together with a pass, its step computes the *chain*: the tokens before the tree that are not
+    computed yet, at least the last one. If the chain is too long for one step, an ordinary step
+    comes first::
 
         computed | chain .... last | nodes of the pass
                                 ^ root
@@ -37,16 +37,16 @@ class Scoring:
         exact: bool,
         by_tokens: bool,
     ) -> None:
-        """``base``: tokens of the sequence that the tree stands on; ``most``: those of a step."""
+        """``base``: tokens of the sequence before the tree; ``most``: maximum tokens of a step."""
         self._by_tokens = by_tokens
         self.found = found
         self.base = base
         self.exact = exact
-        """Whether the sequence goes on with what is drawn of the ways."""
+        """Whether the sequence continues with a way sampled from the scores."""
         self._tree = tree
         self._most = most
         self._next = 0
-        """The pass to come."""
+        """Index of the next pass."""
         self._logprobs = [0.0] + [math.nan] * (len(tree.nodes) - 1)
         """Log-probability of the path to each node."""
         self._terms: list[list[float]] = [[] for _ in found.choice.ways]
@@ -62,16 +62,16 @@ class Scoring:
         return self._tree.passes[self._next]
 
     def gap(self, launched: int) -> int:
-        """Tokens to compute next, where so many are launched."""
+        """Tokens to compute next, if ``launched`` tokens are launched."""
         chain, nodes = self.base - launched, len(self._pass.nodes)
         return chain + nodes if chain + nodes <= self._most else chain - 1
 
     def is_whole(self, launched: int, granted: int) -> bool:
-        """Whether so many tokens are a pass, and not what comes before it."""
+        """Whether ``granted`` tokens are the whole pass, and not only tokens before it."""
         return granted == self.base - launched + len(self._pass.nodes)
 
     def fits(self, launched: int, granted: int) -> bool:
-        """Whether so many tokens can be computed next: a pass is not divided."""
+        """Whether ``granted`` tokens can be computed next: a pass is not divided."""
         return launched + granted < self.base or self.is_whole(launched, granted)
 
     def span(self, tokens: Seq[int], launched: int) -> tuple[list[int], Seq[int]]:
@@ -125,10 +125,10 @@ class Scoring:
 
 
 def draw(logprobs: Seq[float], temperature: float, uniform: float) -> int:
-    """One of several ways by their log-probabilities; with temperature 0 the likeliest.
+    """Index of a way sampled by ``logprobs``; the likeliest one at temperature 0.
 
-    ``uniform`` is a random number from 0 to 1, 1 excluded. Ways of no probability are equally
-    likely where no way has any.
+    ``uniform`` is a random number from 0 to 1, 1 excluded. If all probabilities are 0 the ways
+    are equally likely.
     """
     logs = np.array(logprobs)
     if not np.isfinite(logs).any():

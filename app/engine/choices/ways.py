@@ -1,18 +1,17 @@
-"""The ways of a choice as a tree of tokens, and what is to be scored at each of its nodes.
+"""The ways of a choice as a tree of tokens, with the token sets to score at each node.
 
-A way's text may be spelled by many token paths. Counted are those that follow the tokenizer's own
-split up to some token and cover the rest with one token, which may go on with anything behind the
-text::
+Many token paths may spell the text of a way. Those are counted that follow the tokenizer's own
+split up to some token and cover the rest with one token, which may continue beyond the text::
 
     text           "po|sit|ive"          the tokenizer's split
     node 0          |    `- covers of  "positive"   (a token  "positive" , or  "positive",)
     node 1  "po     `- sit ...   covers of  sitive"
     node 2  "po|sit    `- ...    covers of  ive"
 
-These paths are disjoint events, so their probabilities add up to a lower bound of the text's, and
-near to it: what other splits have a model of the tokenizer's own text hardly ever writes. A text
-that is no JSON value is covered by tokens that go on with one of its borders, or by the answer's
-end.
+These paths are disjoint events, so the sum of their probabilities is a lower bound of the text's
+probability. It is close, since a model trained on the tokenizer's splits hardly ever writes others.
+A text that is not JSON is covered by tokens that continue with one of its borders, or by the end of
+the answer.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ the tokenizer would change the text."""
 
 @dataclass(slots=True)
 class Node:
-    """A beginning of some ways, in tokens. Its row of logits scores what may follow it."""
+    """A prefix of some ways, in tokens. Its row of logits scores the tokens after it."""
 
     parent: int
     """-1 for the root, which stands for what the sequence has."""
@@ -43,9 +42,9 @@ class Node:
     children: dict[int, int] = field(default_factory=dict)
     """By token, the number of the node."""
     ends: list[tuple[int, TokenIds]] = field(default_factory=list)
-    """Ways, by number, and the tokens that end them here."""
+    """Numbers of the ways that end after this node, with the tokens that end them."""
     enters: TokenIds | None = None
-    """The tokens that get from here to the choice's place, and perhaps beyond."""
+    """Tokens that reach the choice's place from here, and may go beyond it."""
 
     def sets(self) -> list[TokenIds]:
         """The token sets to score, in order: children, ends, ``enters``."""
@@ -61,7 +60,7 @@ class Pass:
     nodes: tuple[int, ...]
     """Parents before children, without the root."""
     scored: tuple[int, ...]
-    """Nodes whose rows are wanted: each node of the tree once in all passes."""
+    """Nodes whose rows are needed; each node is scored in one pass."""
 
 
 @dataclass(frozen=True, slots=True)

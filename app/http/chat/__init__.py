@@ -1,5 +1,5 @@
 """``POST /v1/chat/completions``.
 
-parse   the request as it is sent -> what is to be generated; the route
-write   pieces of answers as they come -> completion, or chunks of a stream, and their shapes
+parse   JSON of the request -> generation request; the route
+write   pieces of answers -> completion, or chunks of a stream; models of both
 """

@@ -1,4 +1,4 @@
-"""``POST /v1/chat/completions``: OpenAI's JSON, and extensions -> what is generated."""
+"""``POST /v1/chat/completions``: OpenAI's JSON, with extensions -> generation request."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class ChatImage(ImagePart):
     type: Literal["image_url"]
     image_url: str | ChatImageUrl
     detail: Detail | None = None
-    """Where ``image_url`` is the URL itself."""
+    """Detail of an image whose ``image_url`` is the URL itself."""
 
     def located(self, param: str, rules: ImageRules) -> ImageSource:
         match self.image_url:
@@ -142,7 +142,7 @@ class ChatMessage(Noted):
     refusal: str | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
-    # An answer that the SDK sends back as history carries these, with nothing in them.
+    # Empty fields of an answer that the SDK sends back as history.
     annotations: Annotated[list[Any], Field(max_length=0)] | None = None
     audio: None = None
     function_call: None = None
@@ -224,7 +224,7 @@ AnyToolChoice = (
 
 
 class ConversationFields(Body):
-    """What the prompt is made of."""
+    """The fields that determine the prompt."""
 
     model: str | None = None
     messages: Annotated[list[ChatMessage], Field(min_length=1, fail_fast=True)]
@@ -234,13 +234,13 @@ class ConversationFields(Body):
     include_reasoning: bool | None = None
     """The older form of ``reasoning.exclude``."""
     thinking: ThinkingSwitch | None = None
-    """Anthropic's, which GLM's, Kimi's and DeepSeek's servers take in chat completions."""
+    """Anthropic's field, which GLM, Kimi and DeepSeek accept in chat completions."""
     chat_template_kwargs: dict[str, Any] | None = None
     """Extension: variables of the chat template."""
     continue_final_message: bool | None = None
-    """vLLM's: the last message, the assistant's, is the beginning of the answer."""
+    """vLLM's field: the last message, by the assistant, is the beginning of the answer."""
     add_generation_prompt: bool | None = None
-    """vLLM's: false ends the prompt behind the messages, and opens none of the assistant's."""
+    """vLLM's field: false ends the prompt after the messages, without opening an assistant's."""
 
 
 class ChatCompletionRequest(ConversationFields, GenerationFields, ConstraintFields):
@@ -288,7 +288,7 @@ def chat_call(body: Mapping[str, Any], ignored: Ignored, api: Api) -> AnswerCall
             model=model,
             stream=stream_options(wire) if wire.stream else None,
             vocabulary=api.vocabulary if wire.logprobs else None,
-            # Clients that ask in OpenRouter's words read its field, too.
+            # Clients that send OpenRouter's fields also read its answer field.
             reasoning_names=("reasoning_content",)
             if wire.reasoning is None and wire.include_reasoning is None
             else ("reasoning_content", "reasoning"),
@@ -302,10 +302,10 @@ def chat_call(body: Mapping[str, Any], ignored: Ignored, api: Api) -> AnswerCall
 def read_conversation(
     wire: ConversationFields, ignored: Ignored, config: ApiConfig, *, show_tools: bool = True
 ) -> tuple[Conversation, list[FunctionTool]]:
-    """What the prompt shows, and all tools of the request. Raises ``InvalidRequest``."""
+    """The conversation of the prompt, and all tools of the request. Raises ``InvalidRequest``."""
     check_message_count(wire.messages, config.max_messages)
     images, called = ImageReader(config.images, "text", "image_url"), set[str]()
-    messages = []  # in the chat template's terms, with marks for what ``images`` collects
+    messages = []  # in the chat template's format, with marks for the images
     for number, message in enumerate(wire.messages):
         param = f"messages[{number}]"
         _check(message, param, called)
@@ -350,7 +350,7 @@ def read_conversation(
 
 
 def _reasoning(wire: ConversationFields) -> ReasoningFields | None:
-    """OpenRouter's fields, its older one included, and the switch of other servers."""
+    """OpenRouter's fields, old and new, combined with ``thinking`` of other servers."""
     if wire.include_reasoning is None:
         return with_thinking(wire.reasoning, wire.thinking)
     excluded = not wire.include_reasoning
@@ -378,7 +378,7 @@ def _tool_use(
 
 
 def _check(message: ChatMessage, param: str, called: set[str]) -> None:
-    """What a role needs and what it cannot have."""
+    """Check a message's fields against its role. Raises ``InvalidRequest``."""
     assistant = message.role == "assistant"
     if message.content is None and not assistant:
         raise missing(f"{param}.content")

@@ -62,7 +62,7 @@ class AnsweredCall(Shape):
 class AnsweredInput(Shape):
     name: str
     input: str
-    """A text of the tool's grammar, where it has one."""
+    """Text that matches the tool's grammar, if it has one."""
 
 
 class AnsweredCustomCall(Shape):
@@ -78,7 +78,7 @@ class AssistantMessage(Shape):
     annotations: list[Any] = Field(max_length=0)
     reasoning_content: str = ""
     reasoning: str = ""
-    """The same, for requests with ``reasoning`` or ``include_reasoning``."""
+    """``reasoning_content`` again, for requests with ``reasoning`` or ``include_reasoning``."""
     tool_calls: list[AnsweredCall | AnsweredCustomCall] = Field(default=[], min_length=1)
 
 
@@ -102,7 +102,7 @@ class ChatCompletion(_Head):
     choices: list[ChatChoice]
     usage: Usage
     warnings: list[Warning] = Field(default=[])
-    """Where answers were not held to all of a schema."""
+    """Missing if there are none."""
 
 
 class FunctionDelta(Shape):
@@ -111,7 +111,7 @@ class FunctionDelta(Shape):
 
 
 class CallDelta(Shape):
-    """``id`` and the function's name come once."""
+    """A part of a call; ``id`` and the function's name come once."""
 
     index: int
     id: str = ""
@@ -141,16 +141,16 @@ class Delta(Shape):
 
 
 class ChunkChoice(Measured):
-    """What was measured is in the last chunk of the choice."""
+    """A choice in a chunk; reports on its values come in its last chunk."""
 
     index: int
     delta: Delta
     logprobs: ChatLogprobs | None
     finish_reason: Literal["stop", "length", "tool_calls"] | None
     fields: list[CompleteValue] = Field(default=[])
-    """Values that are whole with the chunk before, where that was asked for."""
+    """Values completed by the chunk before, if requested."""
     origins: TokenOrigins | None = None
-    """Where tokens came from that are new or changed, where that was asked for."""
+    """Origins of new or changed tokens, if requested."""
 
 
 class ChatCompletionChunk(_Head):
@@ -158,7 +158,7 @@ class ChatCompletionChunk(_Head):
     choices: list[ChunkChoice]
     usage: Usage | None = None
     warnings: list[Warning] = Field(default=[])
-    """In the last chunk with a choice, where answers were not held to all of a schema."""
+    """In the last chunk with a choice; missing if there are none."""
 
 
 def chat_renderer(
@@ -169,7 +169,7 @@ def chat_renderer(
     vocabulary: Vocabulary | None,
     reasoning_names: Sequence[str],
 ) -> Renderer:
-    """``stream`` None: one object. ``vocabulary``: where log-probabilities are asked for.
+    """``stream`` None: one object. ``vocabulary``: given if log-probabilities are requested.
     ``reasoning_names``: the fields that hold the reasoning."""
     kind = "chat.completion" if stream is None else "chat.completion.chunk"
     head = head_of(f"chatcmpl-{generation.request_id}", kind, model)
@@ -192,15 +192,15 @@ def _logprobs(
 @dataclass(slots=True)
 class _Choice:
     vocabulary: Vocabulary | None
-    """Given where log-probabilities are asked for."""
+    """Given if log-probabilities are requested."""
     reasoning_names: Sequence[str]
     content: list[str] = field(default_factory=list)
     reasoning: list[str] = field(default_factory=list)
     calls: list[tuple[CallStart, list[str]]] = field(default_factory=list)
-    """Each with the pieces of its arguments."""
+    """Each call with the pieces of its arguments."""
     tokens: list[AnswerToken] = field(default_factory=list)
     measured: dict[str, Any] = field(default_factory=dict)
-    """What is reported of the values."""
+    """Reports on the values."""
     finish_reason: str | None = None
 
     def add(self, pieces: Sequence[Piece]) -> None:
@@ -257,7 +257,7 @@ class _Chunks(ChunkRenderer):
         self._vocabulary = vocabulary
         self._reasoning_names = reasoning_names
         self._measured: dict[int, dict[str, Any]] = {}
-        """By choice, until its last chunk: what is reported of its values."""
+        """Reports on the values of each choice, until its last chunk."""
 
     def begin(self) -> bytes:
         """Each choice's first chunk, which has the role."""

@@ -1,5 +1,5 @@
-"""``POST /v1/completions``, OpenAI's older endpoint: text that the model goes on with.
+"""``POST /v1/completions``, OpenAI's older endpoint: text that the model continues.
 
-parse   the request as it is sent -> what is to be generated; the route
-write   text as it comes -> completion, or chunks of a stream; log-probabilities; their shapes
+parse   JSON of the request -> generation request; the route
+write   text -> completion, or chunks of a stream; log-probabilities; models of all
 """

@@ -1,4 +1,4 @@
-"""``POST /v1/completions``: OpenAI's JSON, and extensions -> what is generated."""
+"""``POST /v1/completions``: OpenAI's JSON, with extensions -> generation request."""
 
 from __future__ import annotations
 
@@ -46,16 +46,16 @@ class CompletionRequest(GenerationFields, ConstraintFields):
     echo: bool | None = None
     """The text begins with the prompt; with ``logprobs``, its tokens are reported as well."""
     logprobs: Annotated[int, Field(ge=0, le=5)] | None = None
-    """Report each token's log-probability, and those of so many likeliest tokens beside it."""
+    """Number of likeliest tokens to report for each token, with all log-probabilities."""
 
 
 PATH = "/v1/completions"
 DEFAULT_MAX_TOKENS = 16
-"""OpenAI's, for this endpoint alone."""
+"""OpenAI's default, for this endpoint only."""
 
 _EXPECTED = "a text, a list of texts, a list of token ids, or a list of lists of token ids"
 _SLICE = 1 << 16
-"""Tokens that are checked in one go: between two, other threads have their turn."""
+"""Number of tokens that are checked at a time; other threads may run in between."""
 
 
 def completion_call(body: Mapping[str, Any], ignored: Ignored, api: Api) -> AnswerCall:

@@ -40,7 +40,7 @@ from app.serving.generation import Generation
 
 
 class CompletionLogprobs(Shape):
-    """With ``echo`` the first of each list is that of the prompt's first token."""
+    """Lists with an item for each token, with ``echo`` from the prompt's first token on."""
 
     text_offset: list[int]
     token_logprobs: list[float | None]
@@ -54,14 +54,14 @@ class _Choice(Measured):
     logprobs: CompletionLogprobs | None
     finish_reason: Literal["stop", "length"] | None
     fields: list[CompleteValue] = Field(default=[])
-    """Values that are whole with this chunk of a stream, where that was asked for."""
+    """Values completed by this chunk of a stream, if requested."""
 
 
 class CompletionChunkChoice(_Choice):
-    """What was measured is in the last chunk of the choice."""
+    """A choice in a chunk; reports on its values come in its last chunk."""
 
     origins: TokenOrigins | None = None
-    """Where tokens came from that are new or changed, where that was asked for."""
+    """Origins of new or changed tokens, if requested."""
 
 
 class CompletionChoice(_Choice):
@@ -80,18 +80,18 @@ class Completion(_Head):
     choices: list[CompletionChoice]
     usage: Usage
     warnings: list[Warning] = Field(default=[])
-    """Where answers were not held to all of a schema."""
+    """Missing if there are none."""
 
 
 class CompletionChunk(_Head):
     choices: list[CompletionChunkChoice]
     usage: Usage | None = None
     warnings: list[Warning] = Field(default=[])
-    """In the last chunk with a choice, where answers were not held to all of a schema."""
+    """In the last chunk with a choice; missing if there are none."""
 
 
 TokenName = Callable[[int], str]
-"""The name of a token that was not drawn."""
+"""From the id of a token that was not drawn to its name."""
 
 
 def spelled(data: bytes) -> str:
@@ -103,7 +103,7 @@ def spelled(data: bytes) -> str:
 
 
 def token_name(vocabulary: Vocabulary, tokenizer: Tokenizer) -> TokenName:
-    """Tokens without bytes of their own are special ones, which the tokenizer can write."""
+    """Names tokens by their bytes, and special tokens, which have none, by the tokenizer."""
 
     def name(token: int) -> str:
         data = vocabulary.token_bytes[token]
@@ -113,7 +113,7 @@ def token_name(vocabulary: Vocabulary, tokenizer: Tokenizer) -> TokenName:
 
 
 class ChoiceLogprobs:
-    """The log-probabilities of one choice, as its tokens come."""
+    """Builds the ``logprobs`` of one choice, as its tokens arrive."""
 
     def __init__(self, name: TokenName) -> None:
         self._name = name
@@ -131,9 +131,9 @@ class ChoiceLogprobs:
     ) -> dict[str, Any]:
         """``logprobs`` for the next tokens; those that added no text are left out.
 
-        ``text_offset`` counts characters of the choice's text. Where that begins with the
-        ``prompt``, whose text is ``text``, all tokens are there, the first without a probability:
-        evaluations count them.
+        ``text_offset`` counts characters of the choice's text. If that begins with the ``prompt``,
+        whose text is ``text``, all tokens are reported, the first without a probability, because
+        evaluation tools count them.
         """
         if prompt:
             self._named = True
@@ -164,7 +164,7 @@ class ChoiceLogprobs:
         return begins
 
     def _likeliest(self, token: AnswerToken) -> dict[str, float]:
-        """By name; the drawn token is always among them, so there may be one more than asked for.
+        """Log-probabilities of the likeliest tokens by name, and of the drawn one if it is another.
 
         Of tokens with the same name (one spelled in a special way, say) the likeliest counts.
         """
@@ -201,7 +201,7 @@ def completion_renderer(
 
 
 def _text_of(prompt: Prompt, vocabulary: Vocabulary, token_name: TokenName) -> str:
-    """The text of a prompt, with the names of special tokens that it is given in tokens."""
+    """The text of a prompt; special tokens in token ids are written by name."""
     if isinstance(prompt, TextPrompt):
         return prompt.text
     assert isinstance(prompt, TokenPrompt), "completions have no conversations"
@@ -212,16 +212,16 @@ def _text_of(prompt: Prompt, vocabulary: Vocabulary, token_name: TokenName) -> s
 
 @dataclass(slots=True)
 class _Text:
-    """Text and tokens so far; of a whole answer, or of one chunk."""
+    """Text and tokens of a whole answer so far, or of one chunk."""
 
     texts: list[str] = field(default_factory=list)
     logprobs: ChoiceLogprobs | None = None
-    """Given where they are reported."""
+    """None: the request did not ask for log-probabilities."""
     tokens: list[AnswerToken] = field(default_factory=list)
     prompt: Sequence[AnswerToken] = ()
-    """Those of the prompt, where the text begins with it."""
+    """Tokens of the prompt, if the text begins with it."""
     measured: dict[str, Any] = field(default_factory=dict)
-    """What is reported of the values."""
+    """Reports on the values."""
     finish_reason: str | None = None
     whole: list[FieldValue] = field(default_factory=list)
     origins: Origins | None = None
@@ -265,11 +265,11 @@ class _Chunks(ChunkRenderer):
         name: TokenName | None,
         before: Sequence[str],
     ) -> None:
-        """``name`` is given where log-probabilities are asked for; ``before``: what the text of
-        each choice begins with."""
+        """``name``: given if log-probabilities are requested; ``before``: beginning of the text of
+        each choice."""
         super().__init__(head, generation, options)
         self._before = {index: text for index, text in enumerate(before) if text}
-        """Of choices that have not begun."""
+        """Beginnings of the texts of choices that have not begun."""
         self._vocabulary = None if name is None else vocabulary
         self._logprobs = (
             None if name is None else [ChoiceLogprobs(name) for _ in range(generation.n)]

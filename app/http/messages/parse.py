@@ -1,7 +1,7 @@
-"""``POST /v1/messages`` and ``/v1/messages/count_tokens``: from JSON to what is generated.
+"""``POST /v1/messages`` and ``/v1/messages/count_tokens``: from JSON to a generation request.
 
-The models have what Anthropic's API reference has, and extensions. ``cache_control`` may stand
-wherever Anthropic takes it, and changes nothing: prefixes are always shared.
+The models follow Anthropic's API reference, with extensions. ``cache_control`` is accepted
+wherever Anthropic accepts it, and has no effect: prefixes are always shared.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class ThinkingBlock(Noted):
     type: Literal["thinking"]
     thinking: str
     signature: str | None = None
-    """Another server's; here it is empty."""
+    """Signature by another server; this server's are empty."""
 
 
 class ToolUseBlock(Noted):
@@ -159,9 +159,9 @@ class MessagesTool(Definition):
     strict: bool | None = None
     cache_control: CacheControl = None
     input_examples: list[dict[str, Any]] | None = None
-    """The prompt does not show them: chat templates have no place for them."""
+    """Accepted, but not shown in the prompt: chat templates have no place for examples."""
     eager_input_streaming: bool | None = None
-    """Arguments always come as they are written."""
+    """No effect: arguments are always streamed as they are generated."""
     allowed_callers: list[Literal["direct"]] | None = None
     unserved: ClassVar[Mapping[str, Unserved]] = {"defer_loading": left_out(False)}
     """A tool that could be loaded later is offered at once."""
@@ -237,7 +237,7 @@ class AllTurns(Wire):
 
 
 class ClearThinking(Wire):
-    """Earlier thinking goes, but that of the last answers."""
+    """Removes the thinking of earlier answers, except for the last ``keep`` ones."""
 
     type: Literal["clear_thinking_20251015"]
     keep: Literal["all"] | Annotated[ThinkingTurns | AllTurns, Field(discriminator="type")] = (
@@ -246,13 +246,13 @@ class ClearThinking(Wire):
 
 
 class ContextManagement(Wire):
-    """Edits of other types begin where a prompt is long, and are left out."""
+    """Edits of other types only apply to long prompts, and are ignored."""
 
     edits: list[Annotated[ClearThinking | Other, ByType()]] = Field(default=[])
 
 
 class ConversationFields(Body):
-    """What the prompt is made of."""
+    """The fields that determine the prompt."""
 
     model: str
     messages: Annotated[list[MessageParam], Field(min_length=1, fail_fast=True)]
@@ -315,7 +315,7 @@ def messages_call(body: Mapping[str, Any], ignored: Ignored, api: Api) -> Answer
 def read_conversation(
     wire: ConversationFields, ignored: Ignored, config: ApiConfig
 ) -> tuple[Conversation, list[FunctionTool]]:
-    """What the prompt shows, and all tools of the request. Raises ``InvalidRequest``."""
+    """The conversation of the prompt, and all tools of the request. Raises ``InvalidRequest``."""
     check_message_count(wire.messages, config.max_messages)
     leave_out_others(wire.tools, ignored)
     tools = function_tools(
@@ -342,7 +342,7 @@ def read_conversation(
 def _clear_thinking(
     wire: ConversationFields, messages: list[dict[str, Any]], ignored: Ignored
 ) -> None:
-    """Take the thinking out of ``messages`` that ``context_management`` does not keep."""
+    """Remove thinking from ``messages`` as ``context_management`` asks."""
     edits = wire.context_management.edits if wire.context_management else ()
     for number, edit in enumerate(edits):
         if isinstance(edit, Other):
@@ -371,7 +371,7 @@ def _tool_use(
 
 
 def _reasoning(wire: ConversationFields, config: ApiConfig) -> tuple[ReasoningUse, dict[str, Any]]:
-    """``effort`` is about the whole answer: it alone does not ask for reasoning."""
+    """Reasoning settings and template variables. ``effort`` alone does not ask for reasoning."""
     effort = wire.output_config.effort if wire.output_config else None
     match wire.thinking:
         case ThinkingDisabled():
@@ -384,7 +384,7 @@ def _reasoning(wire: ConversationFields, config: ApiConfig) -> tuple[ReasoningUs
 
 
 def _content(wire: ConversationFields, config: ApiConfig) -> tuple[str, ConstraintSpec | None]:
-    """The field that names a constraint of the content, and the constraint, if it is there."""
+    """The field for the content's constraint, and the constraint, if there is one."""
     new = wire.output_config.format if wire.output_config else None
     if new is not None and wire.output_format is not None:
         raise InvalidRequest(
@@ -399,9 +399,9 @@ def _content(wire: ConversationFields, config: ApiConfig) -> tuple[str, Constrai
 
 
 _BETWEEN = "\n"
-"""Between blocks of text."""
+"""Separator of blocks of text."""
 TEXTS = "text, document, search_result, thinking, tool_use and tool_result"
-"""Types of blocks that are taken whether the model takes images or not."""
+"""Types of blocks that are accepted whether or not the model supports images."""
 _OMITTED = frozenset(
     [
         *("redacted_thinking", "server_tool_use", "mcp_tool_use", "mcp_tool_result", "compaction"),
@@ -419,9 +419,9 @@ def template_messages(
     images: ImageReader,
     ignored: Ignored,
 ) -> tuple[list[dict[str, Any]], list[Passage]]:
-    """In the chat template's terms, and the texts as this API calls them.
+    """The messages for the chat template, and their texts under the names of this API.
 
-    ``images`` collects those that marks stand for.
+    ``images`` collects the images, which have marks in the messages.
 
     Raises ``InvalidRequest`` that names the block.
     """
@@ -447,10 +447,10 @@ def template_messages(
 
 
 class _Blocks(TemplateMessages):
-    """Messages made of blocks -> messages as the chat template takes them.
+    """Converts messages made of blocks into messages for the chat template.
 
-    Adjacent messages of a role are one, as Anthropic has it. Results of tools, which there are the
-    user's, become messages of their own before the text beside them::
+    Adjacent messages of a role are merged, as in Anthropic's API. Tool results, which are part of
+    user messages there, become messages of their own before the text beside them::
 
         user: tool_result  tool_result  text   ->   tool  tool  user
     """
@@ -461,7 +461,7 @@ class _Blocks(TemplateMessages):
         message["content"] = appended(before, text) if before else text
 
     def add(self, role: str, block: AnyBlock, param: str) -> str:
-        """Returns the text of the block; "" for thoughts, calls and results."""
+        """Add a block; returns its text, or "" for thinking, calls and results."""
         match block:
             case ThinkingBlock() | ToolUseBlock() if role != "assistant":
                 raise refusal(param, f"blocks of type {block.type!r} belong to the assistant")

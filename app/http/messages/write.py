@@ -47,7 +47,7 @@ class MessagesOutputDetails(TokenSources):
 
 class MessagesUsage(Shape):
     input_tokens: int
-    """Those that were not found in the cache."""
+    """Prompt tokens that were not found in the cache."""
     cache_creation_input_tokens: int
     cache_read_input_tokens: int
     output_tokens: int
@@ -72,7 +72,7 @@ class AnsweredMessage(Measured):
     stop_sequence: str | None
     usage: MessagesUsage
     warnings: list[Warning] = Field(default=[])
-    """Where answers were not held to all of a schema."""
+    """Missing if there are none."""
 
 
 class MessageEvent(BaseModel):
@@ -124,7 +124,7 @@ class _Unstreamed(ListRenderer):
         super().__init__(head, generation)
         self._omits_thinking = omits_thinking
         self._blocks: list[tuple[Block, list[str]]] = []
-        """Each as it began, and its pieces."""
+        """Blocks as they began, each with its pieces of text."""
         self._end = End("stop")
 
     def chunk(self, index: int, pieces: Sequence[Piece]) -> bytes:
@@ -186,7 +186,7 @@ class _Unstreamed(ListRenderer):
 
 
 class _Events(_Unstreamed):
-    """The same as server-sent events."""
+    """A message as server-sent events."""
 
     ping = b'event: ping\ndata: {"type": "ping"}\n\n'
 
@@ -211,7 +211,7 @@ class _Events(_Unstreamed):
         return events
 
     def _complete(self, number: int, values: Sequence[FieldValue]) -> bytes:
-        """Values that are whole with the event before: a delta of nothing else."""
+        """An empty delta with the values that the event before completed."""
         kind = CallArguments(0, "") if self._blocks[-1][0]["type"] == "tool_use" else Content("")
         delta = {"type": _DELTA, "index": number, "delta": _delta(kind, "")}
         return named_event(_DELTA, with_fields(to_json(delta), values))
@@ -245,7 +245,7 @@ def _stop(number: int) -> bytes:
 
 
 def _finished(block: Block, text: str) -> Block:
-    """``block`` with all that came of it. Arguments that were cut are as far as they came."""
+    """``block`` with its complete text. Arguments that were cut are parsed as far as they go."""
     match block["type"]:
         case "tool_use":
             return {**block, "input": from_json(text, allow_partial=True) if text else {}}

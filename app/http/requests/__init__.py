@@ -1,10 +1,10 @@
-"""What requests to several endpoints have in common.
+"""Request models and parsing shared by several endpoints.
 
-body              the bytes, read up to a limit, and parsed
-wire              models of what is sent, what is left out of it, and what is wrong with it
-generation        how tokens are drawn and when answers end
+body              reads the bytes up to a limit, and parses them
+wire              base models, ignored fields, errors
+generation        sampling, and the end of answers
 constraints       every field that names a constraint; ``structural_tag`` is the largest
 messages, tools   text and images in parts, functions and calls of them
-prompt            the schema in the prompt, variables of the template, how much an answer reasons
-unserved          fields that are known and not acted on
+prompt            the schema in the prompt, variables of the template, reasoning
+unserved          known fields that are not supported
 """

@@ -18,14 +18,14 @@ from app.serving.admission import Ticket
 from app.serving.tasks import in_thread_if_large
 
 MOST_CONTAINERS = 100_000
-"""Arrays and objects in a body: each costs the parser and the garbage collector some time."""
+"""Maximum arrays and objects in a body: each costs the parser and the garbage collector time."""
 
 MOST_MEMBERS = 200_000
-"""Members of all objects in a body."""
+"""Maximum members of all objects in a body."""
 
 _CONTAINERS = {dict, list}
 _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
-"""Also one without an end: to look for it again from each quote inside would never be done."""
+"""A JSON string, also one without an end: else each quote in it would start a new search."""
 
 
 async def read_body(
@@ -33,8 +33,8 @@ async def read_body(
 ) -> tuple[dict[str, Any], int]:
     """The body, a JSON object (RFC 8259: no NaN, no lone surrogates), and its size in bytes.
 
-    Raises ``BodyTooLarge`` as soon as the limit is passed, ``InvalidRequest`` for what is no such
-    object, and ``QueueFull`` where ``ticket`` finds no room for it.
+    Raises ``BodyTooLarge`` as soon as the limit is exceeded, ``InvalidRequest`` if it is not such
+    an object, and ``QueueFull`` if ``ticket`` finds no room for it.
     """
     # Forms, which any web page may send without a preflight (Fetch standard, CORS), are refused:
     # otherwise a server on a user's machine would answer every page that they visit.
@@ -92,9 +92,9 @@ def parse_json_object(data: bytes | bytearray, max_nesting: int) -> dict[str, An
 
 
 def check_size(data: bytes | bytearray, param: str | None = None) -> None:
-    """Raises ``InvalidRequest`` for JSON that would take long to parse, and all after it.
+    """Raises ``InvalidRequest`` for JSON that would take too long to parse and process.
 
-    ``param`` is the field that the JSON is the text of; by default it is the body.
+    ``param`` is the field whose text is the JSON; by default it is the body.
     """
     if _brackets(data) <= MOST_CONTAINERS and data.count(b":") <= MOST_MEMBERS:
         return

@@ -1,4 +1,4 @@
-"""Every way in which a request may name its constraint, and which one it used.
+"""All fields by which a request may give its constraint, and the one that it used.
 
 OpenAI's ``response_format``, vLLM's ``structured_outputs`` (and its older ``guided_*``), SGLang's
 ``regex``, ``ebnf`` and ``json_schema``, llama.cpp's ``grammar`` and ``json_schema``.
@@ -53,13 +53,13 @@ class JsonSchemaResponse(Wire):
     description: str | None = None
     strict: bool | None = None
     schema_id: str | None = None
-    """Extension: what ``POST /v1/schemas`` returned, instead of a schema."""
+    """Extension: id from ``POST /v1/schemas``, instead of a schema."""
     whitespace: Whitespace | None = None
     """Extension; None is the server's default."""
 
     @property
     def inner(self) -> JsonSchemaFormat | None:
-        """The schema in either place."""
+        """The schema, from either of its two places."""
         if self.schema_ is None:
             return self.json_schema
         return JsonSchemaFormat(
@@ -71,7 +71,7 @@ class JsonSchemaResponse(Wire):
 
 
 def _either_name(schema: dict[str, Any]) -> None:
-    """A required ``pattern`` may be called ``regex`` instead."""
+    """Allow ``regex`` as another name of the required ``pattern``."""
     schema["properties"]["regex"] = schema["properties"]["pattern"]
     schema["required"].remove("pattern")
     schema["anyOf"] = [{"required": ["pattern"]}, {"required": ["regex"]}]
@@ -88,7 +88,7 @@ class ChoiceResponse(Wire):
 
 
 class GrammarResponse(Wire):
-    """``auto``: a line ``name ::= ...`` makes it GBNF, else it is Lark."""
+    """A grammar. With ``auto``, a line ``name ::= ...`` makes it GBNF; otherwise it is Lark."""
 
     type: Literal["grammar"]
     grammar: str
@@ -96,7 +96,7 @@ class GrammarResponse(Wire):
 
 
 class StructuralTagResponse(Wire):
-    """vLLM's and SGLang's, in its two forms."""
+    """Structural tag of vLLM and SGLang, in either of its two forms."""
 
     type: Literal["structural_tag"]
     format: dict[str, Any] | None = None
@@ -128,7 +128,7 @@ class StructuredOutputs(Wire):
     disable_any_whitespace: bool | None = None
     disable_additional_properties: bool | None = None
     disable_fallback: bool | None = None
-    """No other engine is ever fallen back on, so there is nothing to turn off."""
+    """No effect: there is no fallback to another engine."""
     whitespace_pattern: str | None = None
 
 
@@ -164,7 +164,7 @@ _EXTENSIONS = {
     "grammar": "grammar",
     "json_schema": "json",
 }
-"""What each field of ``ExtensionFields`` holds; ``structured_outputs`` has several."""
+"""Kind of constraint in each field of ``ExtensionFields``; ``structured_outputs`` has several."""
 _STRUCTURED_OUTPUTS = ("json", "regex", "choice", "grammar", "json_object", "structural_tag")
 
 
@@ -172,7 +172,7 @@ class ConstraintReader:
     """Finds the constraint of a request."""
 
     def __init__(self, default_whitespace: str, schema_by_id: Callable[[str], JsonSchema]) -> None:
-        """``schema_by_id``: one that was compiled ahead; raises ``UnknownSchema``."""
+        """``schema_by_id``: returns a schema compiled ahead; raises ``UnknownSchema``."""
         self._whitespace = default_whitespace
         self._schema_by_id = schema_by_id
 
@@ -183,10 +183,10 @@ class ConstraintReader:
         ignored: Ignored,
         param: str = "response_format",
     ) -> tuple[str, ConstraintSpec | None]:
-        """The field and the constraint that it names, None where text is free: one of ``fields``,
-        or ``format``, which is the field ``param``.
+        """The field that gives the constraint, one of ``fields`` or ``param`` for ``format``, and
+        the constraint; None: the text is free.
 
-        Raises ``InvalidRequest``, also where two are given.
+        Raises ``InvalidRequest``, also if two are given.
         """
         found: list[tuple[str, ConstraintSpec | None]] = []
         if (spec := self.response_format(format, ignored, param)) is not None:
@@ -300,7 +300,7 @@ def _spec(
     *,
     close_objects: bool = True,
 ) -> ConstraintSpec:
-    """The constraint that ``value``, the field ``param``, is. Raises ``InvalidRequest``."""
+    """The constraint for ``value`` of the field ``param``. Raises ``InvalidRequest``."""
     match holds:
         case "json":
             schema = parsed(value, param) if isinstance(value, str) else value
@@ -317,14 +317,14 @@ def _spec(
 
 
 def _given(text: str, param: str) -> str:
-    """``text``, which is the field ``param``. Raises ``InvalidRequest`` where it is empty."""
+    """``text`` of the field ``param``. Raises ``InvalidRequest`` if it is empty."""
     if not text:
         raise refusal(param, "it is empty; write a constraint, or leave it out")
     return text
 
 
 def _admitted_by(pattern: str) -> str:
-    """A form in which all white space matches ``pattern`` (what vLLM's older engines took)."""
+    """A white space setting that always matches ``pattern`` (a field of vLLM's older engines)."""
     param = "structured_outputs.whitespace_pattern"
     try:
         if len(pattern) > _LONGEST_WHITESPACE_PATTERN:

@@ -1,4 +1,4 @@
-"""How tokens are drawn, when answers end and how they are sent: what several endpoints have."""
+"""Request fields of several endpoints: sampling, the end of answers, and streaming."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ TokenId = Annotated[int, Field(ge=0, lt=2**31)]
 
 class StreamOptions(Wire):
     unserved: ClassVar[Mapping[str, Unserved]] = {"include_obfuscation": left_out(False)}
-    """Padding against an observer of encrypted lengths is never sent."""
+    """Padding against traffic analysis, which this server never sends."""
 
     include_usage: bool = False
-    """The last chunk of choices is followed by one that has the usage; not all APIs need it."""
+    """Send a chunk with the usage after the last chunk of choices; some APIs always report it."""
     continuous_usage_stats: bool = False
     fields: bool = False
-    """Extension: tell each value of a JSON answer when it is whole; see docs/requests.md."""
+    """Extension: report each value of a JSON answer once complete; see docs/requests.md."""
     origins: bool = False
-    """Extension: tell where each token came from; see docs/requests.md."""
+    """Extension: report the origin of each token; see docs/requests.md."""
 
 
 class UsageOptions(Wire):
-    """OpenRouter's."""
+    """OpenRouter's field ``usage``."""
 
     include: bool = False
 
@@ -73,7 +73,7 @@ class GenerationFields(Body):
     n_predict: TokenLimit | None = None
     """Another name of ``max_tokens``."""
     prediction: Prediction | None = None
-    """What the answer is expected to be, from which it is drafted."""
+    """The expected answer, from which drafts are taken."""
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
     top_p: Annotated[float, Field(ge=0, le=1)] | None = None
     top_k: Annotated[int, Field(ge=-1, lt=2**31)] | None = None
@@ -101,21 +101,21 @@ class GenerationFields(Body):
     leap: bool | None = None
     """Extension: false decodes forced text token by token."""
     draft: bool | None = None
-    """Extension: false guesses nothing ahead. Answers are the same either way."""
+    """Extension: false disables drafts. Answers are the same either way."""
     on_budget: Literal["finish", "truncate"] | None = None
     """Extension: near max_tokens, finish the answer within it or cut it as OpenAI does."""
     on_unsupported: OnUnsupported | None = None
-    """Extension: refuse a schema with a keyword that cannot be enforced, or do without it."""
+    """Extension: refuse a schema with a keyword that cannot be enforced, or relax the keyword."""
     timeout: Annotated[float, Field(gt=0)] | None = None
     """Extension: seconds until the last token, after which the request ends with an error."""
     confidence: bool | None = None
-    """Extension: tell how sure the model was of each value; see docs/confidence.md."""
+    """Extension: report the confidence in each value; see docs/confidence.md."""
     spans: bool | None = None
-    """Extension: tell where the values of x-verbatim stand in the prompt; see docs/verbatim.md."""
+    """Extension: report the places of x-verbatim values in the prompt; see docs/verbatim.md."""
     service_tier: (
         Literal["auto", "default", "standard_only", "scale", "flex", "priority"] | None
     ) = None
-    """The tier of the request: flex yields to others, priority is for keys that have the right."""
+    """Priority class: flex yields to others; priority needs an API key that may ask for it."""
     choices: Literal["tokens", "exact"] | None = None
     """Extension: draw values of a finite set token by token, or as wholes by their probability."""
 
@@ -135,7 +135,7 @@ def answer_call(
     prompt_logprobs: int | None = None,
     keep: Callable[[Mapping[str, Any]], Awaitable[None]] | None = None,
 ) -> AnswerCall:
-    """What ``fields`` ask for, and how it is written. Raises ``InvalidRequest``.
+    """The call that ``fields`` ask for, with its ``renderer``. Raises ``InvalidRequest``.
 
     ``content``: see ``ConstraintReader.read``; ``limit``: see ``token_limit``; ``prompt``: the
     field that the prompts are made of; ``logprobs``: how many alternatives to report beside each
@@ -145,7 +145,7 @@ def answer_call(
         raise InvalidRequest("stream_options requires stream: true", param="stream_options")
     confidence = bool(fields.confidence)
     name, max_tokens = limit
-    # OpenAI takes top_p = 0 for "only the likeliest"; a nucleus of no mass would keep nothing.
+    # For OpenAI top_p = 0 means only the likeliest token; an empty nucleus would keep none.
     only_likeliest = fields.top_p == 0
     sampling = SamplingParams(
         temperature=1.0 if fields.temperature is None else fields.temperature,
@@ -223,7 +223,7 @@ def served_tier(generation: Generation) -> ServedTier:
 
 
 def stream_options(fields: GenerationFields) -> StreamOptions:
-    """What is asked for of a stream."""
+    """The stream options of a request, ``usage.include`` merged into them."""
     options = fields.stream_options or StreamOptions()
     if fields.usage is None or not fields.usage.include:
         return options
@@ -233,18 +233,18 @@ def stream_options(fields: GenerationFields) -> StreamOptions:
 def token_limit(
     fields: GenerationFields, *names: str, default: int | None = None
 ) -> tuple[str, int | None]:
-    """The field that bounds the answer, and the most tokens; None: it sets no bound.
+    """The field that limits the answer, and the maximum number of tokens; None: no limit.
 
-    ``names``: what an API calls it; ``default``: where none is given. Raises ``InvalidRequest``.
+    ``names``: the API's names of it; ``default``: if none is given. Raises ``InvalidRequest``.
     """
     name, value = _one_of(fields, *names, "n_predict")
     return name, default if value is None else None if value < 0 else value
 
 
 def _one_of(fields: GenerationFields, *names: str) -> tuple[str, Any]:
-    """Of a field's names the first that is given, and its value; None: none of them is.
+    """The first of a field's ``names`` that is given, and its value; None: none is given.
 
-    Raises ``InvalidRequest`` where two differ.
+    Raises ``InvalidRequest`` if two differ.
     """
     given = {name: value for name in names if (value := getattr(fields, name)) is not None}
     if len(set(given.values())) > 1:

@@ -17,7 +17,7 @@ from app.http.requests.wire import Ignored, Noted, Other, Wire, refusal
 from app.serving.images.fetching import allowed_url
 
 Detail = Literal["auto", "low", "high", "original"]
-"""``original`` is as ``high``: the model sees as much as it can."""
+"""``original`` is treated like ``high``: the highest resolution that the model takes."""
 
 _LONGEST_HEAD = 256
 """Characters of a data URL before its comma."""
@@ -25,13 +25,13 @@ _LONGEST_HEAD = 256
 
 @dataclass(frozen=True, slots=True)
 class ImageRules:
-    """What images a request may have."""
+    """Limits on the images of a request."""
 
     hosts: frozenset[str] = frozenset()
-    """Those that images may be fetched from; empty: none are fetched."""
+    """Hosts that images may be fetched from; empty: none are fetched."""
     max_images: int = 16
     max_bytes: int = 20 << 20
-    """Of one file."""
+    """Maximum size of one image file."""
 
 
 class ImagePart(Noted):
@@ -41,7 +41,7 @@ class ImagePart(Noted):
 
     @abstractmethod
     def located(self, param: str, rules: ImageRules) -> ImageSource:
-        """Where its file is, for the part ``param``. Raises ``InvalidRequest``."""
+        """The source of the image, which is the part ``param``. Raises ``InvalidRequest``."""
 
 
 class ImageReader:
@@ -50,15 +50,15 @@ class ImageReader:
     def __init__(
         self, rules: ImageRules | None, texts: str, images: str, *, kind: str = "parts"
     ) -> None:
-        """``rules`` None: the model takes no images. ``texts`` and ``images``: the types of
-        ``kind`` that the API takes, of which ``images`` needs a model that takes them."""
+        """``rules`` None: the model does not support images. ``texts`` and ``images``: the API's
+        types of ``kind``, for error messages."""
         self._rules = rules
         self._kind = kind
         self._takes = texts if rules is None else f"{texts.replace(' and ', ', ')} and {images}"
         self.sources: list[ImageSource] = []
 
     def mark(self, part: ImagePart, param: str) -> str:
-        """What stands for the image in the content of its message."""
+        """The mark that stands for the image in the content of its message."""
         rules = self._rules
         if rules is None:
             raise self.refused(part.type, param)
@@ -72,7 +72,7 @@ class ImageReader:
         return IMAGE_MARK
 
     def refused(self, type: str, param: str) -> InvalidRequest:
-        """A part that is not taken, an image say where the model takes no images."""
+        """The error for an unsupported part, such as an image for a model without images."""
         kind, takes = self._kind, self._takes
         reason = f"{kind} of type {type!r} are not supported; use {takes}"
         return refusal(param, reason)
@@ -100,7 +100,7 @@ def source_of_url(
 def source_of_base64(
     data: str, media_type: str, low: bool, param: str, field: str, rules: ImageRules
 ) -> ImageSource:
-    """``data`` is what stands in ``field``. Nothing is decoded here."""
+    """The image of part ``param``, from base64 ``data`` in ``field``. Does not decode it."""
     if not media_type.lower().startswith("image/"):
         reason = (
             f"{media_type[:64]!r} is not supported; images must be PNG, JPEG, WebP or GIF (of a "
@@ -120,7 +120,7 @@ def source_of_base64(
 
 
 def file_not_kept(field: str) -> InvalidRequest:
-    """The image is a file that was uploaded before."""
+    """The error for an image given as an uploaded file."""
     return refusal(field, "files cannot be used as images; send the image as a data URL")
 
 
@@ -131,7 +131,7 @@ class TextPart(Wire):
 
 
 class RefusalPart(Wire):
-    """Of an assistant's message that refused."""
+    """Part of an assistant's message that is a refusal."""
 
     type: Literal["refusal"]
     refusal: str
@@ -147,7 +147,7 @@ def check_message_count(
 
 
 def begun_answer(messages: list[dict[str, Any]], param: str) -> Begun:
-    """Take the last of ``messages``, which begins the answer. Raises ``InvalidRequest``."""
+    """Remove and return the last of ``messages``, a begun answer. Raises ``InvalidRequest``."""
     last = messages.pop()
     content, reasoning = last["content"] or "", last.get("reasoning_content", "")
     if last["role"] != "assistant" or "tool_calls" in last or not (content or reasoning):
@@ -166,8 +166,8 @@ def joined_text(
 ) -> str:
     """The text of all parts, with marks where images stand (``app.answer.images``).
 
-    Raises ``InvalidRequest`` for a part that is neither. ``role``: of a message that has no images,
-    as its API has it; None: it may have some.
+    Raises ``InvalidRequest`` for any other part. ``role``: role of a message that may not have
+    images; None: it may have some.
     """
     if isinstance(content, str):
         return content
@@ -192,19 +192,19 @@ def _content_of(part: Part, param: str, images: ImageReader, role: str | None) -
 
 
 class TemplateMessages:
-    """Builds the messages that the chat template takes from parts that stand beside each other."""
+    """Builds messages for the chat template from adjacent parts."""
 
     def __init__(self, images: ImageReader, ignored: Ignored) -> None:
-        """``images`` collects those that marks in the texts stand for."""
+        """``images`` collects the images, which have marks in the texts."""
         self.messages: list[dict[str, Any]] = []
         self.passages: list[Passage] = []
-        """The texts, as the API calls them."""
+        """Texts of the messages, under the names of the API."""
         self._images = images
         self._ignored = ignored
         self._called: set[str] = set()
 
     def _open(self, role: str) -> dict[str, Any]:
-        """The message of ``role`` that goes on, or a new one."""
+        """The last message if it is of ``role``, or a new one."""
         if not self.messages or self.messages[-1]["role"] != role:
             self.messages.append({"role": role, "content": None})
         return self.messages[-1]
@@ -215,13 +215,13 @@ class TemplateMessages:
         message["reasoning_content"] = f"{before}\n{text}" if before else text
 
     def _call(self, id: str, name: str, arguments: dict[str, Any] | str) -> None:
-        """Add a call to the assistant's message that goes on."""
+        """Add a call to the assistant's last message, or to a new one."""
         self._called.add(id)
         calls = self._open("assistant").setdefault("tool_calls", [])
         calls.append(template_call(id, name, arguments))
 
     def _check_called(self, id: str, lacking: str, field: str) -> None:
-        """Raises ``InvalidRequest`` for a result in ``field`` if no call came that it is of."""
+        """Raises ``InvalidRequest`` for a result in ``field`` without an earlier call."""
         if id not in self._called:
             raise InvalidRequest(f"{lacking} {id!r}", param=field)
 
@@ -230,22 +230,22 @@ class TemplateMessages:
 
 
 def template_role(role: str) -> str:
-    """Templates know ``system``, which ``developer`` replaced."""
+    """The role in chat templates, where ``developer`` still is ``system``."""
     return "system" if role == "developer" else role
 
 
 def template_call(id: str, name: str, arguments: dict[str, Any] | str) -> dict[str, Any]:
-    """An earlier call."""
+    """An earlier call, in the format of chat templates."""
     return {"id": id, "type": "function", "function": {"name": name, "arguments": arguments}}
 
 
 def called_arguments(text: str) -> dict[str, Any] | str:
-    """The arguments of an earlier call, sent as text: as an object, or as they are.
+    """The arguments of an earlier call, parsed if their text is an object, else unchanged.
 
-    OpenAI's type is any text, and a call that was cut has the beginning of an object.
+    OpenAI allows any text, and a call that was cut has the beginning of an object.
     """
     if not text.strip():
-        return {}  # OpenAI's models themselves wrote nothing for a function without parameters
+        return {}  # OpenAI's models send "" for a function without parameters
     try:
         arguments = parsed(text, "arguments")
         json.dumps(arguments, allow_nan=False)  # 1e999 is a number in JSON, and infinite here

@@ -29,18 +29,18 @@ _SET_HERE = frozenset(
         *("messages", "tokenize", "tools"),
     ]
 )
-"""Variables that have fields of their own in requests, or none (CVE-2025-62426)."""
+"""Variables that requests may only set by other fields, or not at all (CVE-2025-62426)."""
 
 _LONGEST = 4096
-"""Bytes of all options as JSON."""
+"""Maximum bytes of all options as JSON."""
 
 
 def template_options(
     given: Mapping[str, Any] | None, config: ApiConfig, ignored: Ignored
 ) -> dict[str, Any]:
-    """``chat_template_kwargs``: those that the template reads; the others are left out by name.
+    """The ``chat_template_kwargs`` that the template reads; the others are ignored and reported.
 
-    Raises ``InvalidRequest`` for those that the server sets, and for more than ``_LONGEST``.
+    Raises ``InvalidRequest`` for variables that the server sets, and beyond ``_LONGEST``.
     """
     options: dict[str, Any] = {}
     for name, value in (given or {}).items():
@@ -69,9 +69,9 @@ def schema_prompt(
 ) -> SchemaPrompt | None:
     """The schema of ``content`` as the prompt shows it; None: it shows none.
 
-    ``format``, or ``by_format``: it was asked for as OpenAI's and Anthropic's APIs have it, whose
-    servers show it to the model. Raises ``InvalidRequest`` where the request wants it shown and has
-    none.
+    ``format``, or ``by_format``: the schema is in a field of OpenAI's or Anthropic's API, whose
+    servers show it to the model. Raises ``InvalidRequest`` if the request wants a schema to be
+    shown and has none.
     """
     if not isinstance(content, JsonSchema):
         if asked is True:
@@ -100,9 +100,9 @@ def schema_prompt(
 
 _SWITCHES = ("enable_thinking", "thinking")
 _GRADED = ("reasoning_effort", "reasoning_strength", "thinking_effort")
-"""Variables that tell a model how much."""
+"""Template variables for the reasoning effort."""
 _WITHOUT = ("none", "minimal")
-"""Efforts that are no reasoning at all."""
+"""Efforts that mean no reasoning."""
 
 
 class ReasoningFields(Wire):
@@ -147,7 +147,7 @@ def asked_reasoning(
 ) -> tuple[ReasoningUse, dict[str, Any]]:
     """How much answers reason, and the variables of the chat template for that.
 
-    ``effort`` is the one in a field of its own; ``param`` is the object's name. Raises
+    ``effort`` is the field ``reasoning_effort``; ``param`` is the name of ``fields``. Raises
     ``InvalidRequest`` for fields that contradict each other.
     """
     fields = fields or ReasoningFields()
@@ -181,7 +181,7 @@ def asked_reasoning(
 def template_words(
     wanted: bool | None, effort: str | None, max_tokens: int | None, config: ApiConfig
 ) -> dict[str, Any]:
-    """The variables of the chat template for it, as far as it has any."""
+    """The chat template's variables that set the reasoning, if it has any."""
     known = config.chat_format.variables
     variables: dict[str, Any] = {}
     if wanted is not None:
@@ -190,7 +190,7 @@ def template_words(
         if effort is not None or wanted is False:
             variables[name] = words[effort or "none"]
         elif wanted and words["none"] not in ("minimal", "low"):
-            variables[name] = words["medium"]  # its default may be none
+            variables[name] = words["medium"]  # the template's own default may be no reasoning
     if "thinking_budget" in known and (max_tokens is not None or wanted is False):
         variables["thinking_budget"] = max_tokens if wanted else 0
     return variables

@@ -2,8 +2,8 @@
 
 The older form lists ``structures`` (begin, schema, end) and ``triggers``. The newer one has a
 ``format``, a tree of parts by type. Free text ends where the end of its tag first occurs, and at
-the first trigger to be complete, as it does for whoever scans the answer for them. Objects are read
-member by member, with the path to what is wrong.
+the first complete trigger, as for a client that scans the answer for them. Objects are read member
+by member, so that errors have a path.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from app.http.requests.wire import Ignored, refusal
 
 
 class Fields:
-    """The members of one JSON object. What the reader does not ask for is left out."""
+    """Reads the members of one JSON object; those that are not read are ignored by ``finish``."""
 
     def __init__(self, value: Any, param: str) -> None:
         if not isinstance(value, dict):
@@ -75,25 +75,25 @@ class Fields:
         return refusal(f"{self.param}.{name}", reason)
 
     def finish(self, ignored: Ignored) -> None:
-        """Leave out the members that nothing asked for."""
+        """Ignore the members that were not read."""
         for name in self.value:
             if name not in self._asked:
                 ignored.leave_out(f"{self.param}.{name}")
 
 
 _DEEPEST = 64
-"""Formats inside formats."""
+"""Maximum depth of formats inside formats."""
 
 _MOST_TWICE = 3
-"""Formats of which the tags are written twice, inside one another."""
+"""Maximum depth of formats whose tags are written twice."""
 
 _MOST_WORK = 300_000
-"""Steps of reading a structural tag, each well below a microsecond."""
+"""Maximum steps to read a structural tag, each well below a microsecond."""
 
 _WORK_OF_FORMAT = 40
 
 _NO_END = ("",)
-"""What follows a format that nothing follows."""
+"""``Ends`` of a format that nothing has to follow."""
 
 _TYPES = (
     *("const_string", "json_schema", "regex", "grammar", "any_text", "sequence", "or", "optional"),
@@ -101,7 +101,7 @@ _TYPES = (
 )
 
 Ends = tuple[str, ...]
-"""The texts of which one follows a format; "" where nothing has to."""
+"""Texts one of which follows a format; "": nothing has to follow."""
 
 
 def structure(
@@ -109,9 +109,9 @@ def structure(
 ) -> Composite:
     """The answers that a structural tag describes; ``value`` is the tag or its JSON.
 
-    ``whitespace`` is the form of JSON in it, ``param`` the field it is in. Raises
-    ``InvalidRequest`` that names what is wrong, also for formats that speak of tokens and for what
-    cannot be enforced.
+    ``whitespace`` is the white space of JSON in it, ``param`` the field it is in. Raises
+    ``InvalidRequest`` with the path, also for formats in terms of tokens and for what cannot be
+    enforced.
     """
     if isinstance(value, str):
         value = parsed(value, param)
@@ -128,10 +128,10 @@ def structure(
 
 
 class _TagReader:
-    """Reads formats. Each is given what follows it: free text ends where that first occurs.
+    """Reads formats. Each gets the texts that may follow it: free text ends where one occurs.
 
-    Work is counted, as marks are compared with each other and ends are written behind every
-    format that may be the last: a request may not take long.
+    Work is limited, because marks are compared with each other, and ends are written after every
+    format that may be the last.
     """
 
     def __init__(self, whitespace: str, ignored: Ignored) -> None:
@@ -140,12 +140,12 @@ class _TagReader:
         self._depth = 0
         self._left = _MOST_WORK
         self._stops: tuple[str, ...] = ()
-        """The ends of the tag that is read: no free text inside it holds one."""
+        """Ends of the enclosing tag, which free text inside it may not contain."""
         self._written_twice = 0
-        """Enclosing formats whose tags are written twice: as the first, and as those after it."""
+        """Number of enclosing formats whose tags are written twice: as first and as later tags."""
 
     def format(self, value: Any, param: str, ends: Ends) -> Part:
-        """The texts of a format, and one of ``ends`` behind each."""
+        """The texts of a format, each followed by one of ``ends``."""
         fields = Fields(value, param)
         type = fields.needed("type", str)
         if type not in _TYPES:
@@ -258,7 +258,7 @@ class _TagReader:
         return begin, content
 
     def _tags(self, fields: Fields) -> list[tuple[str, str, Part]]:
-        """The beginnings of tags, where they are in the request, and what follows them."""
+        """For each tag its beginning, the path of that in the request, and the part after it."""
         tags = []
         for value, param in fields.items("tags"):
             tag = Fields(value, param)
@@ -362,7 +362,7 @@ class _TagReader:
     def _check_triggers(
         self, triggers: Sequence[str], params: Sequence[str], excludes: Sequence[str]
     ) -> None:
-        """Refuse a trigger that never comes about, as something else comes first."""
+        """Refuse a trigger that can never match: it contains another or an excluded text."""
         for trigger, param in zip(triggers, params, strict=True):
             self._spend(len(triggers) + len(excludes))
             if not trigger:

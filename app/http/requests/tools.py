@@ -1,4 +1,4 @@
-"""Which functions an answer may call, whichever API asks."""
+"""The functions that an answer may call, for all APIs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Definition(Wire):
 
     @property
     def tool(self) -> FunctionTool:
-        """What the prompt shows of it."""
+        """The function that the prompt shows for it."""
         raise NotImplementedError
 
 
@@ -38,7 +38,7 @@ class AnyInput(Wire):
 
 
 class InputGrammar(Wire):
-    """A grammar or regular expression of which inputs are texts."""
+    """A grammar or regular expression that inputs have to match."""
 
     syntax: Literal["lark", "regex"]
     definition: str
@@ -55,7 +55,7 @@ class CustomDefinition(Definition):
 
     @property
     def input(self) -> Grammar | Regex | None:
-        """What inputs are texts of; None where any text is one."""
+        """The format that inputs have to match; None: any text."""
         raise NotImplementedError
 
     @property
@@ -71,7 +71,7 @@ def tool_use(
     *,
     once: bool = False,
 ) -> ToolUse | None:
-    """None where no call can be made. Raises ``InvalidRequest``.
+    """The functions that an answer may call; None: none. Raises ``InvalidRequest``.
 
     ``names``: the functions that ``tool_choice`` names, None: all; ``once``: at most one call.
     """
@@ -92,7 +92,7 @@ def tool_use(
 
 
 def leave_out_others(tools: Sequence[Wire] | None, ignored: Ignored, path: str = "tools") -> None:
-    """Leave out the tools whose type is not served. Raises ``InvalidRequest`` if none may be."""
+    """Ignore tools of unsupported types. Raises ``InvalidRequest`` if that is not allowed."""
     for number, tool in enumerate(tools or ()):
         if isinstance(tool, Other):
             param = f"{path}[{number}].type"
@@ -101,9 +101,9 @@ def leave_out_others(tools: Sequence[Wire] | None, ignored: Ignored, path: str =
 
 
 def function_tools(definitions: Iterable[tuple[str, Definition]]) -> list[FunctionTool]:
-    """What the prompt shows, in the order given; each definition with the field it is in.
+    """The functions that the prompt shows, in order; each definition comes with its field.
 
-    Raises ``InvalidRequest`` for a name that two tools have.
+    Raises ``InvalidRequest`` if two tools have one name.
     """
     tools: dict[str, FunctionTool] = {}
     for param, definition in definitions:

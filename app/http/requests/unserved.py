@@ -1,7 +1,7 @@
 """Fields of OpenAI, Anthropic, vLLM, SGLang, llama.cpp and OpenRouter that are not acted on.
 
-One table for all that generates, as clients send the same fields everywhere; each API adds what is
-called otherwise there. ``docs/requests.md`` lists those that are refused.
+One table for all APIs that generate, as clients send the same fields everywhere; each API adds
+fields that have another name there. ``docs/requests.md`` lists the refused ones.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ NO_EFFECT = frozenset(
 
 
 def refused(instead: str, *nothing: Any) -> Unserved:
-    """It asks for another answer, unless it is null or one of ``nothing``."""
+    """A field that is refused, as it would change the answer, unless null or one of ``nothing``."""
     return Unserved((None, *nothing), instead)
 
 
 def left_out(*nothing: Any) -> Unserved:
-    """It asks for nothing that an answer would show."""
+    """A field that is ignored, as it would not change the answer."""
     return Unserved((None, *nothing))
 
 
 def moved(names: Mapping[str, Sequence[str]]) -> dict[str, Unserved]:
-    """Fields that this API has under another name, by what it is called here."""
+    """Fields refused because this API has another name for them, the key in ``names``."""
     return {name: refused(f"use {here}") for here, each in names.items() for name in each}
 
 
@@ -80,7 +80,7 @@ UNSERVED: Mapping[str, Unserved] = {
     "truncation": left_out("disabled"),
     "image": refused("prompts must be text"),
     "return_mm_kwargs": left_out(True),
-    # What the answer is.
+    # The content of the answer.
     "audio": refused("only text is generated; leave it out"),
     "function_call": refused(_TOOLS, "none"),
     "functions": refused(_TOOLS, []),
@@ -93,14 +93,14 @@ UNSERVED: Mapping[str, Unserved] = {
     "verbosity": left_out("medium"),
     "watermarking": refused("leave it out", False),
     "web_search_options": refused("leave it out"),
-    # Where it ends.
+    # The end of the answer.
     "include_stop_str_in_output": refused("add the stop string yourself", False),
     "no_stop_trim": refused("add the stop string yourself", False),
     "repetition_detection": refused(_PENALTY),
     "stop_regex": refused("use stop, or a regex as the constraint", "", []),
     "thinking_token_budget": refused("leave it out", -1),
     "t_max_predict_ms": refused("use timeout", 0),
-    # How it is drawn.
+    # Sampling.
     "allowed_token_ids": refused(_IN_CONSTRAINT),
     "bad_words": refused(_IN_CONSTRAINT, []),
     "custom_logit_processor": refused("use logit_bias or a constraint"),
@@ -195,7 +195,7 @@ _IN_MESSAGES = {
 
 
 def _without(*names: str) -> dict[str, Unserved]:
-    """``UNSERVED`` for an API that acts on these."""
+    """``UNSERVED`` for an API that supports ``names``."""
     return {name: field for name, field in UNSERVED.items() if name not in names}
 
 

@@ -32,20 +32,20 @@ _INDEX = re.compile(r"\[\d+\]")
 
 
 class Ignored:
-    """Fields of one request that change nothing in its answer, in the order they were found."""
+    """Fields of one request that were ignored, in the order they were found."""
 
     def __init__(self, *, refuses: bool = False) -> None:
-        """``refuses``: nothing may be left out."""
+        """``refuses``: fields are refused instead of ignored."""
         self.refuses = refuses
         self._names: dict[str, None] = {}
-        """Bounded: a body may have 200,000 of them."""
+        """At most ``_MOST_NAMES``: a body may have 200,000."""
         self._more = False
 
     def leave_out(self, param: str, reason: str | None = None, *, name: str | None = None) -> None:
-        """The field ``param`` is not acted on. Raises ``InvalidRequest`` if nothing may be.
+        """Ignore the field ``param``. Raises ``InvalidRequest`` if fields are refused instead.
 
-        ``reason``: the error's message; by default nobody knows the field. ``name``: what is named
-        where it is not the field.
+        ``reason``: the error's message; by default the field is unknown. ``name``: the name to
+        report; by default ``param``.
         """
         if self.refuses:
             unknown = f"Unrecognized request argument supplied: {param}"
@@ -53,7 +53,7 @@ class Ignored:
         self.note(name or param)
 
     def note(self, param: str) -> None:
-        """The same for a field that is never refused."""
+        """Report an ignored field that is never refused."""
         name = _INDEX.sub("[]", param)
         if len(self._names) < _MOST_NAMES:
             self._names[name] = None
@@ -62,9 +62,9 @@ class Ignored:
 
     @property
     def headers(self) -> dict[str, str]:
-        """One that names the fields, as ``tools[].cache_control``; none where there are none.
+        """The header that names the fields (``tools[].cache_control``); empty if there are none.
 
-        Names are separated by commas; what else may not stand in a header is percent-encoded.
+        Names are separated by commas; characters not allowed in headers are percent-encoded.
         """
         quoted = [quote(name, safe="[].=:/$@") for name in self._names]
         names = [
@@ -80,44 +80,44 @@ _NOT_SUPPORTED = "Not supported: only values that have no effect are accepted."
 _NO_EFFECT = "Accepted; has no effect on the answer."
 
 _MOST_ERRORS = 1000
-"""Errors among which the one to report is sought: listing them takes 10 us each."""
+"""Maximum errors that are searched for the one to report: listing them takes 10 us each."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unserved:
-    """A field that clients know and this server does not act on."""
+    """A field that clients know and this server does not support."""
 
     nothing: tuple[Any, ...] = (None,)
-    """Values that ask for nothing."""
+    """Values that would have no effect."""
     instead: str | None = None
-    """What to do where any other value is sent, which is an error: the answer would have to be
-    another one. None: it would not, and the field is left out and named."""
+    """Advice in the error for any other value, which would change the answer. None: it would not,
+    and the field is ignored and reported."""
 
     def asks(self, value: Any) -> bool:
-        """Whether ``value`` asks for something. 0 == False in Python, so types are compared."""
+        """Whether ``value`` would have an effect. 0 == False in Python, so types are compared."""
         return (type(value), value) not in [(type(each), each) for each in self.nothing]
 
 
 class Wire(BaseModel):
-    """Part of a request. No value is converted; a field that is not declared is left out.
+    """Part of a request. Values are not converted; undeclared fields are ignored.
 
-    What is left out is named in the answer, or refused: see ``Ignored``.
+    Ignored fields are named in the answer, or refused: see ``Ignored``.
     """
 
     model_config = ConfigDict(extra="allow", frozen=True, strict=True, protected_namespaces=())
 
     unserved: ClassVar[Mapping[str, Unserved]] = {}
-    """Fields that are not declared and known all the same."""
+    """Known fields that are not supported."""
     no_effect: ClassVar[frozenset[str]] = frozenset()
-    """Fields that change nothing in what is generated, and may have any value."""
+    """Fields that have no effect on the answer, and may have any value."""
     has_notes: ClassVar[bool] = False
-    """Clients leave notes of their own in it, which no server refuses."""
+    """Whether clients add fields of their own, which are never refused."""
 
     @classmethod
     def __get_pydantic_json_schema__(
         cls, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
-        """With the fields of ``unserved`` and ``no_effect``."""
+        """The schema with the fields of ``unserved`` and ``no_effect`` added."""
         described = handler(schema)
         properties = handler.resolve_ref_schema(described).setdefault("properties", {})
         for name, field in cls.unserved.items():
@@ -130,13 +130,13 @@ class Wire(BaseModel):
 
 
 class Noted(Wire):
-    """A part that clients send back as it came, with notes of their own."""
+    """A part that clients send back, with fields of their own added."""
 
     has_notes = True
 
 
 class Other(Wire):
-    """An item, a part or a tool whose type is not served: known to be one, and no more."""
+    """An item, a part or a tool of an unsupported type, of which only the type is read."""
 
     type: str
 
@@ -156,7 +156,7 @@ TokenLimit = Annotated[
     Field(ge=-1, lt=2**31, json_schema_extra={"not": {"const": 0}}),
     AfterValidator(_not_zero),
 ]
-"""Tokens of an answer; -1 sets no limit, as where none is sent."""
+"""Maximum tokens of an answer; -1 sets no limit, as if it were missing."""
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 
 
@@ -185,7 +185,7 @@ class Body(Wire):
 
 @functools.cache
 def _declared(model: type[Wire]) -> frozenset[str]:
-    """The names of its fields as they are sent."""
+    """The names of the model's fields in requests."""
     names: set[str] = set()
     for name, field in model.model_fields.items():
         sent = field.validation_alias or name
@@ -194,7 +194,7 @@ def _declared(model: type[Wire]) -> frozenset[str]:
 
 
 def _leave_out_inside(wire: Wire, path: str, ignored: Ignored) -> None:
-    """Look through ``wire``, which is at ``path``, for fields that are not declared."""
+    """Ignore or refuse the undeclared fields in ``wire``, which is at ``path``."""
     if wire.__pydantic_extra__:
         for name, value in wire.__pydantic_extra__.items():
             _leave_out(type(wire), name, value, f"{path}{name}", ignored)
@@ -212,7 +212,7 @@ def _leave_out_inside(wire: Wire, path: str, ignored: Ignored) -> None:
 
 
 def _leave_out(kind: type[Wire], name: str, value: Any, param: str, ignored: Ignored) -> None:
-    """A field that ``kind`` does not declare. Raises ``InvalidRequest`` if it has to stay."""
+    """Ignore a field that ``kind`` does not declare. Raises ``InvalidRequest`` if it is refused."""
     known = kind.unserved.get(name)
     if known is None:
         if kind.has_notes:
@@ -228,10 +228,10 @@ def _leave_out(kind: type[Wire], name: str, value: Any, param: str, ignored: Ign
 
 @dataclass(frozen=True, slots=True)
 class ByType:
-    """Metadata of a union of models: a value is read as the one that has its ``type``.
+    """Metadata of a union of models: a value is read as the member with its ``type``.
 
-    ``Other``, where it is a member, has all other types. ``default`` is for values without a type,
-    and for unknown ones where there is no ``Other``; ``without``: types of members not meant here.
+    ``Other``, if it is a member, takes all other types. ``default``: type of values without one,
+    and of unknown ones if there is no ``Other``; ``without``: types that are not accepted here.
     """
 
     default: str = "other"
@@ -263,8 +263,8 @@ def complaint(error: ValidationError, body: Mapping[str, Any]) -> InvalidRequest
         return InvalidRequest(f"the body has {error.error_count()} invalid fields")
     details = error.errors(include_url=False, include_context=False)
     details = [each for each in details if each["loc"][:1] == details[0]["loc"][:1]]
-    # Of a union's branches, the one that got furthest into the input says most, and one that
-    # dislikes the value more than one that dislikes its type.
+    # Of a union's branches, report the one that got furthest into the input, and an error about
+    # the value rather than about its type.
     detail = max(details, key=lambda each: (len(each["loc"]), not each["type"].endswith("_type")))
     param = _param(detail, body)
     if detail["type"] == "missing":
@@ -273,7 +273,7 @@ def complaint(error: ValidationError, body: Mapping[str, Any]) -> InvalidRequest
 
 
 def refusal(param: str, reason: str) -> InvalidRequest:
-    """The field ``param`` is wrong."""
+    """The error for an invalid field ``param``."""
     return InvalidRequest(f"{param}: {reason}", param=param)
 
 
@@ -293,10 +293,10 @@ def _param(detail: ErrorDetails, body: Mapping[str, Any]) -> str:
 
 
 def _path(value: Any, steps: Sequence[str | int], ends: Callable[[Any], bool]) -> str | None:
-    """The path of those ``steps`` that lead from ``value`` to one that ``ends`` accepts.
+    """The path, along some of ``steps``, from ``value`` to a value that ``ends`` accepts.
 
     The other steps name branches of unions. A branch may have the name of a field (json_schema),
-    so only where a path ends tells which of the two a step is.
+    so only the end of a path shows which of the two a step is.
     """
     if not steps:
         return "" if ends(value) else None

@@ -1,6 +1,6 @@
-"""``/v1/responses``: to create one, and those that are kept for later ones.
+"""``/v1/responses``: creating responses, and storing them for later requests.
 
-kept    what a request refers to, and what is kept of its answer
-parse   the request as it is sent -> what is to be generated; the routes
-write   an answer as it comes -> output items, the events that report them, the response around
+kept    stored items that a request refers to, and storing its answer
+parse   JSON of the request -> generation request; the routes
+write   pieces of answers -> output items, their events, and the response object
 """

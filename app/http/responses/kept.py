@@ -1,4 +1,4 @@
-"""Requests that go on from kept responses, and what is kept of an answer for later ones."""
+"""Requests that continue stored responses, and storing of answers for later requests."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from app.serving.kept_responses import KeptResponse, ResponseStore
 from app.serving.tasks import in_thread_if_large
 
 _MOST_TURNS = 1024
-"""Responses of one conversation that are followed back."""
+"""Maximum responses of one conversation that a request may continue."""
 
 Items = list[dict[str, Any]]
 
 
 class UnknownResponse(InvalidRequest):
-    """No response is kept under this id."""
+    """No response is stored under this id."""
 
     code = "previous_response_not_found"
 
 
 class Resumed(dict[str, Any]):
-    """A body with the items that it refers to in their places."""
+    """A body with the stored items in place of references to them."""
 
     def __init__(
         self, body: dict[str, Any], history: Items, own: Items, store: ResponseStore, owner: str
@@ -43,7 +43,7 @@ class Resumed(dict[str, Any]):
         self._owner = owner
 
     async def keep(self, response: Mapping[str, Any]) -> None:
-        """Keep what this request brings and its ``response``, whose id is part of items' ids."""
+        """Store this request's items and its ``response``, whose id is part of the items' ids."""
         key = response["id"].removeprefix("resp_")
         own = [_listed(item, f"msg_{key}_input{n}") for n, item in enumerate(self._own)]
         previous = response["previous_response_id"]
@@ -52,7 +52,7 @@ class Resumed(dict[str, Any]):
 
 
 def not_kept(response_id: str) -> str:
-    """The error's text for an id that nothing is kept under."""
+    """The error message for an id under which nothing is stored."""
     return (
         f"there is no response {response_id[:64]!r}: it was not stored, was deleted, has expired "
         "or was evicted; send the conversation in input"
@@ -60,19 +60,19 @@ def not_kept(response_id: str) -> str:
 
 
 class Conversations:
-    """Finds what requests of one ``owner`` refer to."""
+    """Finds the stored items that requests of one ``owner`` refer to."""
 
     def __init__(self, store: ResponseStore, owner: str, max_bytes: int) -> None:
-        """``max_bytes``: of what one request refers to."""
+        """``max_bytes``: limit on the items that one request refers to."""
         self._store = store
         self._owner = owner
         self._left = max_bytes
 
     async def resume(self, body: dict[str, Any]) -> tuple[Mapping[str, Any], int]:
-        """``body`` with all that it refers to, and how many bytes that has.
+        """``body`` with all items that it refers to, and their size in bytes.
 
-        What is not of a request's form is left for others to refuse. Raises ``InvalidRequest`` for
-        what is not kept, ``BodyTooLarge`` for too much.
+        Malformed fields are left for the parser to refuse. Raises ``InvalidRequest`` for items that
+        are not stored, and ``BodyTooLarge`` if they exceed the limit.
         """
         before, previous, given = self._left, body.get("previous_response_id"), body.get("input")
         history = await self._conversation(previous) if isinstance(previous, str) else []
@@ -86,13 +86,13 @@ class Conversations:
         own = [
             await self._referred(item, f"input[{number}]")
             for number, item in enumerate(given)
-            if not (_is_reference(item) and item["id"] in known)  # it stands there already
+            if not (_is_reference(item) and item["id"] in known)  # it is in the history already
         ]
         resumed = Resumed(body, history, own, self._store, self._owner)
         return resumed, before - self._left
 
     async def input_of(self, kept: KeptResponse) -> Items:
-        """All that a response was made from: as far back as responses are kept."""
+        """The input items of a response, as far back as responses are stored."""
         try:
             before = await self._conversation(kept.previous) if kept.previous else []
         except UnknownResponse:
@@ -101,7 +101,7 @@ class Conversations:
         return [*before, *await in_thread_if_large(kept.nbytes, self._owner, read)]
 
     async def _conversation(self, response_id: str) -> Items:
-        """The items of a response, and of all that it went on from, the oldest first."""
+        """The items of a response and of all that it continues, the oldest first."""
         turns: list[Items] = []
         following: str | None = response_id
         while following is not None:
@@ -114,7 +114,7 @@ class Conversations:
         return [item for turn in reversed(turns) for item in turn]
 
     async def _referred(self, item: Any, param: str) -> Any:
-        """``item``, or the one that it refers to: its id has that of the response inside."""
+        """``item``, or the one that it refers to, whose id contains the response's id."""
         if not _is_reference(item):
             return item
         name: str = item["id"]

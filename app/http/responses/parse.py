@@ -1,5 +1,5 @@
-"""``/v1/responses``: from JSON (OpenAI API reference, and extensions) to what is generated and how
-that is written; kept responses.
+"""``/v1/responses``: from JSON (OpenAI API reference, with extensions) to a generation request and
+its renderer; routes for stored responses.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ class _Call(Wire):
     status: Status | None = None
     caller: None = None
     namespace: str | None = None
-    """That of the tool, where it has one."""
+    """Namespace of the tool, if it has one."""
 
 
 class FunctionCall(_Call):
@@ -207,7 +207,7 @@ class TextConfig(Wire):
 
 
 class _ToolParam(Wire):
-    """What OpenAI's newer models do with tools; these values ask for nothing."""
+    """Tool options of OpenAI's newer models; only values without effect are accepted."""
 
     unserved: ClassVar[Mapping[str, Unserved]] = {"defer_loading": left_out(False)}
     """A tool that could be loaded later is offered at once."""
@@ -251,7 +251,7 @@ Tool = Annotated[FunctionToolParam | ResponsesCustomTool | Namespace | Other, By
 
 class ResponsesNamedTool(Wire):
     type: Literal["function", "custom", "namespace"]
-    """A namespace, which only ``allowed_tools`` names, is all of its tools."""
+    """``namespace``, only in ``allowed_tools``, stands for all of its tools."""
     name: str
     namespace: str | None = None
 
@@ -275,14 +275,14 @@ class ReasoningOptions(ReasoningFields):
         "mode": refused("leave it out", "standard"),
         "summary": left_out("auto", "none"),
     }
-    """Of summaries: the reasoning itself is shown."""
+    """Summaries are not supported: the reasoning itself is shown."""
 
 
 Label = Annotated[str, Field(max_length=1024)]
 
 
 class ConversationFields(Body):
-    """What the prompt is made of."""
+    """The fields that determine the prompt."""
 
     unserved = RESPONSES
     no_effect = NO_EFFECT
@@ -291,7 +291,7 @@ class ConversationFields(Body):
     input: str | Annotated[list[Item], Field(min_length=1, fail_fast=True)]
     """May be left out where a ``previous_response_id`` is given."""
     previous_response_id: str | None = None
-    """Its input and output come before ``input``, if it was kept."""
+    """A stored response, whose input and output come before ``input``."""
     instructions: str | None = None
     text: TextConfig | None = None
     tools: Annotated[list[Tool], Field(max_length=128, fail_fast=True)] | None = None
@@ -301,7 +301,7 @@ class ConversationFields(Body):
     chat_template_kwargs: dict[str, Any] | None = None
     """Extension: variables of the chat template."""
     thinking: ThinkingSwitch | None = None
-    """As in chat completions; here ``reasoning`` has more to say."""
+    """As in chat completions; ``reasoning`` has more options."""
     schema_in_prompt: SchemaInPrompt | None = None
     """Extension: tell the model the answer's schema; None is the server's default."""
 
@@ -311,10 +311,10 @@ class ResponsesRequest(ConversationFields, GenerationFields, ExtensionFields):
 
     model: str
     store: bool | None = None
-    """False keeps nothing of it."""
+    """False: the response is not stored."""
     max_output_tokens: TokenLimit | None = None
     max_tool_calls: Count | None = None
-    """Bounds the calls that the server makes itself: it makes none."""
+    """Limit for calls that a server makes itself; this server makes none."""
     top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
     include: Annotated[list[str], Field(max_length=32)] | None = None
     metadata: (
@@ -334,7 +334,7 @@ class ResponsesRequest(ConversationFields, GenerationFields, ExtensionFields):
 
 LOGPROBS = "message.output_text.logprobs"
 ENCRYPTED = "reasoning.encrypted_content"
-"""Asks for reasoning that can be sent back. Here it always can, as it is not encrypted."""
+"""Option for reasoning that clients can send back; no effect, since it is never encrypted."""
 
 _OF_OTHERS = frozenset(
     [
@@ -347,7 +347,7 @@ _OF_OTHERS = frozenset(
         *("configuration_update", "program", "program_output"),
     ]
 )
-"""Items of histories that another server wrote, of tools that it ran itself."""
+"""Items in histories from another server, for tools that it ran itself."""
 
 
 def responses_call(body: Mapping[str, Any], ignored: Ignored, api: Api) -> AnswerCall:
@@ -451,7 +451,7 @@ def read_conversation(
     config: ApiConfig,
     content: ConstraintSpec | None,
 ) -> tuple[Conversation, list[FunctionTool], Namespaces]:
-    """What the prompt shows, all tools of the request, and which of them have a namespace.
+    """The conversation of the prompt, all tools of the request, and the tools' namespaces.
 
     ``wire`` was read from ``body``. Raises ``InvalidRequest``.
     """
@@ -494,14 +494,14 @@ def read_conversation(
 
 
 def _qualified(namespace: str | None, name: str) -> str:
-    """What the model calls a tool: ``mcp__files__read`` where ``mcp__files`` has a ``read``."""
+    """The model's name for a tool: ``mcp__files__read`` for ``read`` in ``mcp__files``."""
     if namespace is None:
         return name
     return f"{namespace}{name}" if namespace.endswith("_") else f"{namespace}__{name}"
 
 
 def read_format(wire: ConversationFields) -> ResponseFormat | None:
-    """Raises ``InvalidRequest`` for a schema without a name."""
+    """The field ``text.format``. Raises ``InvalidRequest`` for a schema without a name."""
     format = wire.text.format if wire.text else None
     if isinstance(format, JsonSchemaResponse) and format.inner and format.inner.name is None:
         raise missing("text.format.name")
@@ -517,7 +517,7 @@ def _tool_use(
     once = wire.parallel_tool_calls is False
 
     def called(tool: ResponsesNamedTool) -> list[str]:
-        """What the model calls it; where no namespace is given, the inner name may do."""
+        """The model's names for it; without a namespace, the inner name is enough."""
         if tool.type == "namespace":
             return [name for name, (space, _) in namespaces.items() if space == tool.name]
         if tool.namespace is not None:
@@ -545,9 +545,9 @@ def _tool_use(
 def _template_messages(
     wire: ConversationFields, body: Mapping[str, Any], images: ImageReader, ignored: Ignored
 ) -> tuple[list[dict[str, Any]], list[Passage]]:
-    """In the chat template's terms, and the texts as this API calls them.
+    """The messages for the chat template, and their texts under the names of this API.
 
-    ``images`` collects those that marks stand for. Raises ``InvalidRequest`` that names the item.
+    ``images`` collects the images. Raises ``InvalidRequest`` that names the item.
     """
     reader = _ItemReader(images, ignored)
     if isinstance(wire.input, str):
@@ -573,7 +573,7 @@ def _template_messages(
 
 
 class _ItemReader(TemplateMessages):
-    """Adjacent items of the assistant become the one message that they once were::
+    """Merges adjacent items of the assistant into the one message that they once were::
 
     reasoning  message  function_call  function_call  |  function_call_output  |  message
     """
@@ -610,7 +610,7 @@ class _ItemReader(TemplateMessages):
         return joined_text(content, param, self._images, role=role)
 
     def _open_answer(self) -> dict[str, Any]:
-        """The assistant's message that goes on and has reasoning alone, or a new one."""
+        """The assistant's last message if it has only reasoning, or a new one."""
         answer = self._open("assistant")
         if answer["content"] or "tool_calls" in answer:
             self.messages.append({"role": "assistant", "content": None})
@@ -629,7 +629,7 @@ class _ItemReader(TemplateMessages):
             self._ignored.leave_out(field, f"{field} cannot be read: another server wrote it")
 
     def _leave_out(self, type: str, param: str) -> None:
-        """Raises ``InvalidRequest`` for an item that no server is known to write."""
+        """Ignore an item of another server. Raises ``InvalidRequest`` for unknown types."""
         reason = (
             f"items of type {type!r} are not supported; use message, reasoning, "
             "function_call, custom_tool_call and their outputs"

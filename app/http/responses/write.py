@@ -49,16 +49,16 @@ Event = dict[str, Any]
 """An event without its ``sequence_number``."""
 
 COMPLETE = "fields"
-"""The field of an event that has values which are whole; they are written by themselves."""
+"""Field of an event with the values that it completes, which are serialised separately."""
 
 Ended = Literal["completed", "incomplete"]
 
 Namespaces = dict[str, tuple[str, str]]
-"""Of tools that have one: by what the model calls them, namespace and name."""
+"""Namespace and name of tools that have a namespace, by the model's name for them."""
 
 
 class OutputBuilder:
-    """The output of one response. The texts of its events, joined, are those of its items."""
+    """Builds the output of a response; the deltas of events add up to the texts of items."""
 
     def __init__(
         self, key: str, vocabulary: Vocabulary | None, namespaces: Namespaces | None = None
@@ -66,7 +66,7 @@ class OutputBuilder:
         """``key`` is part of the items' ids. ``vocabulary``: log-probabilities are asked for."""
         self._namespaces = namespaces or {}
         self.items: list[dict[str, Any]] = []
-        """The items that ended, as the response shows them."""
+        """The finished items, as the response shows them."""
         self._key = key
         self._vocabulary = vocabulary
         self._open: _Item | None = None
@@ -100,12 +100,12 @@ class OutputBuilder:
                 return self._close("completed")
 
     def whole(self, values: Sequence[FieldValue]) -> Event:
-        """Values that are whole with the event before: a delta of nothing else."""
+        """An empty delta with the values that the event before completed."""
         assert self._open is not None
         return {**self._open.add(""), COMPLETE: values}
 
     def end(self, status: Ended) -> list[Event]:
-        """The answer is over. One without any text has an empty message."""
+        """The events at the end of the answer. One without any text gets an empty message."""
         events = []
         if self._open is None and not self.items and status == "completed":
             events += self._begin(_MESSAGE)
@@ -113,7 +113,7 @@ class OutputBuilder:
 
     @property
     def _kind(self) -> _Kind | None:
-        """That of the open item."""
+        """Kind of the open item."""
         return None if self._open is None else self._open.kind
 
     def _text(self, kind: _Kind, text: str, logprobs: Sequence[dict[str, Any]] = ()) -> list[Event]:
@@ -137,15 +137,15 @@ class OutputBuilder:
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """What all items of a type have."""
+    """Properties of all items of a type."""
 
     type: str
     prefix: str
-    """Of their ids."""
+    """Prefix of their ids."""
     stem: str
-    """The beginning of the names of events that bring their text."""
+    """Prefix of the names of the events with their text."""
     text: str
-    """The type of the part that has the text, or the item's own field that has it."""
+    """Type of the part with the text, or name of the item's field with it."""
     in_part: bool = False
     fields: Mapping[str, Any] = field(default_factory=dict)
 
@@ -162,7 +162,7 @@ _CUSTOM = _Kind("custom_tool_call", "ctc", "response.custom_tool_call_input", "i
 
 
 class _Item:
-    """One item while it comes."""
+    """One item while it is generated."""
 
     def __init__(self, kind: _Kind, key: str, index: int, fields: Mapping[str, Any]) -> None:
         self.kind = kind
@@ -191,7 +191,7 @@ class _Item:
         return [self._of_item("added", "in_progress"), *self._of_part("added")]
 
     def add(self, text: str, logprobs: Sequence[dict[str, Any]] = ()) -> Event:
-        """``logprobs``: only a message is given any."""
+        """The event for more text. ``logprobs``: only for a message."""
         self._texts.append(text)
         if not self._logs:
             return {**self._delta, "delta": text}
@@ -269,7 +269,7 @@ class IncompleteDetails(Shape):
 
 
 class ResponseObject(Measured):
-    """Beside these it repeats the settings of its request."""
+    """A response; it also repeats the settings of its request."""
 
     model_config = ConfigDict(extra="allow")
     id: str
@@ -283,7 +283,7 @@ class ResponseObject(Measured):
     output: list[OutputItem]
     usage: ResponsesUsage
     warnings: list[Warning] = Field(default=[])
-    """Where answers were not held to all of a schema."""
+    """Missing if there are none."""
 
 
 class InputItem(BaseModel):
@@ -315,8 +315,8 @@ def responses_renderer(
     vocabulary: Vocabulary | None,
     namespaces: Namespaces,
 ) -> Renderer:
-    """``settings``: what a response repeats of its request; ``vocabulary``: where log-probabilities
-    are asked for."""
+    """``settings``: request settings that the response repeats; ``vocabulary``: given if
+    log-probabilities are requested."""
     head = {
         "id": f"resp_{generation.request_id}",
         "object": "response",
@@ -371,7 +371,7 @@ class _Unstreamed(ListRenderer):
         return events
 
     def _response(self) -> dict[str, Any]:
-        """The response that has ended."""
+        """The finished response."""
         complete = self._status == "completed"
         return {
             **self._head,
@@ -385,7 +385,7 @@ class _Unstreamed(ListRenderer):
 
 
 class _Events(_Unstreamed):
-    """The same as server-sent events, which are numbered."""
+    """A response as numbered server-sent events."""
 
     _number = 0
 
@@ -402,7 +402,7 @@ class _Events(_Unstreamed):
         return self._write(self._with_origins([event]))
 
     def _with_origins(self, events: list[Event]) -> list[Event]:
-        """``events``, the last of which reports the tokens that came with them."""
+        """``events``, the last of which reports the origins of new or changed tokens."""
         if events:
             events[-1] |= self._take_origins(self._vocabulary)
         return events

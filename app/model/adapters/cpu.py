@@ -1,8 +1,8 @@
-"""Adapters' products on the CPU: of each adapter in a step the rows that are its own.
+"""Products of adapters on the CPU: each adapter of a step multiplies its own rows.
 
-Rows of the base model are never touched, and a step without adapters costs nothing but asking. In
-bfloat16 products are by the loops of ``kernels.panels`` where those run, in which a row does not
-depend on the others.
+Rows of the base model are never touched, and a step without adapters costs one check. Products in
+bfloat16 use the loops of ``kernels.panels`` where those run: there a row does not depend on the
+others.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from app.model.cpu.layers import PanelLinear
 from app.model.cpu.workspace import CpuTeam
 
 _EVEN = 2
-"""Inputs of a product in panels are in pairs."""
+"""Divisor of the number of inputs in panels, which hold pairs."""
 
 
 def team_of(model: nn.Module) -> CpuTeam | None:
-    """The threads that the model's products are by; None: they are torch's."""
+    """The team that computes the model's products; None: torch does."""
     panels = (module for module in model.modules() if isinstance(module, PanelLinear))
     return next((each.team for each in panels), None)
 
 
 class CpuBank:
-    """See ``Bank``; for one module."""
+    """A ``Bank`` for one module."""
 
     def __init__(self, dtype: torch.dtype, workers: CpuTeam | None) -> None:
-        """With ``workers`` products are by their loops."""
+        """``workers``: the team that computes products; None: torch does."""
         self._dtype = dtype
         self._workers = workers
         self._products: dict[int, tuple[Product, Product]] = {}

@@ -1,8 +1,8 @@
 """An adapter's files, as peft saves them: ``adapter_config.json``, ``adapter_model.safetensors``.
 
-The weights say which modules they are for; the configuration says how they are scaled, and that
-nothing else belongs to them. What would change the forward pass in a way that is not built is
-refused by name, and so is a field that is not known to be harmless.
+The weights name their modules; the configuration has their scale and further settings. A setting
+that changes the forward pass in an unsupported way is refused by name, and so is a field that is
+not known to be harmless.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ _HARMLESS = frozenset(
     }
 )  # fmt: skip
 _INITS = (None, True, False, "gaussian", "eva", "orthogonal")
-"""Ways to make the first weights that leave the base model's as they are. Others (pissa, loftq,
-...) train beside a changed model, unless peft's converter wrote the adapter."""
+"""Initialisations that leave the base model's weights unchanged. Others (pissa, loftq, ...) train
+beside a changed model, unless peft's converter wrote the adapter."""
 _NOTHING: tuple[Any, ...] = (None, False, "none", [], {})
-"""Values of any other field that ask for nothing."""
+"""Values that disable any other field."""
 
 _PREFIX = "base_model.model."
 _KEY = re.compile(r"(?P<module>.+)\.lora_(?P<part>[AB])\.weight")
@@ -54,7 +54,7 @@ _KEY = re.compile(r"(?P<module>.+)\.lora_(?P<part>[AB])\.weight")
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """What is added to one module's result for an input x [K]: ``b (a x)``."""
+    """Adapter weights of one module: ``b (a x)`` is added to its result for an input x [K]."""
 
     a: Tensor
     """Shape [rank, K]."""
@@ -71,19 +71,19 @@ class AdapterWeights:
     """A whole adapter in host memory."""
 
     pairs: Mapping[str, Pair]
-    """By the name of a module, as in the base model."""
+    """Weights by module name, as in the base model."""
     wanted: Sequence[re.Pattern[str]]
-    """What modules the configuration names: each of them has weights if any of these matches."""
+    """Patterns of the configuration for module names: a module that matches must have weights."""
     identity: str
 
     @property
     def rank(self) -> int:
-        """The largest."""
+        """The largest rank of its pairs."""
         return max(pair.rank for pair in self.pairs.values())
 
 
 def read_adapter(place: str) -> AdapterWeights:
-    """Read a folder, or what the Hub has under that name. Raises ``InvalidAdapter``.
+    """Read an adapter from a folder or the Hub. Raises ``InvalidAdapter``.
 
     Costs a copy of the weights in float32.
     """
@@ -138,7 +138,7 @@ def _config(data: bytes) -> dict[str, Any]:
 
 
 def _wanted(config: Mapping[str, Any]) -> list[re.Pattern[str]]:
-    """What ``target_modules`` matches, where that alone says which modules are adapted."""
+    """Patterns of ``target_modules``; none if other fields also choose the modules."""
     if any(config.get(name) for name in ("exclude_modules", "layers_to_transform")):
         return []
     asked = config.get("target_modules")

@@ -1,4 +1,4 @@
-"""Room for the adapters of one model: a fixed number of slots, in a bank for each product."""
+"""A fixed number of slots for the adapters of one model, with a bank for each product."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ _TOLERANCE = {torch.float32: 1e-3, torch.float16: 0.01, torch.bfloat16: 0.05}
 """Largest relative error of what a bank adds to a row."""
 
 _ALONE, _WITHIN = "model.", "model.language_model."
-"""What names begin with in a language model, and in one that is a part of another."""
+"""Prefixes of module names in a language model, and in one that is a part of another."""
 
 _MOST_NAMED = 5
-"""Names of modules in an error."""
+"""Maximum module names in an error."""
 
 
 class AdapterSlots:
-    """What is loaded. Only the engine's thread calls ``put``; ``read`` is for any."""
+    """Loaded adapters. Only the engine's thread may call ``put``; any thread may call ``read``."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class AdapterSlots:
         rank: int,
         make_bank: Callable[[PreTrainedModel, Sequence[Target]], Bank],
     ) -> None:
-        """``model`` as it was loaded. ``count`` adapters of at most ``rank`` have room."""
+        """``model`` as it was loaded; slots for ``count`` adapters of rank up to ``rank``."""
         self.count = count
         self.rank = rank
         self._model = model
@@ -57,17 +57,17 @@ class AdapterSlots:
         self._make_bank = make_bank
         self._targets = find_targets(model)
         self.identities: dict[int, str] = {}
-        """Of the adapters that were loaded with the model, by slot."""
+        """Digests of the adapters that were loaded with the model, by slot."""
         self._banks: dict[tuple[str, ...], Bank] = {}
-        """By the modules whose results they add to."""
+        """Banks, by the modules whose results they add to."""
 
     @property
     def modules(self) -> Mapping[str, Target]:
-        """What an adapter may be for."""
+        """Modules that an adapter may change, by name."""
         return self._targets
 
     def beside(self, product: Product, names: Sequence[str]) -> Product:
-        """``product`` with what adapters add; modules of these ``names`` have its columns."""
+        """``product`` plus the output of adapters; its columns belong to the modules ``names``."""
         bank, route = self._bank(tuple(names)), self._route
 
         def adapted(x: Tensor) -> Tensor:
@@ -79,10 +79,10 @@ class AdapterSlots:
         return adapted
 
     def attach(self, run: Callable[[], object]) -> None:
-        """Have the modules that no fused layer has taken in add what adapters bring.
+        """Add the output of adapters to the modules outside of fused layers.
 
-        ``run`` computes some step: modules that do not see each of its tokens, once, cannot be
-        adapted.
+        ``run`` computes some step: modules that do not process each of its tokens exactly once
+        cannot be adapted.
         """
         taken = {name for names in self._banks for name in names}
         modules = dict(self._model.named_modules())
@@ -115,8 +115,8 @@ class AdapterSlots:
         return weights
 
     def put(self, slot: int, weights: AdapterWeights) -> None:
-        """Fill a slot, 1 to ``count``, that no sequence in the engine has. What is added there is
-        compared with plain products; raises ``UnsupportedModel``."""
+        """Fill a slot, 1 to ``count``, that no sequence in the engine uses. Raises
+        ``UnsupportedModel`` if its output differs from plain products."""
         assert 1 <= slot <= self.count
         compared: set[tuple[int, ...]] = set()
         for names, bank in self._banks.items():
@@ -133,7 +133,7 @@ class AdapterSlots:
         return bank
 
     def _known_as(self, name: str) -> str:
-        """The target's name, where a language model was adapted by itself or as a part."""
+        """Name of the target if the adapter was made for the language model alone or as a part."""
         alone = name.replace(_WITHIN, _ALONE, 1)
         within = name.replace(_ALONE, _WITHIN, 1)
         return next((each for each in (name, alone, within) if each in self._targets), name)
@@ -156,7 +156,7 @@ class AdapterSlots:
     def _compare(
         self, bank: Bank, slot: int, names: Sequence[str], pairs: Sequence[Pair | None]
     ) -> None:
-        """What a bank adds, to a row with the adapter beside one without, with plain products."""
+        """Compare a bank's output, for a row with the adapter beside one without, with products."""
         model, targets = self._model, [self._targets[name] for name in names]
         generator = torch.Generator().manual_seed(0)
         x = torch.randn(2, targets[0].depth, generator=generator).to(model.dtype)
@@ -184,9 +184,9 @@ def _some(names: Sequence[str]) -> str:
 def make_slots(
     model: PreTrainedModel, route: AttentionRoute, config: ModelConfig
 ) -> AdapterSlots | None:
-    """``model`` as it was loaded, with no layer fused. None: no adapters are wanted.
+    """Slots for ``model`` as it was loaded, with no layer fused; None: adapters are not enabled.
 
-    Raises ``UnsupportedModel`` where they cannot be had.
+    Raises ``UnsupportedModel`` if they are not supported.
     """
     room = config.adapters
     if room is None:
@@ -218,7 +218,7 @@ def make_slots(
 def fill_slots(slots: AdapterSlots, config: AdaptersConfig, progress: Progress = SILENCE) -> None:
     """Load the adapters that are named, in their order, into slots 1 and up.
 
-    Raises ``UnsupportedModel`` that names the one that is wrong.
+    Raises ``UnsupportedModel`` with the name of an adapter that cannot be loaded.
     """
     if not config.named:
         return

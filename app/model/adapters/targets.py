@@ -1,7 +1,7 @@
-"""Modules that an adapter can be for, and what adds to their results.
+"""Modules that an adapter can change, and the hooks that add to their results.
 
-A module qualifies if it multiplies every token of a step by one weight, once. Experts see some of
-the tokens, and the output layer those rows alone whose logits are wanted: they do not.
+A module qualifies if it multiplies every token of a step by one weight, once. Experts do not, as
+they see some of the tokens, nor does the output layer, which sees only rows with wanted logits.
 """
 
 from __future__ import annotations
@@ -31,30 +31,30 @@ class Target:
     """A module's weight."""
 
     depth: int
-    """Numbers of an input."""
+    """Input features."""
     width: int
-    """Numbers of a result."""
+    """Output features."""
 
 
 class Bank(Protocol):
-    """What all loaded adapters add to one product, of whose columns modules have consecutive ones.
+    """Weights of all loaded adapters for one product, whose columns belong to consecutive modules.
 
-    Whose the rows of a step are is said by its attention's ``adapters``, in a form that the banks
-    of its device take.
+    The attention's ``adapters`` gives the adapter of each row of a step, in the form that banks of
+    the device take.
     """
 
     def put(self, slot: int, pairs: Sequence[Pair | None]) -> None:
-        """Fill a slot: a pair for each module, or None. What the slot held is gone."""
+        """Replace the contents of a slot: a pair for each module, or None."""
 
     def add(self, x: Tensor, out: Tensor, adapters: Any) -> None:
-        """Add to ``out`` [T, N] what each token's adapter makes of ``x`` [T, K]."""
+        """Add to ``out`` [T, N] the output of each token's adapter for ``x`` [T, K]."""
 
     def adapters(self, slots: Sequence[int]) -> Any:
-        """What ``add`` takes where each row's slot is one of these."""
+        """The argument ``adapters`` of ``add`` for rows with these slots."""
 
 
 def find_targets(model: PreTrainedModel) -> dict[str, Target]:
-    """By name. Of a model as it was loaded: later, layers may have been fused."""
+    """Targets by module name, of a model as it was loaded: later, layers may have been fused."""
     output = model.get_output_embeddings()
     return {
         name: target
@@ -73,7 +73,7 @@ def _target(module: nn.Module) -> Target | None:
 
 
 def add_to_results(module: nn.Module, bank: Bank, route: AttentionRoute) -> None:
-    """Have what ``module`` gives be with ``bank``'s part from now on."""
+    """Add the output of ``bank`` to the results of ``module`` from now on."""
 
     def add(_: Any, inputs: tuple[Tensor, ...], out: Tensor) -> None:
         attention: Any = route.target
@@ -85,7 +85,7 @@ def add_to_results(module: nn.Module, bank: Bank, route: AttentionRoute) -> None
 
 @contextmanager
 def rows_seen(modules: Mapping[str, nn.Module]) -> Iterator[dict[str, list[int]]]:
-    """By name, how many rows each call of these modules has had so far."""
+    """Number of rows in each call of these modules so far, by name."""
     seen: dict[str, list[int]] = {name: [] for name in modules}
 
     def note(name: str) -> Callable[[Any, tuple[Tensor, ...], Tensor], None]:
@@ -104,7 +104,7 @@ AdapterRows = Sequence[tuple[int, slice | Tensor]]
 
 
 def adapter_rows(slots: Ints | None) -> AdapterRows:
-    """``slots`` [T] is that of each token, 0 for the base model; None: all are."""
+    """The slots in a step with their rows; ``slots`` [T]: by token; 0 or None: the base model."""
     if slots is None:
         return ()
     found: list[tuple[int, slice | Tensor]] = []

@@ -1,1 +1,1 @@
-"""From what is stored to a model: folders and the Hub, GGUF, GPTQ and AWQ, other stored kinds."""
+"""Loading of stored models: folders and the Hub, GGUF, GPTQ and AWQ, other stored kinds."""

@@ -1,8 +1,8 @@
-"""A model put together from weights that are partly quantised, each as it was stored.
+"""Builds a model from weights that are partly quantised, each as it was stored.
 
-transformers makes the modules, reads the other weights and what is computed from a configuration
-(tables of positions, scales of embeddings); modules whose weights are stored are exchanged while
-all of them are empty, by the door that its own quantisers use.
+transformers creates the modules, reads the other weights and computes the buffers (position tables,
+embedding scales); modules with quantised weights are replaced while all modules are empty, by the
+hook that its own quantisers use.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from app.model.layers.quantized import QuantizedEmbedding, QuantizedExperts, Qua
 _METHOD = "leapjson-stored"
 _LINEAR = (nn.Linear, FalconLinear)
 _READ_AS_NUMBERS = "mixer.dt_proj.weight"
-"""Mamba takes this weight out of its module."""
+"""Mamba reads this weight without calling its module."""
 _OF_EXPERTS = ("gate_up_proj", "down_proj")
 """Parameters of all experts of a layer."""
 
@@ -44,8 +44,8 @@ def assemble(
     folder: str | None = None,
     plain: Mapping[str, Tensor] | None = None,
 ) -> PreTrainedModel:
-    """The model on the CPU; ``stored`` are weights by the names of their modules, and of parameters
-    that are those of all experts of a layer.
+    """The model on the CPU; ``stored``: quantised weights by the names of their modules, or of the
+    parameters for all experts of a layer.
 
     All others come from ``folder``'s safetensors or are ``plain``, by the names of parameters.
     Raises ``UnsupportedModel`` where one is missing, or stored for a module that is neither a
@@ -54,7 +54,7 @@ def assemble(
     _register()
     kind: Any = type(empty_model(config, dtype))
     with warnings.catch_warnings():
-        # Some models fill what their modules hold before it is read: here it is held elsewhere.
+        # Some models initialise their weights, which are empty here: QuantizedWeight holds them.
         warnings.filterwarnings("ignore", "Initializing zero-element", UserWarning)
         model, report = kind.from_pretrained(
             folder,
@@ -91,7 +91,7 @@ class _Stored(QuantizationConfigMixin):
         self.weights = weights
 
     def __deepcopy__(self, _: Any) -> _Stored:
-        return self  # configurations are copied as they are passed on; weights are not to be
+        return self  # transformers copies configurations; weights must not be copied
 
     def to_dict(self) -> dict[str, Any]:
         return {"quant_method": self.quant_method}
@@ -115,7 +115,7 @@ class _Exchange(HfQuantizer):
             except AttributeError as error:
                 raise UnsupportedModel(f"the model lacks the quantised weights {name}") from error
             model.set_submodule(name, _holding(weight, name, module))
-        stored.weights = {}  # the model keeps this configuration, and layers let their weights go
+        stored.weights = {}  # the model keeps this configuration, which must not keep weights alive
         return model
 
     def is_serializable(self, *_: Any, **__: Any) -> bool:
@@ -127,7 +127,7 @@ class _Exchange(HfQuantizer):
 
 
 def holds_stored(module: nn.Module, parameter: str) -> bool:
-    """Whether a stored weight can be this parameter of ``module``, by its name."""
+    """Whether a quantised weight can replace the parameter of ``module`` with that name."""
     leaf = parameter.rpartition(".")[2]
     if isinstance(module, nn.Embedding):
         return type(module) is nn.Embedding or hasattr(module, "scalar_embed_scale")

@@ -38,7 +38,7 @@ from app.model.cpu.kernels.quantized_panels import (
 
 METHODS = frozenset({"gptq", "awq"})
 _AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)
-"""The output that each of a word's codes is of."""
+"""Output index of each code in a word."""
 _CODES = ".qweight"
 
 
@@ -55,7 +55,7 @@ class Layout:
 
 
 def layout_of(stored: Mapping[str, Any]) -> Layout:
-    """From what ``config.json`` says. Raises ``UnsupportedModel`` for what is not read here."""
+    """The layout given in ``config.json``. Raises ``UnsupportedModel`` if it is unsupported."""
     method = stored["quant_method"]
     bits = stored.get("bits", stored.get("w_bit"))
     group = stored.get("group_size", stored.get("q_group_size"))

@@ -1,7 +1,7 @@
 """Checkpoints whose language model is one part among others: of images, sounds, video.
 
 Where transformers has a class for the language part alone (Qwen 3.5) and no images are wanted, it
-is loaded, and the weights of the rest are never read. Elsewhere the whole model is made by the
+is loaded, and the weights of the rest are never read. Otherwise the whole model is made by the
 class that the checkpoint was written by, and what text does not pass through is taken out of it
 again.
 """
@@ -30,7 +30,7 @@ from app.model.layers.model_call import logits_of, text_alone
 _log = logging.getLogger(__name__)
 
 _TIMM = frozenset({"gemma3n"})
-"""Kinds that want timm, though no part of their configurations is its."""
+"""Model types that need timm although no part of their configuration names it."""
 
 _CLASSES: tuple[Any, ...] = (
     AutoModelForCausalLM,
@@ -40,15 +40,15 @@ _CLASSES: tuple[Any, ...] = (
 
 
 _SEEING: Any = AutoModelForImageTextToText._model_mapping
-"""The classes that may see, by those of their configurations."""
+"""Classes of models that may take images, by configuration class."""
 
 
 def language_config(config: PretrainedConfig) -> PretrainedConfig:
-    """The configuration of what is loaded to read and write text.
+    """Configuration of the part that is loaded for text.
 
-    Qwen's omni models are two models under one roof, of which the thinker does. Where the whole
-    cannot be made because the library timm, which sees images for it, is not here, it is that of
-    the language model alone (Gemma 3n).
+    Qwen's omni models consist of two models, of which the thinker reads and writes text. If the
+    whole model needs the library timm for images and that is not installed, the result is the
+    configuration of the language model alone (Gemma 3n).
     """
     thinker = getattr(config, "thinker_config", None)
     if isinstance(thinker, PretrainedConfig):
@@ -63,16 +63,16 @@ def language_config(config: PretrainedConfig) -> PretrainedConfig:
 
 
 def names_of_language_part(config: PretrainedConfig, whole: PretrainedConfig) -> dict[str, str]:
-    """How stored weights are renamed where only the language model of ``whole`` is made."""
+    """Renaming of stored weights if only the language model of ``whole`` is loaded."""
     alone = config is not whole and config is whole.get_text_config()
     return {r"^model\.language_model\.": "model."} if alone else {}
 
 
 def auto_class(config: PretrainedConfig, *, images: bool = False) -> Any:
-    """The family of transformers' classes that a model of this configuration is loaded by; one that
-    takes ``images``, too, where there is one.
+    """transformers' auto class for this configuration; with ``images`` one whose models take them,
+    if there is one.
 
-    Raises ``UnsupportedModel`` for models that write no text.
+    Raises ``UnsupportedModel`` for models that do not generate text.
     """
     if images and hasattr(_SEEING.get(type(config), None), "get_image_features"):
         return AutoModelForImageTextToText
@@ -84,12 +84,12 @@ def auto_class(config: PretrainedConfig, *, images: bool = False) -> Any:
 
 @torch.inference_mode()
 def keep_language_part(model: PreTrainedModel, apart: Container[nn.Module] = ()) -> PreTrainedModel:
-    """What of ``model`` reads and writes text: itself, or a model within it that does so alone.
+    """The part of ``model`` that reads and writes text: itself, or a language model within it.
 
-    Two tokens are passed through it, and parts none of whose modules was called are taken out and
-    named in the log, but those that run ``apart``. A model whose configuration has no parts is left
-    as it is. Where the whole wants an image or a sound with every text, the language model that it
-    hands it to is all that is kept. Raises ``UnsupportedModel`` where there is none.
+    Two tokens are passed through the model, and parts of which no module was called are removed
+    and, unless they are in ``apart``, logged. A model whose configuration has no parts is returned
+    unchanged. If the whole needs an image or a sound with every text, only the language model
+    within it is kept. Raises ``UnsupportedModel`` if there is none.
     """
     if model.config.get_text_config() is model.config:
         return model
@@ -103,7 +103,7 @@ def keep_language_part(model: PreTrainedModel, apart: Container[nn.Module] = ())
     left_out = _take_out(model, called)
     try:
         _try(model)
-    except UnsupportedModel:  # it reads something of what is gone
+    except UnsupportedModel:  # it reads an attribute of a removed part
         for parent, name, part in left_out:
             setattr(parent, name, part)
         return model
@@ -131,7 +131,7 @@ def _called(model: PreTrainedModel) -> set[nn.Module]:
 
 
 def _language_model_within(model: PreTrainedModel) -> PreTrainedModel | None:
-    """The part that is a causal language model of its own: with words, and no eye on another part.
+    """The part that is a causal language model: with an output layer, without cross-attention.
 
     Raises ``UnsupportedModel`` where it is of a kind that cannot be served.
     """
@@ -157,7 +157,7 @@ def _try(model: PreTrainedModel) -> None:
 
 
 def _take_out(parent: nn.Module, called: set[nn.Module]) -> list[tuple[nn.Module, str, nn.Module]]:
-    """What was taken out, each with its parent and name: whole parts, never a piece of a layer."""
+    """Remove parts that were not called, never pieces of layers; returns (parent, name, part)."""
     found: list[tuple[nn.Module, str, nn.Module]] = []
     for name, child in list(parent.named_children()):
         if isinstance(child, PreTrainedModel) and child in called:

@@ -1,4 +1,4 @@
-"""Loading a causal language model: from a folder, from the Hub, or made up from a configuration."""
+"""Loading a causal language model: from a folder, from the Hub, or with random weights."""
 
 from __future__ import annotations
 
@@ -56,9 +56,9 @@ def language_part(
     group: Group | None = None,
     apart: Container[nn.Module] = (),
 ) -> PreTrainedModel:
-    """What of a whole model reads and writes text; with a ``group`` this rank's share of it.
+    """The part of a whole model for text; with a ``group``, this rank's share of it.
 
-    Parts that run ``apart`` are taken out, and not said to be gone.
+    Parts in ``apart`` are removed, too, but not logged as not loaded.
     """
     model = keep_language_part(model, apart)
     if group is not None:
@@ -75,15 +75,15 @@ def load_whole(
     group: Group | None = None,
     progress: Progress = SILENCE,
 ) -> PreTrainedModel:
-    """Read or make up the weights of a model with all its parts, ready for inference.
+    """Load a model with all its parts, or create random weights for it, ready for inference.
 
     Reads safetensors and GGUF and never runs code that comes with a model. Host memory: on the CPU
     the weights are pages of their files where they are stored in ``dtype``, else one copy of them;
     on a GPU they go to the device one by one (see ``_placement``). Raises ``UnsupportedModel`` for
     what cannot be loaded, lacks weights or cannot be served exactly.
 
-    With a ``group`` it is this rank's share of the model. On a GPU stored weights are read for it
-    alone; weights that are made up are made whole first.
+    With a ``group`` it is this rank's share of the model. On a GPU only this share of stored
+    weights is read; random weights are created whole first.
     """
     file = open_gguf(config.model) if is_gguf(config.model) else None
     whole = read_config(config.model)
@@ -127,9 +127,9 @@ def load_whole(
 
 
 def read_config(model: str) -> PretrainedConfig:
-    """The model's ``config.json``, or what a GGUF file says.
+    """The configuration in ``config.json``, or in the metadata of a GGUF file.
 
-    Raises ``UnsupportedModel`` where there is none to use.
+    Raises ``UnsupportedModel`` if it cannot be read.
     """
     if is_gguf(model):
         from app.model.checkpoints.gguf.configuration import configuration
@@ -191,7 +191,7 @@ def _with_stored_weights(
 
 
 def _is_packed(settings: PretrainedConfig) -> bool:
-    """Whether the weights are in a format that we have loops for, and transformers has none."""
+    """Whether the weights have a format that our loops support and transformers does not."""
     stored = stored_quantization(settings)
     return stored is not None and stored["quant_method"] in gptq_awq.METHODS
 
@@ -209,10 +209,10 @@ def _with_packed_weights(
 
 
 def _placement(device: torch.device, group: Group | None) -> dict[str, Any]:
-    """What tells transformers to read each weight to ``device``, a few at a time.
+    """Options that make transformers read each weight to ``device``, a few at a time.
 
-    It takes the package accelerate, though nothing of it is used. Without it the weights are on
-    the host first, as on the CPU, and are moved from there one after the other.
+    They need the package accelerate, though nothing of it is used. Without it the weights are
+    loaded to host memory first and moved from there one after the other.
     """
     if device.type == "cpu":
         return {}
@@ -228,8 +228,8 @@ def _placement(device: torch.device, group: Group | None) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _telling(progress: Progress) -> Iterator[None]:
-    """Have transformers tell how far it is, and keep it from warning that what it is told of
-    quantised weights beside their own description is heeded."""
+    """Report transformers' progress as stages, and silence its warning that quantisation settings
+    are passed beside those of the checkpoint."""
     with telling_weights(progress), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "You passed `quantization_config`", UserWarning)
         yield

@@ -1,4 +1,4 @@
-"""Stages in the place of the bars that transformers and the Hub's client would draw themselves."""
+"""Progress stages that replace the progress bars of transformers and the Hub's client."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from transformers.utils import logging as transformers_logging
 from app.core.progress import Progress, Stage
 
 _TRANSFER = "ownloading bytes"
-"""What the Hub's client calls bytes on the wire, beside a bar of bytes in files: only those have a
-length that is known."""
+"""End of the name of the Hub client's bar for bytes on the wire, whose total is not known; the bar
+for bytes in files is shown."""
 
 _SMALL = 1 << 20
-"""Bytes of files that are there before a bar could be."""
+"""Minimum bytes for a stage: smaller files are there at once."""
 
 
 @contextlib.contextmanager
 def telling_downloads(progress: Progress) -> Iterator[type[Any]]:
-    """A class to hand to the Hub's client as ``tqdm_class``: what it fetches is a stage.
+    """A ``tqdm_class`` for the Hub's client that reports its downloads as stages.
 
     The client leaves some of its bars open: their stages end with the block.
     """
@@ -73,7 +73,7 @@ class _ProgressBar(tqdm):  # type: ignore[misc]
         super().__init__(*iterable, **options)
 
     def tell(self, progress: Progress, name: str, unit: str, least: int = 1) -> None:
-        """Open a stage with the first that is done of ``least`` or more."""
+        """Open a stage at the first progress, unless the total is known and below ``least``."""
         self._open = progress, name, unit, least
 
     def display(self, *_: Any, **__: Any) -> None:

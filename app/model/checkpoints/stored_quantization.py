@@ -1,8 +1,8 @@
-"""Checkpoints whose weights are stored in 8 or 4 bits: what runs each kind, and what that takes.
+"""Checkpoints with weights of 8 or 4 bits: the requirements for running each kind as stored.
 
-transformers reads every kind here. Where it lacks a package, a kernel or the hardware it makes
-weights of 16 bits, two to four times as large, and warns at most; some it leaves as they are and
-makes larger in the first pass. Here all of that is refused, unless ``dequantize`` asks for it.
+transformers reads every kind here. Without a package, a kernel or the hardware it dequantises to 16
+bits, two to four times as large, with a warning at most; some weights only in the first pass. Here
+all of that is refused, unless ``dequantize`` is set.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from app.core.errors import UnsupportedModel
 @dataclass(frozen=True, slots=True)
 class _Package:
     requirement: str
-    """As pip takes it."""
+    """Requirement, as for pip."""
     is_there: Callable[[], bool]
 
 
@@ -69,7 +69,7 @@ _KINDS: Mapping[str, _Kind] = {
 def loading_options(
     settings: PretrainedConfig, device: torch.device, *, dequantize: bool
 ) -> dict[str, Any]:
-    """What ``from_pretrained`` is to be told of stored quantisation; empty where there is none.
+    """Options of ``from_pretrained`` for stored quantisation; empty if there is none.
 
     With ``dequantize`` the weights become those of the model's type, where the kind allows it.
     Raises ``UnsupportedModel``, with what to install or to set, where they would not stay as they
@@ -120,7 +120,7 @@ def loading_options(
 
 
 def stored_quantization(settings: PretrainedConfig) -> Mapping[str, Any] | None:
-    """What a checkpoint's configuration says of its quantisation; None: its weights are plain."""
+    """Quantisation settings of a checkpoint's configuration; None: its weights are plain."""
     for config in (settings, settings.get_text_config()):
         stored = getattr(config, "quantization_config", None)
         if stored is not None:
@@ -134,7 +134,7 @@ def stored_quantization(settings: PretrainedConfig) -> Mapping[str, Any] | None:
 def require_as_stored(model: PreTrainedModel) -> None:
     """Refuse a model of a quantised checkpoint that transformers has dequantised unasked.
 
-    It takes the description from such a model's configuration.
+    transformers removes ``quantization_config`` from such a model.
     """
     config = getattr(model.config, "quantization_config", None)
     if config is None or getattr(config, "dequantize", False):
@@ -147,7 +147,7 @@ def require_as_stored(model: PreTrainedModel) -> None:
 def require_no_growth(model: PreTrainedModel, loaded_bytes: int) -> None:
     """Refuse a model whose weights take more than ``loaded_bytes`` now that it has run.
 
-    What transformers has no kernels for it may leave as stored until the first pass.
+    transformers may dequantise weights that it has no kernels for in the first pass.
     """
     now = sum(weight_bytes(model).values())
     if now > loaded_bytes and stored_quantization(model.config) is not None:
@@ -171,7 +171,7 @@ def weight_bytes(model: PreTrainedModel) -> dict[str, int]:
 
 
 def _parts(tensor: Any) -> Iterator[Tensor]:
-    """What a tensor subclass (those of torchao) is made of; a plain tensor is its own part."""
+    """Tensors within a tensor subclass (those of torchao); a plain tensor is its own part."""
     if not hasattr(tensor, "__tensor_flatten__"):
         yield tensor
         return

@@ -1,4 +1,4 @@
-"""Models whose weights come in kinds that our own loops on the CPU multiply with, and no others."""
+"""Models with quantised weights that only our own loops on the CPU can multiply."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from app.model.layers.quantized import QuantizedEmbedding, QuantizedLinear
 
 
 def run_as_stored(config: ModelConfig, device: torch.device) -> bool:
-    """Whether the model has such weights; False where it is asked to dequantise them.
+    """Whether the model has such weights and they are not to be dequantised.
 
     Raises ``UnsupportedModel``, with what to do, where they cannot run here.
     """
@@ -45,7 +45,7 @@ def run_as_stored(config: ModelConfig, device: torch.device) -> bool:
 
 
 def stored_parameters(model: nn.Module) -> int:
-    """How many weights are held so; what two modules share counts once."""
+    """Number of quantised weights; those that two modules share count once."""
     held: dict[int, QuantizedWeight] = {}
     for module in model.modules():
         if isinstance(module, QuantizedLinear | QuantizedEmbedding):

@@ -1,13 +1,13 @@
 """Attention of a step on the CPU, by compiled loops over keys and values where they lie.
 
-What a token gets depends on its own position alone, bit for bit (``kernels.attention``). Long spans
-of layers that keep latents are gathered and attended to alone, by torch::
+A token's result depends on its own position alone, bit for bit (``kernels.attention``). Long spans
+of layers with latent caches are gathered and computed one by one, by torch::
 
     query [Hk, G, q, D]    keys [Hk, G, L, D], a view    mask [q, L]
 
-The tokens of a tree are short spans of one token each, whose blocks are single slots: those of what
-is computed, then those of its ancestors. So each gets what it would without the others of its tree.
-Of layers that keep latents a tree is a long span.
+The tokens of a tree are short spans of one token each, whose blocks are single slots: those of the
+computed positions, then those of its ancestors. So other branches do not change its result. In
+layers with latent caches a tree is a long span.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from app.model.layers.latent import LatentHeads
 _PIECE = 64
 """Tokens of a span that are one work item."""
 _SHORT_TOKENS_OF_LATENTS = 4
-"""The same where latents are kept: all query heads read one key head, which makes many rows."""
+"""Maximum tokens of a short span over latents: all query heads read one key head, many rows."""
 _SPREAD_WORK = 1 << 20
-"""Products of a query with keys from which other threads are woken: some 0.2 ms of one."""
+"""Products of queries with keys from which several threads are used: 0.2 ms of one thread."""
 
 _NO_HEADS = np.empty(0, dtype=np.float32)
 _NO_BLOCKS = np.empty(0, dtype=np.int64)
@@ -47,9 +47,9 @@ class ShortSpans:
     spans: Ints
     """Shape [n, 4]: row, tokens, first position, and where the span's blocks begin."""
     blocks: tuple[Ints, ...]
-    """By cache group."""
+    """Blocks of the spans, by cache group."""
     block_size: int
-    """Slots in each: one, where there are trees in the step."""
+    """Slots of a block: 1 if there are trees in the step."""
     positions: int
     """Keys seen by all their tokens together."""
 
@@ -59,7 +59,7 @@ class _LongSpan:
     rows: slice
     blocks: Tensor
     mask: Tensor
-    """What is added to the scores: [tokens, positions]."""
+    """Mask that is added to the scores: [tokens, positions]."""
     distances: Tensor | None
     """How far back each key is, for slopes: [tokens, positions]."""
 
@@ -74,14 +74,14 @@ class CpuAttention:
             assert not batch_invariant, "latents are not kept batch-invariant"
             self._longest = _SHORT_TOKENS_OF_LATENTS
         self.slots: tuple[Ints, ...] = ()
-        """By cache group, of the step's tokens."""
+        """Slots of the step's tokens, by cache group."""
         self.short = ShortSpans(np.empty((0, 4), dtype=np.int64), (), storage.block_size, 0)
         self.adapters: AdapterRows = ()
-        """Whose the step's rows are; see ``app.model.adapters.cpu``."""
+        """Adapters of the step's rows; see ``app.model.adapters.cpu``."""
         self.later: tuple[Ints, ...] = ()
-        """By cache group ``StepImages.ends``, or nothing."""
+        """``StepImages.ends`` by cache group, or empty arrays."""
         self._long: list[tuple[SpanLayout, Ints | None]] = []
-        """With the ancestors of its tokens, where it is a tree."""
+        """Long spans, with the ancestors of their tokens if they are trees."""
         self._long_by_window: dict[tuple[int, int | None, bool], list[_LongSpan]] = {}
 
     def begin(self, step: StepArrays) -> None:
@@ -104,7 +104,7 @@ class CpuAttention:
 
     @property
     def has_long(self) -> bool:
-        """Whether the step has spans that ``attend_long`` attends for."""
+        """Whether the step has spans for ``attend_long``."""
         return bool(self._long)
 
     def attend(
@@ -152,7 +152,7 @@ class CpuAttention:
     def _attend_latents(
         self, layer: int, query: Tensor, options: AttentionOptions, heads: LatentHeads
     ) -> Tensor:
-        """[T, Hq, Dv]; the entries are written already."""
+        """Attention over latents: [T, Hq, Dv]; the entries are written already."""
         entries, group = self.storage.keys[layer], self.storage.group_of[layer]
         out = query.new_empty(query.shape[1], query.shape[0], heads.values.shape[2])
         if len(self.short.spans):
@@ -219,7 +219,7 @@ def _by_head(values: Tensor | None) -> Floats:
 
 
 def _by_distance(options: AttentionOptions) -> tuple[Floats, int]:
-    """Slopes and 0, or what is added by distance, flat, and the distances it is for."""
+    """Slopes and 0, or the biases by distance, flat, and their number of distances."""
     if options.near is None:
         return _by_head(options.slopes), 0
     return as_numpy(options.near.float().flatten()), options.near.shape[2]
@@ -233,7 +233,7 @@ def _by_token(rows: Tensor) -> Rows:
 def _by_slot(
     spans: Sequence[tuple[SpanLayout, Ints | None]], groups: int, block_size: int
 ) -> ShortSpans:
-    """Spans and the ancestors of those that are trees, each of whose tokens becomes a span."""
+    """Short spans with blocks of one slot; each token of a tree becomes a span."""
     single: list[SpanLayout] = []
     for span, ancestors in spans:
         slots = [_slots(blocks, block_size)[: span.end] for blocks in span.blocks]
@@ -297,7 +297,7 @@ def _long_span(
         chunked = options.chunked
         hidden |= asking // window != asked // window if chunked else asking - asked >= window
     by_distance = options.slopes is not None or options.near is not None
-    # Of as many bits as the model, if slopes are not added to it: positions do not fit into them.
+    # float32 if biases by distance are added: the model's type does not hold all positions.
     mask = torch.zeros(hidden.shape, dtype=torch.float32 if by_distance else dtype)
     mask.masked_fill_(torch.from_numpy(hidden), float("-inf"))
     return _LongSpan(
@@ -331,7 +331,7 @@ def _attend_long(
 
 
 def _added(span: _LongSpan, distances: Tensor, options: AttentionOptions) -> Tensor:
-    """What scores gain by how far back keys are: [Hq, q, L], float32."""
+    """Biases of scores by the distance of keys: [Hq, q, L], float32."""
     if options.near is None:
         assert options.slopes is not None
         return options.slopes.view(-1, 1, 1) * -distances
@@ -344,7 +344,7 @@ def _added(span: _LongSpan, distances: Tensor, options: AttentionOptions) -> Ten
 def _attend_exactly(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor, options: AttentionOptions
 ) -> Tensor:
-    """Softcap and sinks, which the fused kernel does not know: the same, step by step."""
+    """Attention step by step, with softcap and sinks, which the fused kernel does not support."""
     scores = (query @ key.transpose(2, 3)).float() * options.scale
     if options.softcap is not None:
         scores = torch.tanh(scores / options.softcap) * options.softcap
@@ -361,7 +361,7 @@ Attend = Callable[[Tensor, Tensor, Tensor, AttentionOptions], Tensor]
 """Query [h, q, D], key and value [Hk, 1, L, D] -> [q, h, D]."""
 
 _EXPANDED_BYTES = 64 << 20
-"""What keys and values of the heads that are worked on together may take."""
+"""Maximum bytes of keys and values of the heads that are computed together."""
 
 
 def is_better_expanded(tokens: int, positions: int, heads: LatentHeads, entry_dim: int) -> bool:
@@ -394,7 +394,7 @@ def attend_absorbed(
 def attend_expanded(
     query: Tensor, entries: Tensor, options: AttentionOptions, heads: LatentHeads, attend: Attend
 ) -> Tensor:
-    """The same by keys and values of each head."""
+    """As ``attend_absorbed``, by expanded keys and values of each head."""
     count, _, key_dim = query.shape
     size = len(entries) * (2 * key_dim + heads.values.shape[2]) * entries.itemsize
     step = max(1, _EXPANDED_BYTES // size)
@@ -410,5 +410,5 @@ def attend_expanded(
 
 
 def _padded(value: Tensor, dim: int) -> Tensor:
-    """``value`` as wide as keys are, without which torch's fused kernel does not take it."""
+    """``value`` padded to the width of keys, which torch's fused kernel requires."""
     return F.pad(value, (0, dim - value.shape[2])) if value.shape[2] < dim else value

@@ -91,7 +91,7 @@ class FusedLayer(nn.Module):
             **mixer.values,
         }
         self.mlp: nn.Module | None = None
-        """Where it is not of these loops."""
+        """The MLP, if torch computes it; None: the loops do."""
         if is_swiglu(layer.mlp):
             gate_up = PanelWeights.interleaved(layer.mlp.gate_proj, layer.mlp.up_proj)
             down = PanelWeights([layer.mlp.down_proj])
@@ -107,7 +107,7 @@ class FusedLayer(nn.Module):
         )
 
     def _keep(self, value: Any) -> Any:
-        """A number; of a tensor the address, which stays as long as this layer."""
+        """``value``, or the address of a tensor, which is kept as long as this layer."""
         if not isinstance(value, Tensor):
             return value
         kept = value.detach().contiguous()
@@ -131,7 +131,7 @@ class FusedLayer(nn.Module):
         return hidden_states
 
     def run(self, hidden: Tensor) -> None:
-        """This layer, over the workspace, which has begun the step of ``hidden`` [1, T, H]."""
+        """Run this layer in the workspace, which has begun the step of ``hidden`` [1, T, H]."""
         tokens, layer, options = hidden.shape[1], self._layer, self._options
         self._routes.attention.check()
         attention, _ = self._routes.targets()
@@ -164,9 +164,9 @@ def fuse(
     *,
     layers: bool = True,
 ) -> int:
-    """Replace what can be of ``model``: layers of a known kind, then every plain linear layer.
+    """Replace layers of a known kind, then every other linear layer that panels can hold.
 
-    Without ``layers`` the linear layers alone. Returns how many of these there were in what was
+    Without ``layers`` only linear layers. Returns the number of linear layers in all that was
     replaced. Both routes must have seen a pass.
     """
     refine_inputs(model)
@@ -221,14 +221,14 @@ _KNOWN = {
     "Qwen3_5ForCausalLM",
     "Qwen3_5MoeForCausalLM",
 }
-"""All are: embedding, layers, RMSNorm of the rows wanted, output layer; RoPE by position alone."""
+"""Models that consist of embedding, layers, RMSNorm and output layer, with RoPE by position."""
 
 _LEAST_TABLE, _MOST_TABLE = 1 << 9, 1 << 15
-"""Positions whose rotations are kept; those of later ones are computed at every step."""
+"""Minimum and maximum positions with cached rotations; later ones are computed at every step."""
 
 
 class WholePass:
-    """Does what ``forward`` of the model does, for the step the attention has begun."""
+    """Replaces the model's ``forward``, for the step that the attention has begun."""
 
     def __init__(
         self,
@@ -285,7 +285,7 @@ class WholePass:
         return self._cos.index_select(0, positions), self._sin.index_select(0, positions)
 
     def _turned(self, hidden: Tensor, position_ids: Tensor) -> tuple[Tensor, Tensor]:
-        """By the model's own code: [1, T, D] each."""
+        """Cosines and sines by the model's own code: [1, T, D] each."""
         if hasattr(self._rotary, "mrope_section"):  # time, height and width, which are one in text
             position_ids = position_ids.expand(3, -1, -1)
         cos, sin = self._rotary(hidden, position_ids)

@@ -1,9 +1,9 @@
-"""What the loops are told of a decoder layer: how it mixes its tokens, and what its norms are.
+"""The description of a decoder layer for the loops: its mixer (attention or recurrence) and norms.
 
-Layers are found by the names in their code and by trying their parts, not by their classes. All
-are: norm, mixer, norm, MLP. A mixer is some products of the same input, what lies between, and a
-product. That is attention with RoPE, with norms of heads and gates or without, or the gated delta
-rule behind a convolution.
+Layers are recognised by the names in their code and by trying their parts, not by their classes.
+All are: norm, mixer, norm, MLP. A mixer is some products of the same input, an operation along the
+sequence, and an output product. The operation is attention with RoPE, with or without head norms
+and gates, or a convolution and the gated delta rule.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _OF_ATTENTION = {
     "ALL_ATTENTION_FUNCTIONS", "eager_attention_forward",
     "training", "attention_dropout", "dropout", "residual_dropout", "nn", "functional",
 }  # fmt: skip
-"""Names in the code of an attention that is no more than the loops'."""
+"""Names in the code of an attention that the loops can run."""
 _OF_DELTA_RULE = {
     "in_proj_qkv", "in_proj_z", "in_proj_b", "in_proj_a", "in_proj_qkvz", "in_proj_ba",
     "fix_query_key_value_ordering", "cat", "split", "reshape", "shape", "transpose", "squeeze",
@@ -49,18 +49,18 @@ _OF_DELTA_RULE = {
     "is_recording_past", "update_conv_state", "update_recurrent_state", "pop",
     "has_previous_state", "layers", "record_past", "conv_states", "recurrent_states",
 }  # fmt: skip
-"""The same for the gated delta rule behind a convolution; with what concerns caches."""
+"""Names in the code of a gated delta rule that the loops can run; some are of its caches."""
 _ROTATION = "apply_rotary_pos_emb"
 _DELTA_RULE = "torch_chunk_gated_delta_rule"
 
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """A product that a mixer begins with."""
+    """A linear layer that a mixer applies to its input."""
 
     linear: Linear
     rows: Tensor | None = None
-    """Which of its outputs, in which order; None: all as they are."""
+    """Indices of the outputs to use, in order; None: all."""
 
     @property
     def width(self) -> int:
@@ -79,24 +79,24 @@ class Mixer:
     values: Mapping[str, Any]
     """Fields of ``records.LAYER``; tensors stand for their addresses."""
     options: AttentionOptions | None
-    """None: it is no attention."""
+    """None: the mixer is no attention."""
 
 
 @dataclass(frozen=True, slots=True)
 class Routes:
-    """The ways into a model's layers, which say what a step is computed over."""
+    """The routes of a model's layers, whose targets hold the current step."""
 
     attention: AttentionRoute
     recurrent: RecurrentRoute | None
 
     @property
     def layers(self) -> int:
-        """With attention or a state."""
+        """Number of layers with attention or a state."""
         states = {} if self.recurrent is None else self.recurrent.shapes
         return len(self.attention.options) + len(states)
 
     def targets(self) -> tuple[CpuAttention, CpuScan | None]:
-        """Those of the step that has begun; None: the model has no recurrent layer."""
+        """Attention and scan of the current step; None: the model has no recurrent layer."""
         attention = self.attention.target
         assert isinstance(attention, CpuAttention), "no step has begun"
         scan = None if self.recurrent is None else self.recurrent.target
@@ -104,7 +104,7 @@ class Routes:
         return attention, scan
 
     def mixer_of(self, layer: Any) -> Mixer | None:
-        """None: the loops cannot run this module, or it is no decoder layer."""
+        """The mixer of a decoder layer; None: it is none, or the loops cannot run it."""
         names = frozenset(_code_names(layer))
         if not {"input_layernorm", "post_attention_layernorm", "mlp"} <= names <= _OF_A_LAYER:
             return None
@@ -206,7 +206,7 @@ def _is_plain(options: AttentionOptions) -> bool:
 
 
 def _rotates_halves(attention: Any, names: Sequence[str]) -> bool:
-    """Whether its RoPE turns a head's first half with its second one, as is seen in a trial."""
+    """Whether its RoPE rotates a head's first half with its second one, tested on numbers."""
     rotate = inspect.unwrap(type(attention).forward).__globals__.get(_ROTATION)
     if rotate is None or _ROTATION not in names:
         return False
@@ -252,7 +252,7 @@ def is_swiglu(mlp: Any) -> bool:
 
 
 _LIKENESS = 0.02
-"""How far a norm's result may be from what it is taken for: bfloat16 rounds by 0.002."""
+"""Maximum relative error of a norm against the formula: bfloat16 rounds by 0.002."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,7 +266,7 @@ class Norm:
 
 
 def read_norm(norm: nn.Module, *, gated: bool = False) -> Norm | None:
-    """What is seen when it is tried; None: it is no RMSNorm in bfloat16.
+    """The RMSNorm that ``norm`` computes, found by a trial; None: none, or not in bfloat16.
 
     A ``gated`` one is multiplied by SiLU of its second argument, and never shifted.
     """
@@ -289,7 +289,7 @@ def read_norm(norm: nn.Module, *, gated: bool = False) -> Norm | None:
 
 
 def _given(norm: nn.Module, *arguments: Tensor) -> Tensor | None:
-    """What it makes of them, float32; None where it does not take them."""
+    """Result of ``norm`` for ``arguments``, float32; None if it does not accept them."""
     try:
         out: Tensor = norm(*arguments)
     except (IndexError, RuntimeError, TypeError):

@@ -19,7 +19,7 @@ from app.model.layers.architecture import is_plain_linear
 def replace_modules(
     model: nn.Module, wanted: Callable[[nn.Module], bool], make: Callable[[Any], nn.Module]
 ) -> int:
-    """Put what ``make`` makes of it in the place of every module that is wanted; returns how many.
+    """Replace every ``wanted`` module by the result of ``make`` for it; returns the number.
 
     Their weights are freed one by one as they are replaced, except those another module still
     holds (an output layer tied to the embedding).

@@ -30,7 +30,7 @@ from app.model.sampling import (
 )
 
 _SPREAD_WORDS = 1 << 13
-"""Mask words that allow some token from which rows are shared out: some 0.3 ms of one thread."""
+"""Mask words with an allowed token from which several threads are used: 0.3 ms of one thread."""
 _SORTED_WHOLE = 1024
 """Up to this many values, sorting them is quicker than going over all the buckets."""
 
@@ -243,7 +243,7 @@ class _Ranking:
         return np.sort(np.concatenate([above, within[: int(np.searchsorted(sums, needed)) + 1]]))
 
     def _split(self, values: Floats, weights: Ints, most: int, needed: int) -> tuple[Ints, Ints]:
-        """Positions surely wanted, in order; and those of which the first few are, ranked."""
+        """Positions that are all wanted, in order, and ranked ones of which the first few are."""
         if len(values) <= _SORTED_WHOLE:
             return self._above[:0], np.argsort(-values, kind="stable")
         edge = kernels.boundary(values, weights, most, needed, self._scratch)

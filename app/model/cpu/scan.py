@@ -16,7 +16,7 @@ from app.model.layers.recurrent import DeltaRule, Mamba1, Mamba2
 from app.model.state_storage import StateStorage
 
 _SPREAD_WORK = 1 << 18
-"""Numbers of states, times tokens, from which other threads are woken: some 0.1 ms of one."""
+"""State elements times tokens from which several threads are used: some 0.1 ms of one thread."""
 SILU = ("silu", "swish")
 """Names of the activation that the loops know."""
 
@@ -28,7 +28,7 @@ class CpuScan:
         self.storage = storage
         self._call = np.zeros(1, dtype=CALL)
         self.step_states: StateArrays | None = None
-        """What the step reads and saves."""
+        """State slots that the step reads and saves."""
         self._filters: dict[int, tuple[Tensor, Tensor]] = {}
         """By layer, the convolution's weight [K, C] and bias [C], float32."""
 
@@ -112,7 +112,7 @@ class CpuScan:
         width: int = 0,
         extra: int = 0,
     ) -> None:
-        """``work`` are numbers touched for a token: what other threads are woken for."""
+        """Run ``scan``; ``work``: numbers touched for a token, which decides about threads."""
         call = self._call
         spans, tokens = int(call["spans"][0]), int(call["tokens"][0])
         for name, part in zip("xabcd", parts, strict=False):
@@ -130,7 +130,7 @@ class CpuScan:
 
 
 def _alike(*parts: Tensor) -> tuple[Tensor, ...]:
-    """Without gaps, and of one dtype: their own if they have the same."""
+    """``parts`` contiguous and of one dtype: their common one, or float32."""
     same = all(part.dtype == parts[0].dtype for part in parts)
     return tuple([part.contiguous() if same else _floats(part) for part in parts])
 

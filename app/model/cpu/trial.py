@@ -1,7 +1,7 @@
 """Whether these loops or torch's products are faster on this machine: both are timed at load.
 
 With AMX torch multiplies many rows several times as fast as AVX512-BF16 does, and spends more time
-on few rows; which of the two is the better one is no matter of a flag.
+on few rows; a CPU flag does not tell which of the two is better.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ BLOCKS: Final = 32
 _MARGIN: Final = 1.2
 """The speed-up needed to choose torch: above noise, as our loops are batch-invariant."""
 _SECONDS: Final = 0.04
-"""For a number of rows, both paths together, once each has run three times."""
+"""Minimum time for a number of rows, both paths together; each runs at least three times."""
 
 _Pass = Callable[[int], float]
 """Runs one decoder layer, or its products, for so many rows; returns the seconds it took."""
@@ -46,7 +46,7 @@ _Pass = Callable[[int], float]
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """Least seconds of a layer, or of all products, for steps of ``ROWS`` tokens by each path."""
+    """Shortest times of a layer, or of all products, in seconds, for ``ROWS`` by each path."""
 
     loops: Sequence[float]
     torch: Sequence[float]
@@ -119,7 +119,7 @@ def _of_a_layer(loaded: LoadedModel, forward: RaggedForward) -> tuple[_Pass, _Pa
     size, groups = storage.block_size, len(storage.groups)
 
     def step(rows: int) -> StepArrays:
-        """Tokens of as many answers; 128 are a prompt."""
+        """A step of one token for each of ``rows`` answers; 128 rows are one prompt."""
         if rows == ROWS[-1]:
             spans = [Span([1] * rows, 0, (tuple(range(-(-rows // size))),) * groups)]
         else:

@@ -61,7 +61,7 @@ class PanelWeights:
 
     @property
     def address(self) -> int:
-        """Of the first record."""
+        """Address of the first record."""
         return self._records.ctypes.data
 
     @property
@@ -70,13 +70,13 @@ class PanelWeights:
 
     @property
     def rounded_bytes(self) -> int:
-        """Of a rounded or widened row of the input; 0 where rows are read as they are."""
+        """Bytes of a rounded or widened row of the input; 0 if rows are read as they are."""
         each = self._records
         return int((each["units"] * each["input_bytes"] * abs(each["rounds"])).max())
 
     @property
     def bytes_by_type(self) -> dict[str, int]:
-        """Of the panels and biases."""
+        """Memory of the panels and biases, by type."""
         return dict(self._bytes)
 
     def _put(
@@ -114,7 +114,7 @@ class PanelWeights:
 
 
 def kind_of(linear: Linear) -> PanelKind | None:
-    """None: bfloat16."""
+    """Kind of the quantised weight; None: bfloat16."""
     return linear.stored.kind if isinstance(linear, QuantizedLinear) else None
 
 

@@ -36,7 +36,7 @@ class CpuTeam:
         weakref.finalize(self, team.close, board)
 
     def reserve(self, size: int) -> None:
-        """Have memory for so many bytes of rounded rows."""
+        """Allocate memory for at least ``size`` bytes of rounded rows."""
         if size > len(self._rounded):
             self._rounded = torch.empty(size + size // 4, dtype=torch.uint8)
             _, job = self.shared
@@ -56,10 +56,10 @@ class Workspace:
         self._rotations: tuple[Tensor, ...] = ()
         self._alive: tuple[Any, ...] = ()
         self.rounded_bytes = 0
-        """Of a token's rounded row, the longest of any product's input."""
+        """Bytes of a token's rounded row, for the product with the longest one."""
 
     def begin(self, hidden: Tensor, attention: CpuAttention, scan: CpuScan | None) -> None:
-        """Have the loops compute ``hidden`` [1, T, H], for the step that both have begun."""
+        """Prepare the loops for ``hidden`` [1, T, H], in the step that both others have begun."""
         tokens = hidden.shape[1]
         self._make_room(tokens)
         self._address_pools(attention, scan)
@@ -84,7 +84,7 @@ class Workspace:
         self._alive = (hidden, attention.slots, short, states)
 
     def rotate_by(self, position_embeddings: tuple[Tensor, Tensor]) -> None:
-        """Have the loops turn queries and keys so: cosines and sines, [T, D] or [1, T, D] each."""
+        """Set the cosines and sines of RoPE for the loops, [T, D] or [1, T, D] each."""
         if position_embeddings is self._rotations:
             return
         cos, sin = (part.contiguous() for part in position_embeddings)
@@ -94,15 +94,15 @@ class Workspace:
         step["cos"], step["sin"], step["rotary_dim"] = cos.data_ptr(), sin.data_ptr(), cos.shape[-1]
 
     def normed(self, tokens: int, size: int) -> Tensor:
-        """What the last norm gave: [T, H], a view."""
+        """Output of the last norm: [T, H], a view."""
         return self._buffers["normed"][: tokens * size].view(tokens, size)
 
     def heads(self, tokens: int, width: int, dim: int) -> Tensor:
-        """What a layer's first product gave, as heads: [T, heads, D], a view."""
+        """Output of a layer's first product, as heads: [T, heads, D], a view."""
         return self._buffers["heads"][: tokens * width].view(tokens, -1, dim)
 
     def attended(self, tokens: int, size: int, dim: int) -> Tensor:
-        """Where attention puts what it gives: [T, Hq, D], a view."""
+        """Memory for the output of attention: [T, Hq, D], a view."""
         return self._buffers["attended"][: tokens * size].view(tokens, -1, dim)
 
     def select(self, attention: CpuAttention, group: int) -> None:

@@ -1,4 +1,4 @@
-"""Which models can be run exactly as one ragged step, and what must be set right in them first.
+"""Decides which models can run exactly as ragged steps, and removes their effects of a batch.
 
 A model qualifies when every layer is causal attention, full or within a sliding window, that goes
 through transformers' ``AttentionInterface``, a recurrent mixer that ``recurrent`` knows, or both,
@@ -42,11 +42,11 @@ _NOT_CAUSAL = {
     "voxtral_realtime": "takes audio with every token",
     "xlnet": "reads its text in a permuted order",
 }
-"""Kinds whose forward pass alone would look as if it were causal."""
+"""Unsupported model types whose forward pass looks causal."""
 
 _PICKED = ("keep_window_size",)
 _PICKED_OF_INDEXED = ("index_topk", "indexer_budget")
-"""By what names a configuration has the number of keys that a sparse layer reads."""
+"""Names of the configuration's field with the number of keys that a sparse layer reads."""
 
 _POSITION_LIMITS = (
     "max_position_embeddings",
@@ -57,10 +57,10 @@ _POSITION_LIMITS = (
 
 
 def check_config(config: PretrainedConfig) -> None:
-    """Refuse what cannot be served, as far as the configuration tells.
+    """Refuse models that are unsupported by their configuration.
 
-    Raises ``UnsupportedModel`` for encoder-decoders, and for layers of an unknown type (chunked or
-    sparse attention).
+    Raises ``UnsupportedModel`` for encoder-decoders, models that are not causal, and layers of an
+    unknown type.
     """
     if getattr(config, "is_encoder_decoder", False):
         raise UnsupportedModel(f"{config.model_type} is an encoder-decoder; serve a causal LM")
@@ -117,7 +117,7 @@ def _class_of_layer(model: PreTrainedModel, layer: int) -> str:
 
 
 def chunk_sizes(config: PretrainedConfig) -> Mapping[int, int]:
-    """By layer with chunked attention, the positions of a chunk."""
+    """Positions of a chunk, by layer with chunked attention."""
     text = config.get_text_config()
     types = getattr(text, "layer_types", None) or ()
     size = getattr(text, "attention_chunk_size", None)
@@ -125,7 +125,7 @@ def chunk_sizes(config: PretrainedConfig) -> Mapping[int, int]:
 
 
 def picked_keys(config: PretrainedConfig) -> int | None:
-    """Keys that such a layer reads of a sequence; None: the model has none."""
+    """Number of keys that a sparse layer reads of a sequence; None: no layer is sparse."""
     text = config.get_text_config()
     blocks = getattr(text, "index_topk_blocks", None)
     if blocks:
@@ -152,7 +152,7 @@ def layer_count(config: PretrainedConfig) -> int:
 
 
 def is_plain_linear(module: nn.Module) -> TypeGuard[nn.Linear]:
-    """Whether its weight is a plain matrix, not one that a quantiser stores in a way of its own."""
+    """Whether the weight is a plain matrix, not in the format of a quantiser."""
     return type(module) is nn.Linear and type(module.weight) is nn.Parameter
 
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class AttentionOptions:
-    """What a layer asks for besides query, key and value."""
+    """Options of an attention layer besides query, key and value."""
 
     scale: float
     window: int | None
@@ -45,15 +45,15 @@ class AttentionOptions:
     sinks: Tensor | None
     """Shape [Hq]: a score that takes part in the softmax and has no value; None: no sink."""
     latent: LatentHeads | None = None
-    """Key and value are entries of a latent cache, which the query has to be brought to."""
+    """Set if key and value are entries of a latent cache, to which the query is projected."""
     chunked: bool = False
     """The window does not slide: keys of the same ``window`` positions, from 0 on, are seen."""
     slopes: Tensor | None = None
     """Shape [Hq], float32: how much a key's score falls with each position that it is back (ALiBi;
     Press et al., 2022); None: it does not."""
     near: Tensor | None = None
-    """Shape [T, Hq, E], float32: what is added to a token's score of a key that is 0 to E - 1
-    positions back; farther ones get nothing. None: none does. Not beside slopes or latents."""
+    """Shape [T, Hq, E], float32: added to a token's scores of keys 0 to E - 1 positions back, none
+    for farther keys. None: no such bias. Not combined with slopes or latents."""
 
 
 class LayerAttention(Protocol):
@@ -62,12 +62,12 @@ class LayerAttention(Protocol):
     ) -> Tensor:
         """Query [Hq, T, D], key and value [Hk, T, D] of the new tokens -> [T, Hq, Dv].
 
-        With ``options.latent`` key [1, T, R + P] is what is kept, and value [1, T, R] a view of it.
+        With ``options.latent`` key [1, T, R + P] is the cache entry, and value [1, T, R] a view.
         """
 
 
 class AttentionRoute:
-    """The way from a model's layers to a ``LayerAttention``; one for each runner."""
+    """Passes the attention calls of a model's layers to a ``LayerAttention``; one a runner."""
 
     def __init__(self) -> None:
         self.name = f"leapjson_paged_{uuid.uuid4().hex}"
@@ -76,11 +76,11 @@ class AttentionRoute:
         self._further_calls = 0
         self._probing = False
         self.near = False
-        """Whether what layers add to scores is given by distance; see ``nearness``."""
+        """Whether layers give their position bias by distance; see ``nearness``."""
         self.interrupted: Callable[[], bool] | None = None
-        """Whether to give the pass up, asked before each layer; None: it goes to its end."""
+        """Called before each layer: whether to abandon the pass; None: never."""
         self.options: dict[int, AttentionOptions] = {}
-        """By layer, what its last forward pass asked for."""
+        """Options of the last forward pass, by layer."""
         self.latents: dict[int, LatentLayer] = {}
         """Layers whose cache is in latent form; see ``latent``."""
         self.chunks: Mapping[int, int] = {}
@@ -108,7 +108,7 @@ class AttentionRoute:
 
     @contextlib.contextmanager
     def probing(self, probe: LayerAttention) -> Iterator[None]:
-        """While this lasts ``probe`` is the target, and what layers ask for is looked at."""
+        """Within the block ``probe`` is the target, and the masks of layers are checked."""
         self.target, self._probing = probe, True
         try:
             yield
@@ -142,7 +142,7 @@ class AttentionRoute:
         if attention_mask is not None and _is_by_key(attention_mask, query.shape[1]):
             query, key = _with_bias(query, key, attention_mask[0, :, 0], scale)
         elif attention_mask is not None and self._probing and not _is_causal(attention_mask):
-            # Asked of the two tokens of a probe alone: it reads the mask.
+            # Checked only for the two tokens of a probe, since it reads the mask.
             position_bias = attention_mask
         if position_bias is not None:
             raise UnsupportedModel(f"{type(module).__name__} builds an attention mask of its own")
@@ -178,11 +178,11 @@ class AttentionRoute:
             raise StepInterrupted
 
     def _place(self, layer: int) -> int:
-        """Where keys and values of this call are kept: a place of its own for each in a pass.
+        """Index under which keys and values of this call are cached, unique within a pass.
 
-        That is the layer, but for a layer's second call (DiffLlama), and for one attention in
-        several layers (Zamba 2), which does not know in which it runs and says -1: these are -1,
-        -2 and so on, in their order.
+        That is the layer, except for a layer's second call (DiffLlama), and for one attention in
+        several layers (Zamba 2), whose index is always -1: these get -1, -2 and so on, in their
+        order.
         """
         if layer >= 0 and layer not in self._seen:
             self._seen.add(layer)
@@ -192,9 +192,9 @@ class AttentionRoute:
 
 
 def _is_causal(mask: Tensor) -> bool:
-    """Whether a mask [..., T, T] hides what comes later, and nothing else.
+    """Whether a mask [..., T, T] hides later tokens and nothing else.
 
-    Some models (Kosmos-2) make their own. An empty one is such a mask: see ``sparse``.
+    Some models (Kosmos-2) make their own. An empty mask counts as causal: see ``sparse``.
     """
     seen = mask if mask.dtype == torch.bool else mask == 0
     shape = seen.shape[-2:]
@@ -202,14 +202,14 @@ def _is_causal(mask: Tensor) -> bool:
 
 
 def _is_by_key(mask: Tensor, tokens: int) -> bool:
-    """Whether a mask [1, H, 1, T] has one number for each key, whoever asks."""
+    """Whether a mask [1, H, 1, T] has one number for each key, the same for all queries."""
     return mask.is_floating_point() and mask.shape[-2:] == (1, tokens) and mask.shape[1] > 1
 
 
 def _with_bias(query: Tensor, key: Tensor, bias: Tensor, scale: float) -> tuple[Tensor, Tensor]:
-    """``bias`` [Hq, T] is added to scores of keys: as a dimension that queries and keys have more.
+    """Add ``bias`` [Hq, T] to the scores of keys, by an extra dimension of queries and keys.
 
-    It is the same for all query heads of a key head.
+    The bias is the same for all query heads of a key head.
     """
     group = query.shape[0] // key.shape[0]
     shares = (bias[::group, :, None] / scale).to(key)
@@ -218,7 +218,7 @@ def _with_bias(query: Tensor, key: Tensor, bias: Tensor, scale: float) -> tuple[
 
 
 def _with_sinks(query: Tensor, key: Tensor, sinks: Tensor, scale: float) -> tuple[Tensor, Tensor]:
-    """``sinks`` [Hq, T] are subtracted from each token's scores; a sink of 0 has its share."""
+    """Subtract ``sinks`` [Hq, T] from each token's scores, so that a sink of 0 replaces them."""
     shares = (sinks[..., None] / -scale).to(query)
     return torch.cat([query, shares], -1), torch.cat([key, key.new_ones((*key.shape[:2], 1))], -1)
 
@@ -249,9 +249,9 @@ def probe_layers(
 ) -> dict[int, LayerShape]:
     """Shapes of keys and values by layer, from one forward pass over two tokens.
 
-    Those of states are noted by ``recurrent``. Configurations name these dimensions in too many
-    ways to read them there. Raises ``UnsupportedModel`` unless every layer came by one of the
-    routes, or by both.
+    ``recurrent`` notes the shapes of states. Configurations name these dimensions in too many ways
+    to read them there. Raises ``UnsupportedModel`` unless every layer called one of the routes, or
+    both.
     """
     probe = _ShapeProbe()
     route.chunks = chunk_sizes(model.config)

@@ -1,16 +1,16 @@
 """Multi-head latent attention (DeepSeek-AI, DeepSeek-V2, 2024) with its cache in latent form.
 
 Such a layer makes a token's keys and values from one small vector, the latent, by ``kv_b_proj``;
-only a rotary part of the key, the same for all heads, comes from elsewhere. Kept is what they are
-made of, as one key head that all query heads read::
+only a rotary part of the key, the same for all heads, comes from elsewhere. The cache holds these
+two, as one key head that all query heads read::
 
     entry     | latent, R dimensions | rotary key, P |
     value     | latent               |                  the same memory
 
-A head's key is ``keys @ latent``, so its query asks latents by ``keys.T @ query``, and values are
-made of the sum of the weighted latents, once for each query. A layer is found by its structure,
-whatever its model: what its ``kv_b_proj`` gave must be the keys and values that reached attention.
-Where it is not, keys and values are kept as they come.
+A head's key is ``keys @ latent``, so latents are scored with ``keys.T @ query``, and the sum of
+weighted latents is projected to values once for each query. A layer is recognised by its structure,
+not its model: the output of ``kv_b_proj`` must be the keys and values that reach attention.
+Otherwise plain keys and values are cached.
 
 Shapes: T tokens, Hq query heads, N dimensions of a key beside the P rotary ones, Dv of a value.
 """
@@ -33,7 +33,7 @@ from app.model.layers.attention import AttentionOptions, AttentionRoute, run_two
 
 @dataclass(frozen=True, slots=True)
 class LatentHeads:
-    """How the heads of a layer read latents."""
+    """Projections from the latents of a layer to keys and values of its heads."""
 
     keys: Tensor
     """Shape [Hq, N, R]."""
@@ -45,7 +45,7 @@ class LatentHeads:
         return self.keys.shape[2]
 
     def absorb(self, query: Tensor) -> Tensor:
-        """Query [Hq, T, N + P] as it asks entries: [Hq, T, R + P]."""
+        """Query [Hq, T, N + P], projected to score entries: [Hq, T, R + P]."""
         split = self.keys.shape[1]
         return torch.cat([torch.bmm(query[..., :split], self.keys), query[..., split:]], dim=-1)
 
@@ -71,7 +71,7 @@ class LatentLayer:
         """Shape [..., T, R]; None: taken."""
 
     def take_entries(self, key: Tensor) -> Tensor:
-        """What is kept of the tokens: [1, T, R + P]; ``key`` [Hq, T, N + P] has the rotary part."""
+        """Cache entries of the tokens: [1, T, R + P]; rotary part: from ``key`` [Hq, T, N + P]."""
         assert self.latents is not None, "kv_b_proj has not run"
         latents, self.latents = self.latents, None
         rotary = key[0, :, self.heads.keys.shape[1] :]
@@ -79,10 +79,10 @@ class LatentLayer:
 
 
 class LatentProjection(nn.Module):
-    """In the place of ``kv_b_proj``: notes the latents and computes nothing.
+    """Replaces ``kv_b_proj``: stores the latents and computes nothing.
 
-    Without a target at the route's end it is the projection that it replaces. It is no linear layer
-    that an adapter could be added to: its result is not looked at.
+    While the route has no target it computes the projection that it replaces. Adapters cannot
+    change it, as its result is not used.
     """
 
     def __init__(self, linear: nn.Linear, route: AttentionRoute, layer: LatentLayer) -> None:
@@ -102,7 +102,7 @@ class LatentProjection(nn.Module):
 def keep_latents(
     model: PreTrainedModel, route: AttentionRoute, shapes: Mapping[int, LayerShape]
 ) -> dict[int, LayerShape]:
-    """Let the layers that can be understood keep latents; returns all layers' shapes.
+    """Switch layers of a known structure to latent caches; returns all layers' shapes.
 
     Costs a forward pass over two tokens where there are such layers. Must come before weights are
     packed or quantised.
@@ -142,14 +142,14 @@ def keep_latents(
 
 
 def _is_known(projection: nn.Module) -> bool:
-    """What a quantised weight means, its own module alone knows."""
+    """Whether ``projection`` is a plain matrix; the format of a quantised one is not known."""
     return is_plain_linear(projection) and projection.bias is None
 
 
 class _Probe:
-    """Do keys and values that reach attention come from ``kv_b_proj`` as they are?
+    """Checks that ``kv_b_proj`` gives the keys and values that reach attention, unchanged.
 
-    Each gives numbers of no meaning, all different, which must be found again.
+    It outputs dummy numbers, all different, which attention must receive.
     """
 
     def __init__(self, owners: Mapping[int, Any]) -> None:

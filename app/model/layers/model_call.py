@@ -3,10 +3,10 @@
 Not every forward takes ``position_ids``: some models have no positions but in their attention. Not
 every one takes ``logits_to_keep``: there the rows are picked where they enter the output embedding.
 
-Two sorts of models count positions themselves: RoBERTa's kin, by the tokens that are no padding,
-from the one behind padding's own position; and embeddings of positions that are handed none. A
-step's row holds parts of many sequences, so ``give_positions`` has both take those of the step. A
-padding token inside a text is a token like any other.
+Two kinds of models count positions themselves: RoBERTa and the like, over the tokens that are not
+padding, starting after the padding id; and position embeddings that get no positions. A step's row
+holds parts of many sequences, so ``give_positions`` makes both use the step's positions. A padding
+token inside a text is a token like any other.
 """
 
 from __future__ import annotations
@@ -60,11 +60,11 @@ def logits_of_texts(
 
 
 class Route(Protocol):
-    """A way out of a model's layers."""
+    """A route for the calls of a model's layers."""
 
     @property
     def target(self) -> object | None:
-        """Where it leads; None while no step runs."""
+        """Receiver of the calls; None while no step runs."""
 
 
 def either_way(
@@ -81,7 +81,7 @@ def either_way(
 def put_in_steps(
     module: Any, name: str, route: Route
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """A decorator: what ``module`` has of that ``name`` is the function while a step runs."""
+    """A decorator: the function replaces ``module``'s attribute ``name`` while a step runs."""
 
     def put(in_step: Callable[..., Any]) -> Callable[..., Any]:
         setattr(module, name, either_way(route, getattr(module, name), in_step))
@@ -92,7 +92,7 @@ def put_in_steps(
 
 @contextlib.contextmanager
 def text_alone(model: PreTrainedModel) -> Iterator[None]:
-    """Around a model's first passes: one that fails for want of something else is refused."""
+    """For a model's first passes: ``UnsupportedModel`` if they need more inputs than text."""
     try:
         yield
     except _WANTS_MORE as error:
@@ -133,7 +133,7 @@ def _takes_others(kind: type[PreTrainedModel]) -> bool:
 
 
 def give_positions(model: PreTrainedModel) -> None:
-    """Have ``position_ids`` that count from 0 reach what wants to count otherwise, or by itself."""
+    """Make models that count from another start, or themselves, take ``position_ids`` from 0."""
     first = max((_first_position(module) for module in model.modules()), default=0)
     if not takes_positions(model):
         _tell(model, [module for module in model.modules() if _counts(module)])
@@ -154,7 +154,7 @@ def _shift(model: PreTrainedModel, first: int) -> None:
 
 def _tell(model: PreTrainedModel, counters: list[nn.Module]) -> None:
     told: list[Tensor | None] = [None]
-    """[T]; None while the model counts for itself."""
+    """Positions of the step, [T]; None: the model counts them itself."""
 
     def hear(_: nn.Module, args: Any, kwargs: dict[str, Any]) -> tuple[Any, Any]:
         positions = kwargs.pop("position_ids", None)
@@ -179,7 +179,7 @@ def _first_position(module: Any) -> int:
 
 
 def _counts(module: nn.Module) -> bool:
-    """Whether it is an embedding that makes up its positions unless it is told them."""
+    """Whether ``module`` is an embedding that counts positions itself unless it is given them."""
     own: Callable[..., Any] = type(module).forward
     if not isinstance(module, nn.Embedding) or own is nn.Embedding.forward:
         return False

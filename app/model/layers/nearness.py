@@ -1,8 +1,8 @@
-"""Scores that depend on how far back a key is, in a way that each token says for itself.
+"""Attention scores with a bias by the distance of the key, which is computed from each token.
 
 Inkling's tokens mix a few profiles over distances into one for each head (Thinking Machines 2026).
-transformers lays them out as a number for each query and key; while a step runs the profiles
-themselves go to the ``AttentionRoute``, and distances are found by the step's positions.
+transformers expands them to a number for each query and key; while a step runs the profiles go to
+the ``AttentionRoute`` instead, and distances follow from the step's positions.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from app.model.layers.model_call import put_in_steps
 
 
 def route_nearness(model: PreTrainedModel, route: AttentionRoute) -> None:
-    """Have such attentions hand over what they add by distance."""
+    """Make attentions with a bias by distance pass it to ``route``."""
     attentions: list[Any] = [each for each in model.modules() if hasattr(each, "rel_logits_proj")]
     if not attentions:
         return
@@ -33,7 +33,7 @@ def route_nearness(model: PreTrainedModel, route: AttentionRoute) -> None:
 
 
 class _Growth:
-    """How scores grow with a token's position, where a model takes its row for that."""
+    """Scaling of scores by position, for models that use a token's row as its position."""
 
     def __init__(self, text: Any) -> None:
         self._floor: int | None = getattr(text, "log_scaling_n_floor", None)
@@ -68,7 +68,7 @@ def _grow(module: Any, route: AttentionRoute, growth: _Growth) -> None:
 
     @put_in_steps(module, "forward", route)
     def forward(*args: Any, **kwargs: Any) -> Any:
-        module.is_sliding = True  # such layers do not grow, and differ in nothing else that it says
+        module.is_sliding = True  # turns the scaling off, and has no other effect
         try:
             return own(*args, **kwargs)
         finally:

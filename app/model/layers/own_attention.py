@@ -2,8 +2,8 @@
 
 Falcon, Bloom and MPT have projections and attention in one ``forward``; GPT-J and its kin have an
 ``_attn`` between them. While a step runs, these hand queries, keys and values to the
-``AttentionRoute``; at other times they are what they were. What scores are multiplied by, and how
-they fall with distance (ALiBi; Press et al., 2022), is asked of the models' own functions.
+``AttentionRoute``; at other times they are unchanged. The scale of scores and their slope by
+distance (ALiBi; Press et al., 2022) come from the models' own functions.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Projected = tuple[Tensor, Tensor, Tensor]
 
 
 def route_own_attention(model: PreTrainedModel, route: AttentionRoute) -> None:
-    """Have the attentions that are known here go by ``route``, numbered as the layers are."""
+    """Route the attentions known here through ``route``, numbered as the layers are."""
     _prefer_full_attention(model)
     for kind, replace in _KINDS.items():
         modules = [each for each in model.modules() if type(each).__name__ == kind]
@@ -38,7 +38,7 @@ def route_own_attention(model: PreTrainedModel, route: AttentionRoute) -> None:
 
 
 def _prefer_full_attention(model: PreTrainedModel) -> None:
-    """BigBird's layers become whole ones, and stay so, with the first text that is short."""
+    """Set BigBird to full attention, to which its first short text switches it anyway."""
     for part in model.modules():
         set_type: Any = getattr(part, "set_attention_type", None)
         if isinstance(part, PreTrainedModel) and set_type is not None:
@@ -69,15 +69,15 @@ def _replace_attn(module: Any, layer: int, route: AttentionRoute) -> None:
 
     @put_in_steps(module, "_attn", route)
     def attn(query: Tensor, key: Tensor, value: Tensor, *args: Any, **kwargs: Any) -> Any:
-        # Rotary tables of float32 may have widened them; what is kept is as wide as the model.
+        # float32 rotary tables may have widened them; the cache has the model's type.
         query, key = query.to(value.dtype), key.to(value.dtype)
         attended = route.attend(layer, query[0], key[0], value[0], options)
         return attended.transpose(1, 2), None
 
 
 def _projections(module: Any) -> tuple[str, ...]:
-    """Names of query's, key's, value's and the output's projection in an attention that asks for no
-    interface; none where it is something else."""
+    """Names of the query, key, value and output projections of an attention that does not use the
+    attention interface; none for other modules."""
     plain = inspect.unwrap(type(module).forward)
     code = getattr(plain, "__code__", None)
     if code is None or "softmax" not in code.co_names or "get_interface" in code.co_names:
@@ -87,9 +87,9 @@ def _projections(module: Any) -> tuple[str, ...]:
 
 
 def _replace_projected(module: Any, names: tuple[str, ...], route: AttentionRoute) -> None:
-    """For attentions of three projections, maybe rotated, and a last one, as BERT and BART have it.
+    """For attentions with three projections, maybe RoPE, and an output projection: BERT and BART.
 
-    Another stream's keys (``encoder_hidden_states``) are none of a text's.
+    Keys of an encoder (``encoder_hidden_states``) are ignored.
     """
     layer = next(getattr(module, name) for name in _LAYERS if hasattr(module, name))
     heads = next(getattr(module, name) for name in _HEADS if hasattr(module, name))
@@ -101,7 +101,7 @@ def _replace_projected(module: Any, names: tuple[str, ...], route: AttentionRout
     def forward(*args: Any, **kwargs: Any) -> Any:
         given = signature.bind(*args, **kwargs).arguments
         hidden: Tensor = next(iter(given.values()))
-        # Asked for each time: layers are exchanged for packed ones.
+        # Looked up at each call: linear layers are replaced by packed ones.
         query, key, value = [
             getattr(module, name)(hidden).unflatten(-1, (heads, -1)).transpose(1, 2)
             for name in names[:3]
@@ -175,13 +175,13 @@ def _mpt_options(module: Any) -> AttentionOptions:
 
 
 def _falls(biases: Tensor) -> Tensor:
-    """How far the bias of one of two positions [Hq, 2] is below that of the next."""
+    """Difference between the biases of two consecutive positions [Hq, 2]: the slope."""
     return (biases[:, 1] - biases[:, 0]).float().contiguous()
 
 
 @torch.inference_mode()
 def _scale_of(module: Any) -> float:
-    """What a product of query and key is multiplied by: asked with keys 0 and 1."""
+    """Scale of the products of queries and keys, measured with the keys 0 and 1."""
     device = next(module.parameters()).device
     heads = torch.zeros(1, 1, 2, 8, device=device)
     heads[..., 1, 0] = 1.0

@@ -1,8 +1,8 @@
-"""Recurrent layers whose forward calls no scan by name, said in the terms of ``LayerScan``.
+"""Recurrent layers whose forward calls no scan by name, expressed as calls of ``LayerScan``.
 
-While a step runs these go by the ``RecurrentRoute``; at other times they are what they were. A past
-input is a convolution with one tap, and a state that decays by channel is Mamba's with one number
-for each. T tokens, C channels, H heads.
+While a step runs they call the ``RecurrentRoute``; at other times they are unchanged. A past input
+is a convolution with one tap, and a state that decays by channel is Mamba's with one number for
+each. T tokens, C channels, H heads.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from app.model.layers.model_call import put_in_steps
 from app.model.layers.recurrent import Mamba1, Mamba2, RecurrentRoute
 
 _BESIDE = -1
-"""The layer of what is kept beside a mixer's own states."""
+"""Layer number for states beside a mixer's own."""
 _LEAST_STEP = 1e-7
-"""Of a decay; what is divided by it stays a number, and ``exp(-1e-7)`` is 1 but for rounding."""
+"""Minimum step of a decay: quotients by it are finite, and ``exp(-1e-7)`` is 1 up to rounding."""
 _MOST_STEP = 87.0
-"""After it next to nothing of a float32 state is left."""
+"""Maximum step of a decay: almost nothing of a float32 state is left after it."""
 _LARGEST_KEY = 70.0
-"""Of what is an exponent: beyond it sums could leave float32."""
+"""Maximum exponent: beyond it sums could overflow float32."""
 
 
 def route_own_recurrence(model: PreTrainedModel, route: RecurrentRoute) -> None:
-    """Have the recurrences that are known here go by ``route``."""
+    """Route the recurrences known here through ``route``."""
     for layer, part in _layers(model):
         for module in list(part.modules()):
             replace = _KINDS.get(type(module).__name__)
@@ -47,7 +47,7 @@ def _layers(model: PreTrainedModel) -> list[tuple[int, nn.Module]]:
 
 
 def _before(x: Tensor, route: RecurrentRoute) -> Tensor:
-    """The rows of x [T, C] before each; zeros before the first of a sequence."""
+    """The row before each row of x [T, C]; zeros before the first of a sequence."""
     taps = torch.cat([x.new_ones(x.shape[1], 1), x.new_zeros(x.shape[1], 1)], dim=1)
     return route.convolve(_BESIDE, x, taps, None, None)
 
@@ -72,11 +72,11 @@ def _lightning_attention(module: Any, layer: int, route: RecurrentRoute) -> None
 
 
 def _matrix_memory(module: Any, layer: int, route: RecurrentRoute) -> None:
-    """mLSTM: Mamba 2 with gates of its own, and a value more that counts what was written.
+    """mLSTM: Mamba 2 with gates of its own, and an extra value for the normaliser.
 
-    transformers divides its states by the largest gate, which leaves the quotient as it is: gates
-    are capped, so that nothing here leaves float32. What it adds to the divisor (1e-6) is within
-    rounding, and is levelled by the norm behind. Source: Beck et al. 2024, xLSTM.
+    transformers divides its states by the largest gate, which does not change the quotient: gates
+    are capped, so nothing overflows float32 here. The 1e-6 that it adds to the divisor is within
+    rounding, and evened out by the norm that follows. Source: Beck et al. 2024, xLSTM.
     """
     module.config.max_inference_chunksize = sys.maxsize
 
@@ -141,8 +141,8 @@ def _token_shift(module: Any, _: int, route: RecurrentRoute) -> None:
 
 
 def _rwkv(module: Any, layer: int, route: RecurrentRoute) -> None:
-    """Values weighed by exponents of their keys, which decay by channel, and the token's own by one
-    more number. Source: Peng et al. 2023, RWKV."""
+    """Mean of values weighted by ``exp(key)``, decaying by channel, with a bonus for the token's
+    own value. Source: Peng et al. 2023, RWKV."""
     _token_shift(module, layer, route)
 
     @put_in_steps(module, "forward", route)
@@ -164,7 +164,7 @@ def _convolved_attention(module: Any, layer: int, route: RecurrentRoute) -> None
     token's before. Source: Zyphra 2025, Compressed Convolutional Attention."""
 
     def before(x: Tensor, nothing: Tensor | None) -> Tensor:
-        # Before a sequence there is what the layer makes of nothing: its bias.
+        # Before a sequence are the layer's outputs for zeros: its bias.
         return _before(x, route) if nothing is None else _before(x - nothing, route) + nothing
 
     @put_in_steps(module, "forward", route)
@@ -192,7 +192,7 @@ def _convolved_attention(module: Any, layer: int, route: RecurrentRoute) -> None
 
 
 def _weighed_inputs(module: Any, _: int, route: RecurrentRoute) -> None:
-    """Inkling's convolution by weights that a token has of its own beside those of a channel."""
+    """Inkling's convolution, whose weights are the sum of a channel's and a token's own."""
 
     @put_in_steps(module, "forward", route)
     def forward(hidden: Tensor, dynamic_input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
@@ -209,10 +209,10 @@ def _weighed_inputs(module: Any, _: int, route: RecurrentRoute) -> None:
 
 
 def _token_groups(module: Any, _: int, route: RecurrentRoute) -> None:
-    """Qwen 4's embeddings of groups of tokens (n-grams), which end at the end of a text.
+    """Qwen 4's embeddings of n-grams, which do not cross the end of a text.
 
-    Tokens are handed on as their distance from the one that ends a text: what is before a sequence
-    is as if one had ended there.
+    Tokens are stored as their difference from the EOS token, so the zeros before a sequence stand
+    for EOS.
     """
     end = module.eos_token_id
     shifted: list[Tensor] = []
@@ -231,7 +231,7 @@ def _token_groups(module: Any, _: int, route: RecurrentRoute) -> None:
 
 
 def _spread_convolution(module: Any, _: int, route: RecurrentRoute) -> None:
-    """Qwen 4's convolution over every so manieth input: one of more taps, most of them 0."""
+    """Qwen 4's dilated convolution, as one with more taps, most of them 0."""
     convolution = module.conv1d
     [apart] = convolution.dilation
     weight = convolution.weight[:, 0]

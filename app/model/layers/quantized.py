@@ -1,7 +1,7 @@
 """Linear layers whose weights are 8 or 4 bits wide: rounded at load, or stored so in a file.
 
-They stand in a model between loading and ``cpu.layers.fuse``, which puts panels in their place.
-Until then they multiply by the weight as floats: what the self-check holds the panels against.
+They are in a model from loading until ``cpu.layers.fuse``, which replaces them by panels. Until
+then they multiply by the dequantised weight: the reference for the panels in the self-check.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ _log = logging.getLogger(__name__)
 
 _KINDS: dict[QuantizeName, PanelKind] = {"int8": INT8, "int4": INT4}
 _MOST_ERROR: dict[QuantizeName, float] = {"int8": 0.15, "int4": 0.9}
-"""How far a row of logits may be from that of the weights as they were: relative, both centred.
-Unrelated rows are 1.4 apart."""
+"""Largest relative error of a row of logits against the original weights, both centred. Unrelated
+rows are 1.4 apart."""
 
 ROUNDING = 3.0
-"""Rounding activations to 8 bits is coarser by this than to bfloat16."""
+"""Factor by which rounding activations to 8 bits is coarser than to bfloat16."""
 
 _LAYER = re.compile(r"\.(\d+)\.")
 _OF_MIXERS = re.compile(r"\.((q|k|v|qkv|in)_proj(_\w+)?|query_key_value|c_attn)$")
@@ -59,10 +59,10 @@ class QuantizedLinear(nn.Module):
         self.in_features = stored.inputs
         self.out_features = stored.outputs
         self.rounds = 1
-        """How often inputs are rounded: 2 is once more what that leaves, 16 bits in all."""
-        self.stored = stored  # no buffer: a model's dtype is none of its scales'
+        """Roundings of inputs to 8 bits; 2: the remainder is rounded, too, 16 bits in all."""
+        self.stored = stored  # not a buffer: a cast of the model must not change the scales
         self.weight = torch.empty(0, device="cpu")
-        """Of the default dtype; some models ask for it, and some fill it when they are made."""
+        """Empty, of the default dtype: some models read it, and some initialise it."""
         self.bias = None if bias is None else nn.Parameter(bias.detach(), requires_grad=False)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -71,11 +71,11 @@ class QuantizedLinear(nn.Module):
 
 
 def refine_inputs(model: PreTrainedModel) -> None:
-    """Let the layers whose rounded inputs cost most read them in 16 bits; see decision 63.
+    """Let the layers that lose most by rounded inputs read them in 16 bits; see decision 63.
 
-    Those are what attention and the like begin with, the first and the last layer, and the output
-    layer unless it has a third of all weights, as those of small models with large vocabularies
-    do. Of a model with routers all are: another expert is no small difference, and experts have
+    These are the input projections of mixers, all of the first and the last layer, and the output
+    layer unless it has a third of all weights, as in small models with large vocabularies. In
+    models with experts all layers do: a wrong choice of experts is a large error, and experts have
     few rows.
     """
     layers = {n: each for n, each in model.named_modules() if isinstance(each, QuantizedLinear)}
@@ -92,7 +92,7 @@ def refine_inputs(model: PreTrainedModel) -> None:
 
 
 def kinds_of(model: nn.Module) -> str:
-    """The kinds of such weights in it, and how many layers have each."""
+    """Number of quantised layers of each kind, as text."""
     layers = [module for module in model.modules() if isinstance(module, QuantizedLinear)]
     found = Counter([layer.stored.kind.name for layer in layers])
     return ", ".join([f"{count} {name}" for name, count in sorted(found.items())])
@@ -147,10 +147,10 @@ def quantize_linears(model: PreTrainedModel, name: QuantizeName) -> int:
 def check_rounding(
     model: PreTrainedModel, case: CheckCase, exact: Tensor, name: QuantizeName
 ) -> Tensor:
-    """Logits of the quantised model by its own layers; ``exact`` are those of before.
+    """Logits of the quantised model by its own layers; ``exact`` are those before rounding.
 
-    Raises ``UnsupportedModel`` where they have become others: 8 bits may change a row by 15%, 4
-    bits by 90%, as some models (those with random weights) multiply what rounding does.
+    Raises ``UnsupportedModel`` if they differ too much: 8 bits may change a row by 15%, 4 bits by
+    90%, as some models (those with random weights) amplify rounding errors.
     """
     rounded = whole_logits(model, case, "eager")
     error = worst_error(rounded, exact)
@@ -184,14 +184,14 @@ class QuantizedEmbedding(nn.Module):
         floats = [as_numpy(part.contiguous()) for part in (stored.scales, minima)]
         self._arrays = (stored.codes.contiguous().numpy(), *floats)
         self._dtype = dtype
-        cpu = torch.device("cpu")  # modules are exchanged where all others are on none
+        cpu = torch.device("cpu")  # the other modules are on the meta device
         self._scale = None if scale is None else torch.tensor(scale, device=cpu).to(dtype)
 
     @classmethod
     def in_place_of(
         cls, module: nn.Embedding, stored: QuantizedWeight
     ) -> QuantizedEmbedding | None:
-        """None where the module is no plain embedding, nor one with a scale as Gemma's."""
+        """The replacement of ``module``; None unless it is an embedding, plain or as Gemma's."""
         scale = getattr(module, "scalar_embed_scale", None)
         if type(module) is not nn.Embedding and scale is None:
             return None
@@ -207,10 +207,10 @@ class QuantizedEmbedding(nn.Module):
 
 
 class QuantizedExperts(nn.Module):
-    """In the place of transformers' modules of all experts of a layer.
+    """Replaces transformers' module for all experts of a layer.
 
     Their linear layers are put into panels as all others are (``cpu.layers.fuse``). A token's
-    experts are added in the order of their numbers, whatever its company.
+    experts are added in the order of their numbers, whatever the other tokens are.
     """
 
     def __init__(self, experts: Any, gate_up: QuantizedWeight, down: QuantizedWeight) -> None:

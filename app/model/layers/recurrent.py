@@ -80,7 +80,7 @@ class Mamba1(NamedTuple):
 
 
 class LayerScan(Protocol):
-    """What a recurrent layer does along its sequences, each in its state of this step."""
+    """Operations of recurrent layers along the sequences, on the states of this step."""
 
     def convolve(
         self, layer: int, x: Tensor, weight: Tensor, bias: Tensor | None, activation: str | None
@@ -103,17 +103,17 @@ class StepScan(LayerScan, Protocol):
 
 
 class RecurrentRoute:
-    """The way from a model's recurrent layers to a ``LayerScan``; one for each model.
+    """Passes the calls of a model's recurrent layers to a ``LayerScan``; one for each model.
 
-    A layer's first convolution and its first scan have the layer's place among the states; further
-    ones, and those of layer -1, have places of their own.
+    States of a layer's first convolution and first scan have the layer's index; those of further
+    ones, and of layer -1, have indices below 0.
     """
 
     def __init__(self, model: PreTrainedModel) -> None:
-        """Gives every mixer of ``model`` its own forward."""
+        """Replaces the ``forward`` of every mixer of ``model``."""
         self.target = None
         self.shapes: dict[int, StateShape] = {}
-        """By place, once ``probing`` has seen a forward pass."""
+        """Shapes of states by index, after a forward pass within ``probing``."""
         for module in model.modules():
             plain = inspect.unwrap(type(module).forward)
             if _CONVOLUTION in _names(plain):
@@ -148,11 +148,11 @@ class RecurrentRoute:
         return scan.convolve(place, x, weight, bias, activation)
 
     def scan(self, layer: int) -> tuple[LayerScan, int]:
-        """What does the next scan of a layer, and the place to name to it as the layer."""
+        """The target for the next scan of a layer, and the index to pass to it as the layer."""
         return self._next("scan", layer)
 
     def _next(self, kind: str, layer: int) -> tuple[LayerScan, int]:
-        """The target, and where this call's state is kept."""
+        """The target, and the index of this call's state."""
         assert self._target is not None, "no step has begun"
         if layer < 0 or (kind, layer) in self._seen:
             self._further += 1
@@ -206,7 +206,7 @@ class _StateProbe:
 
 
 class _PlainLinear(nn.Linear):
-    """A linear whose weight its mixer multiplies itself: of a class that nothing repacks."""
+    """A linear layer whose weight the mixer multiplies itself; this class is never repacked."""
 
 
 def _names(function: Any) -> frozenset[str]:
@@ -306,4 +306,4 @@ _REPLACED: dict[str, Callable[[RecurrentRoute, int], Callable[..., Any]]] = {
     "mamba2_chunk_scan": _mamba2,
     "mamba_selective_scan": _mamba1,
 }
-"""By the name that mixers call it: what to call in its place."""
+"""Replacements for the functions that mixers call, by name."""

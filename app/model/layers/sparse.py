@@ -1,10 +1,10 @@
-"""Sparse attention that picks the keys it reads, where it picks all of them.
+"""Sparse attention over selected keys, run as full attention while it selects all of them.
 
 In DeepSeek's sparse attention (DSA; DeepSeek-AI, DeepSeek-V3.2-Exp, 2025) an indexer scores the
 keys of a query, and the ``index_topk`` best are read. As long as a sequence has no more tokens than
-that, every key is among them: what is computed is plain causal attention, and the indexer says
-nothing. So such models run exactly, with sequences of that length at the most, and without their
-indexers: those would need keys of their own in the cache. GLM 5 Next and Qwen 4 pick blocks of as
+that, every key is among them: the result is plain causal attention, and the indexer has no effect.
+So such models run exactly, with sequences of at most that length, and without their indexers, which
+would need keys of their own in the cache. GLM 5 Next and Qwen 4 pick blocks of as
 many keys together, Doge keys by a bias that is added to their scores.
 """
 
@@ -43,7 +43,7 @@ class _IdleIndexer(nn.Module):
 
 
 def run_densely(model: PreTrainedModel, route: AttentionRoute) -> None:
-    """Have layers that pick keys attend to all keys where they go by ``route``."""
+    """Make layers with sparse attention attend to all keys while a step runs by ``route``."""
     layers: list[Any] = [
         module
         for module in model.modules()
@@ -90,4 +90,4 @@ _MASKS: Mapping[str, Callable[..., Tensor | None]] = {
     "build_attention_mask_from_topk": _nothing,
     "prepare_dynamic_mask": _bias_by_key,
 }
-"""By the name of a method that hides the keys that are not picked: what is left of its mask."""
+"""Replacements for the methods that mask keys that are not selected, by name."""

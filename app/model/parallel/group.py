@@ -1,4 +1,4 @@
-"""What the processes of one model tell each other while they compute."""
+"""Exchanges between the processes of one model while they compute."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import torch.distributed as dist
 from torch import Tensor
 
 _PATIENCE = timedelta(hours=2)
-"""For one exchange: ranks read their weights at different speeds. One that is gone is noticed by
-its connection (``rank_processes``), one that hangs by the watch for steps that do not end."""
+"""Time limit of one exchange: ranks read their weights at different speeds. A dead rank is noticed
+by its connection (``rank_processes``), a stuck one by the watchdog for steps."""
 
 
 _FileStore: Any = dist.FileStore  # type: ignore[attr-defined]
 _all_gather = getattr(dist, "all_gather_single", dist.all_gather_into_tensor)
-"""Its name before torch 2.13, which has both, warns."""
+"""The name before torch 2.13 is deprecated there."""
 
 
 class Group(Protocol):
@@ -39,7 +39,7 @@ class Group(Protocol):
         """``tensor``, replaced by that of rank 0."""
 
     def empty_ids(self, count: int) -> Tensor:
-        """Room for so many int64 on this rank's device."""
+        """An uninitialised tensor of ``count`` int64 on this rank's device."""
 
     def least(self, number: int) -> int:
         """The smallest of all ranks' numbers."""
@@ -49,7 +49,7 @@ class TorchGroup:
     """By torch.distributed: NCCL between GPUs, gloo between CPU processes of one machine."""
 
     def __init__(self, rank: int, size: int, device: torch.device, store: str) -> None:
-        """Meets the others over the file ``store``, which must not exist before the first comes."""
+        """Joins the other ranks over the file ``store``, which must not exist before the first."""
         self.rank = rank
         self.size = size
         self._device = device
@@ -93,6 +93,6 @@ class TorchGroup:
 
 
 def leave(*, alone: bool) -> None:
-    """End the exchange, where there is one. ``alone``: others are gone, and NCCL waits for them."""
+    """Leave the group, if any. ``alone``: other ranks are gone, for which NCCL would wait."""
     if dist.is_initialized() and not (alone and dist.get_backend() == "nccl"):
         dist.destroy_process_group()

@@ -1,4 +1,4 @@
-"""What has to hold before processes share a model, and how each of them joins the others."""
+"""The checks before processes share a model, and the way each of them joins the others."""
 
 from __future__ import annotations
 

@@ -27,11 +27,11 @@ _NONE: Ints = np.empty(0, dtype=np.int64)
 
 
 def pack(step: StepArrays, drawn: int) -> Ints:
-    """The step, and how many tokens the step before has drawn that it may go on from.
+    """Pack a step, and the number of tokens drawn by the previous step that it may use.
 
     Costs some 20 us for a step of few spans (a copy of what it holds).
     """
-    assert step.vision_input is None, "what sees is not shared"
+    assert step.vision_input is None, "vision models are not shared between ranks"
     states = step.states
     lines = [
         (span.row, span.length, span.start, *[len(blocks) for blocks in span.blocks])
@@ -54,7 +54,7 @@ def pack(step: StepArrays, drawn: int) -> Ints:
 
 
 def unpack(message: Ints) -> tuple[StepArrays, int]:
-    """What ``pack`` was given; its arrays are parts of ``message``."""
+    """The arguments of ``pack``; arrays are views of ``message``."""
     drawn, groups = message[:2].tolist()
     header = 2 + _FIXED + groups
     ends = np.cumsum([header, *message[2:header]]).tolist()

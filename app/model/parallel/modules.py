@@ -1,7 +1,7 @@
-"""What is put around the layers that ranks share: their inputs split, their outputs put together.
+"""Wrappers of the layers that ranks share, which split their inputs and combine their outputs.
 
-Each stands in the place of a module and has it as ``inner``; what else is asked of it, the inner
-module answers.
+Each replaces a module, which is its ``inner``; attributes that a wrapper does not have are those of
+the inner module.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Split(_Around):
 
 
 class SharedEmbedding(_Around):
-    """Looks up the tokens this rank has; the others are 0 here, and added."""
+    """Looks up this rank's tokens; rows of others are 0, and the ranks' outputs are added."""
 
     def __init__(self, inner: nn.Embedding, group: Group, tokens: int) -> None:
         super().__init__(inner, group)

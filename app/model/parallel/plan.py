@@ -1,4 +1,4 @@
-"""Which part of a model each rank holds, as transformers' ``tp_plan`` says it.
+"""The part of a model that each rank holds, by transformers' ``tp_plan``.
 
 A plan gives modules and parameters, named by pattern (``model.layers.*.mlp.up_proj``), a style by
 name. Styles that cut a weight say along which dimension; styles of a module say what has to be
@@ -21,12 +21,12 @@ from app.core.errors import UnsupportedModel
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """What a rank does with a module or parameter."""
+    """Sharing of a module or parameter between ranks."""
 
     dim: int | None = None
-    """Along which its weight is cut; a bias, which has one dimension, only where this is -2."""
+    """Dimension along which the weight is cut; a bias, which has one, is cut only if this is -2."""
     packs: int = 1
-    """Parts of that dimension that are each cut: gate and up lie in one weight."""
+    """Number of weights joined along that dimension, each of which is cut (gate and up)."""
     splits: bool = False
     """Each rank takes its part of the input."""
     sums: bool = False
@@ -88,9 +88,9 @@ def check_plan(config: PretrainedConfig, ranks: int) -> None:
 
 
 def styles_of(model: PreTrainedModel) -> dict[str, Style]:
-    """By full name of a module or parameter, how it is shared; others are whole on every rank.
+    """Styles by full name of a module or parameter; others are whole on every rank.
 
-    A tied output layer is the embedding: where it is cut, so is the other.
+    The embedding of a tied output layer is cut if, and only if, that layer is cut.
     """
     plan: dict[str, str] = dict(model._tp_plan or {})
     names = [name for name, _ in model.named_modules()]

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 _NEWS_SECONDS = 1.0
-"""An exchange that fails because rank 0 is gone may fail before that is known."""
+"""Wait after a failed exchange: it may fail before the loss of rank 0 is noticed."""
 
 
 def main(arguments: list[str]) -> NoReturn:
@@ -40,7 +40,7 @@ def main(arguments: list[str]) -> NoReturn:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     steps, life = (socket.socket(fileno=int(each)) for each in arguments)
-    logging.disable(logging.WARNING)  # rank 0 says the same
+    logging.disable(logging.WARNING)  # rank 0 logs the same
     job: Job = pickle.loads(receive(life))
     watch = threading.Thread(target=_end_with, args=(life, job), name="life", daemon=True)
     watch.start()
@@ -49,7 +49,7 @@ def main(arguments: list[str]) -> NoReturn:
 
         _follow(load_follower(job), steps)
     except Exception as error:
-        watch.join(_NEWS_SECONDS)  # ends this process, if it is for want of rank 0
+        watch.join(_NEWS_SECONDS)  # ends this process if rank 0 is gone
         if isinstance(error, LeapjsonError):
             reason = str(error)
         else:
@@ -62,7 +62,7 @@ def main(arguments: list[str]) -> NoReturn:
 
 
 def receive(connection: socket.socket) -> bytearray:
-    """The next message; empty where no more come. Raises ``EOFError`` where the other is gone."""
+    """The next message; empty: no more follow. Raises ``EOFError`` if the sender is gone."""
     (length,) = LENGTH.unpack(_exactly(connection, LENGTH.size))
     return _exactly(connection, length)
 
@@ -95,7 +95,7 @@ def _end_with(life: socket.socket, job: Job) -> None:
 
 
 def _leave(status: int) -> NoReturn:
-    """Without Python's own way out, which may wait for a device or for other ranks."""
+    """Exit without Python's own shutdown, which may wait for a device or for other ranks."""
     sys.stderr.flush()
     os._exit(status)
 

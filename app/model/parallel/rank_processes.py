@@ -34,20 +34,20 @@ from app.model.parallel.group import leave
 from app.model.parallel.message import pack
 
 LENGTH = struct.Struct("<q")
-"""Of a message in bytes. ``END`` is sent where no more steps come."""
+"""Length of a message in bytes. ``END`` follows the last step."""
 END = LENGTH.pack(0)
 
 _NEWS_SECONDS = 3.0
-"""An exchange that fails because a rank is gone may fail before it is known which, and why."""
+"""Wait after a failed exchange: it may fail before it is known which rank is gone, and why."""
 _LAST_SECONDS = 10.0
-"""While loading, how long this process may wait for one that is gone before it is ended, too."""
+"""Time limit, while loading, for this process to end after a rank is gone; then it is ended."""
 _LEAVE_SECONDS = 5.0
-"""How long ranks may take to end when they are told to."""
+"""Time limit for ranks to end when they are told to."""
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What a rank is started with."""
+    """Arguments of a rank's process."""
 
     config: ModelConfig
     rank: int
@@ -56,7 +56,7 @@ class Job:
 
 
 class _Member:
-    """Another rank, as rank 0 has it."""
+    """Rank 0's side of another rank."""
 
     def __init__(self, job: Job) -> None:
         self.rank = job.rank
@@ -74,7 +74,7 @@ class _Member:
         self.life.sendall(LENGTH.pack(len(message)) + message)
 
     def end(self, *, at_once: bool) -> None:
-        """Tell it to: after the steps it has been sent, or whatever it does."""
+        """Tell the rank to end: after the steps it has been sent, or at once."""
         with contextlib.suppress(OSError):
             if at_once:
                 self.life.shutdown(socket.SHUT_WR)  # reading goes on, to its end
@@ -82,7 +82,7 @@ class _Member:
                 self.steps.sendall(END)
 
     def wait(self, until: float) -> None:
-        """Return when it has ended, which it must by ``until``."""
+        """Wait until the rank has ended; kill it at ``until``."""
         try:
             self.process.wait(max(0.0, until - time.monotonic()))
         except subprocess.TimeoutExpired:
@@ -91,7 +91,7 @@ class _Member:
         self.steps.close()
 
     def last_words(self) -> str:
-        """Why it ended; returns when it has."""
+        """Wait until the rank has ended; returns the reason."""
         said = b""
         with contextlib.suppress(OSError):
             while part := self.life.recv(4096):
@@ -125,7 +125,7 @@ class RankProcesses:
             ).start()
 
     def send(self, step: StepArrays, drawn: int) -> None:
-        """Have all ranks compute ``step``, which may go on from so many drawn tokens."""
+        """Send ``step`` to all ranks; ``drawn``: number of drawn tokens that it may use."""
         message: Ints = pack(step, drawn)
         data = LENGTH.pack(message.nbytes) + message.tobytes()
         for member in self._members:
@@ -141,7 +141,7 @@ class RankProcesses:
 
     @contextlib.contextmanager
     def naming_losses(self) -> Iterator[None]:
-        """Raise ``DeviceFailed`` for what an exchange raises because a rank is gone."""
+        """Convert errors of an exchange to ``DeviceFailed`` if a rank is gone."""
         try:
             yield
         except Exception as error:
@@ -151,9 +151,9 @@ class RankProcesses:
 
     @contextlib.contextmanager
     def loading(self) -> Iterator[None]:
-        """Load the model inside. Where that fails here or elsewhere all ranks end.
+        """A block to load the model in. If that fails on any rank, all ranks end.
 
-        Raises ``UnsupportedModel`` with what a rank has said that failed.
+        Raises ``UnsupportedModel`` with the reason that a failed rank gave.
         """
         try:
             yield
@@ -167,7 +167,7 @@ class RankProcesses:
         self._loading = False
 
     def loss(self, seconds: float) -> str | None:
-        """Which rank is gone and why, if that becomes known in so many seconds."""
+        """Message with the rank that is gone and the reason, if known within ``seconds``."""
         with self._news:
             self._news.wait_for(lambda: self._lost is not None, seconds)
             return self._lost
@@ -200,7 +200,7 @@ class RankProcesses:
             self._end_with(lost)
 
     def _end_with(self, lost: str) -> None:
-        """Let this process end by itself, or, where it waits for who is gone, end it."""
+        """Let this process end by itself; if it is stuck waiting for the lost rank, end it."""
         time.sleep(_LAST_SECONDS)
         if not self._closing:
             print(f"leapjson: {lost}", file=sys.stderr, flush=True)

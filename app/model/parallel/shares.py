@@ -17,7 +17,7 @@ from app.model.parallel.plan import Style, styles_of
 
 
 def share(model: PreTrainedModel, group: Group) -> None:
-    """Leave of ``model`` what this rank computes, with what the ranks exchange around it.
+    """Reduce ``model`` to this rank's part, and wrap its modules for exchanges between ranks.
 
     Its weights are whole, the same on every rank, or those that transformers has read for this
     rank alone (``from_pretrained`` with a ``DistributedConfig``).
@@ -54,7 +54,7 @@ def part_of(tensor: Tensor, dim: int, packs: int, rank: int, size: int) -> Tenso
 
 
 def _width(module: nn.Module) -> int:
-    """Columns of what it gives, or tokens of an embedding, while it is whole."""
+    """Output columns of a whole module, or tokens of a whole embedding."""
     weight: Any = getattr(module, "weight", None)
     return 0 if weight is None else int(weight.shape[0])
 

@@ -13,15 +13,15 @@ from app.model.parallel.rank_processes import RankProcesses
 
 
 class Leader:
-    """What rank 0 does for the others before it computes a step itself."""
+    """Sends each step from rank 0 to the others, before rank 0 computes it."""
 
     def __init__(self, rank_processes: RankProcesses, group: Group) -> None:
         self.rank_processes = rank_processes
         self._group = group
 
     def lead(self, step: StepArrays, drawn: Tensor | None = None) -> None:
-        """Send ``step``. ``drawn`` are the ids that the step before has drawn, int64, where they
-        are on the device alone: they reach the others from there, if the step goes on from any."""
+        """Send ``step``. ``drawn``: ids drawn by the previous step, int64, if they are only on the
+        device; they are broadcast from there if the step uses any."""
         if drawn is None or (step.drawn_rows < 0).all():
             self.rank_processes.send(step, 0)
         else:
@@ -30,7 +30,7 @@ class Leader:
 
 
 class Follower:
-    """Computes each step as rank 0 does, its part of every layer; nobody looks at the logits."""
+    """Computes this rank's part of every layer in each step; the logits are not used."""
 
     def __init__(
         self, compute: Callable[[StepArrays, Tensor | None], object], group: Group
@@ -41,6 +41,6 @@ class Follower:
 
     @torch.inference_mode()
     def run(self, step: StepArrays, drawn: int) -> None:
-        """``drawn``: how many ids rank 0 hands out, of those that the step before has drawn."""
+        """``drawn``: number of ids drawn by the previous step that rank 0 broadcasts."""
         ids = self._group.hand_out(self._group.empty_ids(drawn)) if drawn else None
         self._compute(step, ids)

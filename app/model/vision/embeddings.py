@@ -1,4 +1,4 @@
-"""Features of images on their way into a step."""
+"""Insertion of image features into the embeddings of a step."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from app.model.vision.tower import EncodingCancelled, Tower
 @dataclass(frozen=True, slots=True)
 class _Put:
     rows: Tensor
-    """Shape [N]: of the step's tokens."""
+    """Shape [N]: indices of the step's tokens."""
     features: Tensor
     """Shape [N, 1 + D, H]."""
 
 
 class ImageEmbeddings:
-    """The way into a model's embeddings and first layers, for the features of a step."""
+    """Hooks that put the features of a step into a model's embeddings and first layers."""
 
     def __init__(
         self, model: PreTrainedModel, vision_encoder: TowerThread, depth: int, embedded_as: int
     ) -> None:
-        """``depth``: the layers behind which features are added; ``embedded_as``: see ``Tower``.
-        ``model`` has the modules that it is served with. Costs one call a pass without images."""
+        """``depth``: layers after which features are added; ``embedded_as``: see ``Tower``.
+        ``model`` must have its final modules. Costs one call a pass without images."""
         self._embedded_as = embedded_as
         self.vision_encoder = vision_encoder
         self._device = model.device
@@ -53,7 +53,7 @@ class ImageEmbeddings:
 
     @contextlib.contextmanager
     def of_step(self, step: StepArrays) -> Iterator[None]:
-        """Within the block a forward pass has the features of the step's images in its rows."""
+        """Within the block a forward pass uses the features of the step's images."""
         seen = () if step.vision_input is None else step.vision_input.seen
         if not seen:
             yield
@@ -72,7 +72,7 @@ class ImageEmbeddings:
             self._now = None
 
     def _replace(self, _: nn.Module, __: Any, embedded: Tensor) -> Tensor:
-        """Of embeddings [1, T, H]."""
+        """Put features into the embeddings [1, T, H]."""
         if self._now is not None:
             embedded[0, self._now.rows] = self._now.features[:, 0].to(embedded.dtype)
         return embedded
@@ -87,18 +87,18 @@ class ImageEmbeddings:
 
 
 _NICENESS = 5
-"""Of the tower's thread on a CPU."""
+"""Niceness of the tower's thread on a CPU."""
 
 
 class TowerThread:
     """See ``app.core.images.VisionEncoder``.
 
-    On a GPU it has a stream of its own, and its features come to pinned host memory before anybody
-    has them: so no step has to wait for that stream, and its memory is that of one image.
+    On a GPU it has a stream of its own, and its features are copied to pinned host memory before
+    they are returned: so no step waits for that stream, and its memory is that of one image.
     """
 
     def __init__(self, tower: Tower, token_bytes: int) -> None:
-        """``token_bytes``: of the features in one place."""
+        """``token_bytes``: memory of the features of one token."""
         self._tower = tower
         self._token_bytes = token_bytes
         self._stream: torch.cuda.Stream | None = None
@@ -108,7 +108,7 @@ class TowerThread:
         if self._stream is None:
             threads = torch.get_num_threads()
             self._thread.submit(_step_back, max(1, threads // 2)).result()
-            torch.set_num_threads(threads)  # for all threads to come it is what was set last
+            torch.set_num_threads(threads)  # the last setting applies to all later threads
         self._closed = False
 
     def feature_bytes(self, image: PreparedImage) -> int:

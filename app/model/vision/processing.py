@@ -1,4 +1,4 @@
-"""Images as a model's tower takes them, by transformers' processor of that model."""
+"""Prepares images for a model's vision tower, by transformers' processor of that model."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from app.core.images import ImageDetail, PreparedImage, digest_of
 from app.core.model_name import is_gguf
 
 _LOW_PIXELS = 512
-"""Pixels a side that ``low`` leaves an image."""
+"""Maximum side in pixels of an image with detail ``low``."""
 _LEAST_PIXELS = 28
-"""The same of the smallest that one is made to count for fewer tokens."""
+"""Smallest side in pixels that an image is scaled down to, to take fewer tokens."""
 _OF_TEXT = frozenset({"input_ids", "attention_mask", "token_type_ids", "mm_token_type_ids"})
 _LOAD_ERRORS = (OSError, ValueError, ImportError, KeyError, TypeError, AttributeError)
 
@@ -34,11 +34,11 @@ class HfImageProcessor:
 
     def __init__(self, processor: Any) -> None:
         self.whole = processor
-        """transformers' own, of images alone."""
+        """transformers' processor, without video and sound."""
         self.marker: str = processor.image_token
-        """What stands for an image in a prompt before it is expanded."""
+        """Text that stands for an image in a prompt before it is expanded."""
         self.placeholder = int(processor.tokenizer.convert_tokens_to_ids(self.marker))
-        """The same as a token."""
+        """Token id of the marker."""
 
     def prepare(self, image: Any, detail: ImageDetail, max_tokens: int) -> PreparedImage:
         if detail == "low":
@@ -55,7 +55,7 @@ class HfImageProcessor:
             )
         side = max(image.size)
         while side > _LEAST_PIXELS and prepared.num_tokens > max_tokens:
-            # Tokens go by area, but where the processor itself makes images smaller.
+            # Tokens are proportional to the area, unless the processor scales images down.
             side = int(side * min(0.9, math.sqrt(max_tokens / prepared.num_tokens)))
             prepared = self._prepared(_within(image, side))
         return prepared if prepared.num_tokens <= max_tokens else least
@@ -65,7 +65,7 @@ class HfImageProcessor:
             found = self.whole(
                 images=[image], text=[self.marker], return_tensors="pt", add_special_tokens=False
             )
-        except ValueError as error:  # too long for its width, say
+        except ValueError as error:  # for example, too long for its width
             raise InvalidRequest(
                 f"the model's image processor refuses an image of {image.width} x {image.height} "
                 f"pixels: {error}"
@@ -76,10 +76,10 @@ class HfImageProcessor:
 
 
 def load_image_processor(model: str) -> HfImageProcessor:
-    """What prepares images for ``model``: a folder or a name on the Hub. Reads no weights.
+    """The image processor of ``model``, a folder or a name on the Hub. Reads no weights.
 
-    Raises ``UnsupportedModel`` where there is none to be had. Costs seconds and the memory of torch
-    and transformers.
+    Raises ``UnsupportedModel`` if it cannot be loaded. Costs seconds and the memory of torch and
+    transformers.
     """
     if is_gguf(model):
         raise UnsupportedModel(f"{model} has no image processor: GGUF files are text models")
@@ -104,7 +104,7 @@ def _class_for(kind: str) -> type[ProcessorMixin]:
         module.get("num2words", str) is None
     ):  # SmolVLM's wants the package to number a video's frames
         module["num2words"] = str
-    # Without what it has for video and sound: that wants libraries that are not here.
+    # Without its parts for video and sound, which need libraries that are not installed.
     return type(
         found.__name__,
         (found, _WithoutOthers),
@@ -131,7 +131,7 @@ def _within(image: Any, side: int) -> Any:
 
 
 class _WithoutOthers(ProcessorMixin):
-    """Parts that are not there may be named all the same, as nothing."""
+    """Accepts missing parts, passed by name as None."""
 
     def __init__(self, *parts: Any, **given: Any) -> None:
         named = {name: each for name, each in given.items() if each is not None}
@@ -139,7 +139,7 @@ class _WithoutOthers(ProcessorMixin):
 
 
 class _RowsProcessor(ProcessorMixin):
-    """Pixtral's, of Mistral 3: rows of placeholders, each but the last with a mark behind it."""
+    """Pixtral's processor, for Mistral 3: rows of placeholders with break tokens between them."""
 
     def __init__(
         self,

@@ -32,7 +32,7 @@ from app.model.vision.tower import ModelVisionSpec, Tower, language_name
 _log = logging.getLogger(__name__)
 
 _TOLERANCE = {torch.float32: 1e-3, torch.float16: 0.03, torch.bfloat16: 0.1}
-"""Largest relative error of a row of logits, but for what rounding alone makes of them."""
+"""Largest relative error of a row of logits, unless rounding noise is larger."""
 _TOLERANCE_AT_MOST = 0.5
 _KINDS = ("mm_token_type_ids", "token_type_ids")
 """Arguments that mark the tokens of images."""
@@ -53,11 +53,11 @@ class LoadedVision:
     expected: Tensor
     """Logits of the trial's last rows: [R, width], float32."""
     allowed: float
-    """Relative error of a row."""
+    """Largest relative error of a row."""
     depth: int
-    """Layers behind which features are added."""
+    """Number of layers after which features are added."""
     token_bytes: int
-    """Memory of the features in one place."""
+    """Memory of the features of one token."""
     embedded_as: int
     """See ``Tower``."""
 
@@ -147,19 +147,19 @@ class _Whole:
         self._given = {name: each for name, each in given.items() if name in taken}
 
     def logits(self, **others: Tensor) -> Tensor:
-        """Of the trial's last rows: [R, width], float32."""
+        """Logits of the trial's last rows: [R, width], float32."""
         found: Tensor = self._model(use_cache=False, **(self._given | others)).logits[0]
         return found[-self._rows :].float()
 
     def looks_both_ways(self, logits: Tensor) -> bool:
-        """Whether tokens of an image see those that come later: what tells them from text then
-        changes ``logits``, though the features are the same."""
+        """Whether tokens of an image attend to later ones: clearing their token types then changes
+        ``logits``, though the features are the same."""
         told = {name: torch.zeros_like(self._given[name]) for name in _KINDS if name in self._given}
         return bool(told) and not torch.equal(self.logits(**told), logits)
 
     def logits_and_masks(self) -> tuple[Tensor, TwoWay]:
-        """``logits``, and where the tokens of an image see one another, as the masks say that its
-        language model is handed. Raises ``ValueError`` where they say anything else."""
+        """``logits``, and the layers in which tokens of an image attend to each other, by the masks
+        that the language model gets. Raises ``ValueError`` for any other masks."""
         handed: list[Any] = []
 
         def note(_: nn.Module, __: Any, given: dict[str, Any]) -> None:
@@ -173,7 +173,7 @@ class _Whole:
         return logits, two_way_of(masks, self._trial.images)
 
     def noise(self, logits: Tensor) -> float:
-        """How far two of transformers' own attentions are apart."""
+        """Relative error between two of transformers' own attentions."""
         self._model.set_attn_implementation("sdpa")
         try:
             return worst_error(self.logits(), logits)
@@ -182,10 +182,10 @@ class _Whole:
 
 
 def two_way_of(masks: Any, images: PromptImages) -> TwoWay:
-    """What ``masks`` [1, 1, T, T] of a prompt say, by kind of layer or one for all.
+    """Layers with two-way attention, by ``masks`` [1, 1, T, T] for each kind of layer or for all.
 
-    Raises ``ValueError`` for what is not served: what sees on from one image to another, or a part
-    of what is behind it, or in layers of another kind.
+    Raises ``ValueError`` for unsupported masks: attention from one image to another, to a part of
+    the later tokens of an image, or in layers of another kind.
     """
     kinds = masks if isinstance(masks, Mapping) else {"every layer": masks}
     both = {name: _both_ways(mask, images) for name, mask in kinds.items()}
@@ -197,7 +197,7 @@ def two_way_of(masks: Any, images: PromptImages) -> TwoWay:
 
 
 def _both_ways(mask: Any, images: PromptImages) -> bool:
-    """Whether each run of an image sees what is behind it in that run; False: none does."""
+    """Whether tokens attend to all later ones in their run of an image; False: to none."""
     if not isinstance(mask, Tensor) or mask.ndim != 4:
         raise ValueError("image tokens attend to each other, but there is no mask for it")
     seen = (mask if mask.dtype == torch.bool else mask == 0)[0, 0]
@@ -231,8 +231,8 @@ def connect_vision(
 ) -> ImageEmbeddings | None:
     """Connect image features to ``model`` as it is served; None if the self-check then fails.
 
-    ``forward`` has a cache with room for the trial, of so many ``groups``; ``states`` where there
-    are recurrent layers, ``rounded`` where weights are no longer those that were loaded.
+    ``forward`` has a cache of ``groups`` cache groups with room for the trial. ``states``: there
+    are recurrent layers. ``rounded``: weights were quantised after they were loaded.
     """
     vision_encoder = TowerThread(vision.tower, vision.token_bytes)
     seen = ImageEmbeddings(model, vision_encoder, vision.depth, vision.embedded_as)

@@ -43,7 +43,7 @@ class EncodingCancelled(Exception):
 
 
 class _StandIn(nn.Module):
-    """In the place of a language model; embeds every token as zeros."""
+    """Replaces a language model; embeds every token as zeros."""
 
     def __init__(self, model: PreTrainedModel) -> None:
         super().__init__()
@@ -70,7 +70,7 @@ class _Zeros(nn.Module):
 
     @property
     def weight(self) -> Tensor:
-        """Some models take the row of their padding from it."""
+        """Some models read the row of their padding token from it."""
         return self._like.new_zeros(1, 1).expand(1 << 24, self._width)
 
     def forward(self, token_ids: Tensor) -> Tensor:
@@ -123,8 +123,8 @@ class Tower:
     def encode(self, image: PreparedImage, is_wanted: Callable[[], bool] = lambda: True) -> Tensor:
         """The features of an image: [placeholders, 1 + D, H].
 
-        The first are those that stand in the places of embeddings; each further one is added to
-        what another of the first D layers gave there (DeepStack; Meng et al., 2024). One thread at
+        The first replaces the embedding; each further one is added to the output of another of
+        the first D layers (DeepStack; Meng et al., 2024). One thread at
         a time may call it. Raises ``EncodingCancelled`` before the next layer once ``is_wanted`` is
         false.
         """
@@ -149,10 +149,10 @@ class Tower:
             raise EncodingCancelled
 
     def embedded_as(self, image: PreparedImage) -> int:
-        """The token that the language model gets in the places of an image.
+        """The token that the language model gets at the placeholders of an image.
 
         Some models look up their padding token there and overwrite its embedding with features;
-        the further inputs of their layers are those of that token."""
+        per-layer inputs are then those of that token."""
         self.encode(image)
         asked = self._reader.embed_tokens.asked
         assert asked is not None, "the model embeds no tokens"
@@ -161,13 +161,13 @@ class Tower:
 
     @property
     def has_axes(self) -> bool:
-        """Whether positions are told apart by time, height and width."""
+        """Whether positions have axes for time, height and width."""
         return hasattr(self._encoder, "get_rope_index")
 
     def positions(
         self, tokens: Sequence[int], is_image: NDArray[np.int64], images: Sequence[PreparedImage]
     ) -> NDArray[np.int64]:
-        """By axis where the tokens of a prompt stand: [axes, T]. Any thread may ask.
+        """Positions of a prompt's tokens, by axis: [axes, T]. Any thread may call it.
 
         ``is_image`` [T] has a 1 for each placeholder.
         """

@@ -1,9 +1,8 @@
-"""What the applicators of one subschema ask of the same value, and branches in the making.
+"""Applicators of one subschema that apply to the same value, and partial branches.
 
-Applicators ask for more subschemas, and leave disjunctions. In the example R has one subschema that
-holds with it, ``not S``, and one disjunction: exactly one of T, M and B. A branch in the making has
-subschemas that are to be looked at (in brackets), open disjunctions (in parentheses) and what is
-done:
+Applicators add subschemas and disjunctions. In the example R adds one subschema, ``not S``, and one
+disjunction: exactly one of T, M and B. A partial branch has pending subschemas (in brackets), open
+disjunctions (in parentheses) and finished subschemas:
 
     [R]  ->  R [not S] (T | M | B)  ->  R [N] (T | M | B)  ->  R N (T | M | B)  ->  R N [O T]
                                                                                     R N [O M]
@@ -27,13 +26,13 @@ from app.constraint.schema.shapes import item_keywords
 from app.core.errors import ConstraintTooComplex
 
 _MOST_SUBSETS_OF = 8
-"""Alternatives of which several may hold, beside keywords that ask which of them do."""
+"""Maximum alternatives of ``anyOf`` beside unevaluated keywords, which need all subsets."""
 
 
 def disjunctions(node: Node, *, watched: bool) -> list[tuple[list[Alternative], bool]]:
     """Alternatives of which one must hold; and whether exactly one, each being of one node.
 
-    ``watched``: it matters which of the alternatives hold, beyond that one does.
+    ``watched``: it matters which alternatives hold, and not only that one does.
     """
     schema = node.schema
     found: list[tuple[list[Alternative], bool]] = []
@@ -54,7 +53,7 @@ def disjunctions(node: Node, *, watched: bool) -> list[tuple[list[Alternative], 
 
 
 def _subsets(children: list[Node]) -> list[Alternative]:
-    """Every selection of one or more, the largest first: each may evaluate something."""
+    """All nonempty subsets, the largest first: each child may evaluate something."""
     if len(children) > _MOST_SUBSETS_OF:
         reason = f"anyOf of more than {_MOST_SUBSETS_OF} beside unevaluated keywords"
         raise ConstraintTooComplex(reason)
@@ -63,7 +62,7 @@ def _subsets(children: list[Node]) -> list[Alternative]:
 
 
 def _dependency(node: Node, keyword: str, name: str, needed: Any) -> list[Alternative]:
-    """The member ``name`` is not there, or what it needs is."""
+    """The member ``name`` is absent, or its dependency holds."""
     absent = node.made(f"without {name!r}", {"properties": {name: False}})
     if isinstance(needed, list):
         there = {"type": "object", "required": [name, *needed]}
@@ -73,7 +72,7 @@ def _dependency(node: Node, keyword: str, name: str, needed: Any) -> list[Altern
 
 
 def unevaluated_rest(owner: Node, scope: list[Node], *, contains_counts: bool) -> list[Node]:
-    """What ``owner`` asks of all that the nodes of ``scope``, ``owner`` among them, leave.
+    """Restrictions of ``owner`` on what ``scope``, which includes ``owner``, leaves unevaluated.
 
     ``contains_counts``: whether items that satisfy ``contains`` are evaluated by it.
     """
@@ -137,7 +136,7 @@ class Disjunction:
     """Alternatives of which one must hold; ``exclusive``: exactly one, each of one node."""
 
     name: tuple[Node, int]
-    """The node that leaves it, and which of that node's disjunctions it is."""
+    """The node that it belongs to, and its index among that node's disjunctions."""
     alternatives: list[Alternative]
     above: frozenset[Node]
     annotates: bool
@@ -146,13 +145,13 @@ class Disjunction:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PartialBranch:
-    """A branch in the making."""
+    """A branch under construction."""
 
     pending: tuple[Reached, ...]
     disjunctions: tuple[Disjunction, ...] = ()
     done: tuple[Reached, ...] = ()
     held: frozenset[Node] = frozenset()
-    """Subschemas looked at, and their negations: what contradicts one of them is void."""
+    """Subschemas and negations that were visited; a node that contradicts one is void."""
 
     @property
     def branch(self) -> Branch:
@@ -160,12 +159,12 @@ class PartialBranch:
 
     @property
     def meaning(self) -> Hashable:
-        """Equal only for branches in the making that come to the same."""
+        """A key that is equal only for partial branches with the same result."""
         pending = tuple([reached.node for reached in self.pending])
         return pending, tuple([each.name for each in self.disjunctions]), self.branch
 
     def after_first(self) -> PartialBranch:
-        """The same where the first of what is pending asks for nothing more."""
+        """This branch without its first pending subschema."""
         return replace(self, pending=self.pending[1:])
 
 

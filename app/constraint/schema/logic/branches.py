@@ -37,22 +37,22 @@ from app.constraint.schema.shapes import ABOUT_OTHERS, Demand, demands_of, names
 from app.core.errors import ConstraintTooComplex, InvalidSchema
 
 _FEW_STEPS = 100
-"""Steps after which it pays to remember what was seen."""
+"""Number of steps after which it pays to remember the branches seen."""
 
 _FEW_APART = 3
-"""Disjunctions up to which all combinations of their alternatives are branches."""
+"""Maximum disjunctions of which all combinations of alternatives become branches."""
 
 _MOST_DEMANDS = 4
-"""Different things that disjunctions ask of one member where they are kept apart."""
+"""Maximum different demands of disjunctions on one member, if they are kept apart."""
 
 _MOST_DISJUNCTIONS = 8
-"""Disjunctions that are compared to decide the narrowest first."""
+"""Maximum disjunctions that are compared to decide the narrowest first."""
 
 _MOST_REFERENCES = 8
-"""References one behind the other that are followed to see a contradiction."""
+"""Maximum length of a chain of references that is followed to find a contradiction."""
 
 _MOST_FOR_OVERLAP = 100
-"""Alternatives that are looked at to tell that two subschemas have nothing in common."""
+"""Maximum alternatives that are expanded to prove two subschemas disjoint."""
 
 _OF_MEMBERS = frozenset(["type", "properties", "required"])
 _BESIDE_REF = FOLLOWED - {"$ref"}
@@ -63,10 +63,10 @@ _PARTS = FOLLOWED - OWN_ASSERTIONS | _UNEVALUATED
 class Branches:
     """Computes and remembers the branches of goals in one document.
 
-    ``is_void`` says whether surely nothing satisfies a branch; where it does not know, the
-    branch is kept and turns out empty when it is built. ``may_overlap`` says whether any validator
-    may take some value to satisfy a goal; without it ``oneOf`` is read as ``anyOf``, which makes
-    the branches loose: they leave out nothing that any validator admits.
+    ``is_void``: whether a branch is certainly void; if that is not known, the branch is kept and
+    may be empty when it is built. ``may_overlap``: whether some value may satisfy a goal, for any
+    validator; without it ``oneOf`` is read as ``anyOf``, which makes the branches loose: they
+    include all values that any validator admits.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class Branches:
         self._is_void = is_void
         self._may_overlap = may_overlap
         self._watching: set[Node] = set()
-        """Nodes that ask what others evaluate, of those looked at."""
+        """Visited nodes with ``unevaluatedItems`` or ``unevaluatedProperties``."""
         self._steps = 0
 
     @cached_property
@@ -111,7 +111,7 @@ class Branches:
             return True
 
     def _target(self, goal: Goal) -> Goal:
-        """What a goal that is nothing but a reference refers to, so that this is done once."""
+        """Target of a goal that is only a reference, so that its branches are computed once."""
         passed: set[Node] = set()
         while len(goal) == 1 and goal[0].aspect == "" and isinstance(goal[0].schema, dict):
             (node,) = goal
@@ -163,12 +163,12 @@ class Branches:
         return tuple(finished)
 
     def _plain(self, goal: Goal) -> tuple[Branch, ...]:
-        """The only branch of a goal that is one, of a plain node."""
+        """The only branch of a goal that is one plain node."""
         self._check(goal[0])
         return (() if OWN_ASSERTIONS.isdisjoint(goal[0].schema) else goal,)
 
     def _look_at(self, branch: PartialBranch) -> PartialBranch | None:
-        """Work off the first pending subschema; None where nothing satisfies it."""
+        """Process the first pending subschema; None if nothing satisfies it."""
         reached = branch.pending[0]
         node, schema = reached.node, reached.node.schema
         if schema is True:
@@ -188,7 +188,7 @@ class Branches:
         self._check(node)
         above = reached.above | {node}
         if len(above) > self._limits.schema_nesting * 4:
-            raise ConstraintTooComplex("too long a chain of references")
+            raise ConstraintTooComplex("a chain of references is too long")
         held = branch.held if node.aspect not in ("", NOT) else branch.held | {node}
         together: list[Reached] = []
         done, left = branch.done, branch.disjunctions
@@ -225,7 +225,7 @@ class Branches:
     def _disjunctions_of(
         self, node: Node, above: frozenset[Node], *, annotates: bool
     ) -> list[Disjunction]:
-        """Those that the keywords of a node leave."""
+        """The disjunctions of a node's keywords."""
         watched = annotates and not self._watching.isdisjoint(above)
         exact = self._may_overlap is not None
         return [
@@ -234,9 +234,9 @@ class Branches:
         ]
 
     def _decide(self, branch: PartialBranch) -> list[PartialBranch]:
-        """One branch for each alternative of one disjunction: a narrow one, if one is near.
+        """One branch for each alternative of one disjunction: the narrowest of the first few.
 
-        Disjunctions that leave no more than one alternative are decided as soon as they are seen.
+        A disjunction with at most one alternative left is decided as soon as it is seen.
         """
         nodes = branch.branch
         done = set(nodes)
@@ -271,8 +271,8 @@ class Branches:
         return [PartialBranch(each, left, branch.done, branch.held) for each in pending]
 
     def _apart(self, branch: PartialBranch) -> dict[Disjunction, Node]:
-        """The disjunctions, where they are many, that ``ObjectWriter`` keeps apart: those that say
-        little of a few members each. With the nodes that stand for them."""
+        """The disjunctions, if they are many, that ``ObjectWriter`` keeps apart: those with few
+        demands on named members. Each with the node that represents it."""
         nodes = branch.branch
         if (
             len(branch.disjunctions) <= _FEW_APART
@@ -333,7 +333,7 @@ class Branches:
         return owner.made(f"cases {number}", {CASES: cases})
 
     def _holds_anyway(self, nodes: Branch, disjunction: Disjunction) -> bool:
-        """Whether an alternative, or what leaves them all, negates what ``nodes`` rule out."""
+        """Whether an alternative, or their owner, is the negation of a node that is ruled out."""
         negations = [way[0] for way in disjunction.alternatives if len(way) == 1]
         negations.append(disjunction.name[0])
         return any(
@@ -342,7 +342,7 @@ class Branches:
         )
 
     def _ways_beside(self, branch: PartialBranch, disjunction: Disjunction) -> list[Alternative]:
-        """The alternatives that are not plainly void beside what is done."""
+        """The alternatives that are not obviously void beside the finished nodes."""
         ways = disjunction.alternatives
         context = branch.branch
         if disjunction.exclusive:
@@ -377,7 +377,7 @@ class Branches:
 
     @cached_method
     def _check(self, node: Node) -> None:
-        """The shapes of keywords, where they are as the schema has them."""
+        """Check the keywords' shapes, in nodes whose keywords are those of the schema."""
         if node.aspect in ("", NOT):
             check_shapes(node)
         if isinstance(node.schema, dict) and not _UNEVALUATED.isdisjoint(node.schema):
@@ -398,10 +398,10 @@ class Branches:
 
 
 def _is_plain(node: Node) -> bool:
-    """Whether ``node`` is its own only branch: it says nothing but what branches say."""
+    """Whether ``node`` is its own only branch: it has only assertions."""
     return node.aspect != NOT and isinstance(node.schema, dict) and _PARTS.isdisjoint(node.schema)
 
 
 def _opposite(node: Node) -> Node | None:
-    """The node that nothing satisfies together with this one."""
+    """The negation of ``node``; None if its aspect has none."""
     return negated(node) if node.aspect in ("", NOT) else None

@@ -1,8 +1,8 @@
-"""Which subschemas have no value in common, and the negations that ``oneOf`` needs for others.
+"""Disjointness of subschemas, and the negations that ``oneOf`` needs if they may overlap.
 
-A look at each subschema by itself (type, constants, a discriminator), so that a ``oneOf`` of a
-hundred tagged objects costs a hundred looks and comparisons of small sets. What it does not see,
-``branches`` works out.
+Each subschema is summarized by itself (type, constants, a discriminator), so that a ``oneOf`` of a
+hundred tagged objects costs a hundred summaries and comparisons of small sets. ``branches`` decides
+the other cases.
 
 In the example the summaries of T, M and B list one value each for the member ``kind``; as R
 requires that member, no object satisfies two of them. In all other types T, M and B overlap wholly:
@@ -39,25 +39,25 @@ _MAY_RESTRICT_ANY = frozenset(
     ["const", "enum", "anyOf", "oneOf", "not", "if", "$dynamicRef", "$recursiveRef"]
 )
 _MAY_LIST = frozenset(["const", "enum", "allOf", "$ref", "$dynamicRef", "$recursiveRef"])
-"""Keywords without one of which a subschema lists no values."""
+"""Keywords of which a subschema needs at least one to list values."""
 _OF_TAGGED = frozenset(["type", "properties", "required"])
 _OF_TAGS = frozenset(["type", "const", "enum"])
 _MOST_NODES = 32
-"""Subschemas of one conjunction that are looked at."""
+"""Maximum subschemas of one conjunction that are inspected."""
 
 
 @dataclass(slots=True)
 class Summary:
-    """What every value of a subschema is like; each part may be looser than the truth."""
+    """Properties of all values of a subschema; each is a conservative approximation."""
 
     kinds: frozenset[str] = frozenset(TYPES)
     whole: frozenset[str] = frozenset()
-    """Types of which surely every value satisfies it."""
+    """Types whose values certainly all satisfy it."""
     values: frozenset[Hashable] | None = None
-    """The only values there are, where ``enum`` or ``const`` lists them."""
+    """All possible values, if ``enum`` or ``const`` lists them."""
     required: set[str] = field(default_factory=set)
     members: dict[str, frozenset[Hashable]] = field(default_factory=dict)
-    """The only values of members, if they are there."""
+    """All possible values of members that are present, by name."""
 
 
 class Summaries:
@@ -101,10 +101,10 @@ class Summaries:
         )
 
     def rules_out(self, branch: Sequence[Node], node: Node) -> bool:
-        """Whether what ``branch`` says of a tag makes ``node`` impossible, so ``not node`` holds.
+        """Whether ``branch`` restricts a tag so that ``node`` is impossible: ``not node`` holds.
 
-        Only where ``node`` does nothing but list values of members that another node of the branch
-        declares: its negation then adds neither restrictions nor names.
+        Only if ``node`` merely lists values of members that another node of the branch declares:
+        its negation then adds neither restrictions nor names.
         """
         names = self._tags(node)
         others = [
@@ -119,7 +119,7 @@ class Summaries:
 
     @cached_method
     def _tags(self, node: Node) -> frozenset[str]:
-        """The members of which ``node`` lists the values, where it says nothing else."""
+        """The members whose values ``node`` lists, if it restricts nothing else."""
         schema = node.schema
         plain = isinstance(schema, dict) and _says_only(schema, _OF_TAGGED)
         members = schema.get("properties", {}) if plain else {}
@@ -138,7 +138,7 @@ class Summaries:
         return self._listed(nodes)
 
     def _listed(self, nodes: list[Node]) -> frozenset[Hashable] | None:
-        """The only values of ``nodes`` together, where they list them as their draft does."""
+        """Values allowed by all ``nodes``, if keywords known to their draft list them."""
         found = []
         for node in nodes:
             schema = node.schema
@@ -174,7 +174,7 @@ class Summaries:
 
 
 def _says_only(schema: dict[str, Any], keywords: frozenset[str]) -> bool:
-    """Whether no other of the keywords that count is there."""
+    """Whether ``schema`` restricts values only by ``keywords``."""
     return keywords.issuperset(FOLLOWED.intersection(schema))
 
 
@@ -201,7 +201,7 @@ def _whole(nodes: list[Node]) -> frozenset[str]:
 
 
 OWN = "own "
-"""What the aspects begin with of subschemas of which only their own assertions count."""
+"""Prefix of the aspects of subschemas of which only their own assertions count."""
 
 
 class ExactlyOne:
@@ -223,8 +223,8 @@ class ExactlyOne:
         self._may_overlap = cache(may_overlap)
 
     def of(self, branch: Branch, children: Goal) -> list[Alternative]:
-        """Exactly one of ``children`` beside ``branch``: it, and the negations of those that it
-        may overlap there."""
+        """Alternatives for exactly one of ``children`` beside ``branch``: each child, with the
+        negations of those that it may overlap there."""
         shared = self._shared_kinds(children)
         common = tuple([node.made(OWN + node.aspect, node.schema) for node in branch])
         context = (*common, *shared)
@@ -238,7 +238,7 @@ class ExactlyOne:
 
     @cached_method
     def _shared_kinds(self, children: Goal) -> Goal:
-        """That a value is of none of the types that two ``children`` and more admit wholly."""
+        """A node that excludes the types that two or more ``children`` admit wholly, if any."""
         whole = [kind for child in children for kind in self._summaries.of(child).whole]
         kinds = [kind for kind in TYPES if whole.count(kind) < 2]
         if len(kinds) == len(TYPES):
@@ -247,7 +247,7 @@ class ExactlyOne:
 
     @cached_method
     def _maybe_overlapping(self, children: Goal) -> list[tuple[int, int]]:
-        """The pairs that are not plainly disjoint whatever holds beside them."""
+        """Pairs of indices of children, but for those obviously disjoint in every context."""
         beside = self._summaries.beside(self._shared_kinds(children))
         pairs = [
             (left, right)
@@ -262,9 +262,9 @@ class ExactlyOne:
         return pairs
 
     def _overlap(self, context: Goal, beside: Summary, left: Node, right: Node) -> bool:
-        """Whether some value may satisfy both; True where that is not plain.
+        """Whether some value may satisfy both; True if that is not known.
 
-        What only a keyword tells apart that the draft does not know overlaps for its validators.
+        If only a keyword unknown to the draft separates them, they overlap for its validators.
         """
         if self._summaries.are_disjoint(beside, left, right):
             return False

@@ -1,6 +1,6 @@
-"""Whether a value satisfies subschemas, and whether nothing satisfies a branch.
+"""Checks whether a value satisfies subschemas, and whether a branch is void.
 
-The first picks out the values of ``enum`` and ``const``. The second, as far as it is plain without
+The first selects the values of ``enum`` and ``const``. The second, as far as it is obvious without
 building the branch, keeps the alternatives of ``oneOf``, ``not`` and ``if`` few: most of their
 combinations contradict each other in a type, a constant or a required member.
 
@@ -45,11 +45,11 @@ from app.core.arguments import json_kind
 from app.core.errors import ConstraintTooComplex
 
 _DEEPEST = 6
-"""Members inside members that are looked into."""
+"""Maximum nesting of members that is inspected."""
 _ABOUT_MEMBERS = ABOUT_OTHERS | {"properties"}
 """Keywords that say what members must be."""
 _MOST_VALUES = 1_000
-"""Values of an ``enum`` that are tried."""
+"""Maximum values of an ``enum`` that are tried."""
 
 
 def admits_type(node: Node, value: Any) -> bool:
@@ -64,8 +64,8 @@ def admits_type(node: Node, value: Any) -> bool:
 class Evaluation:
     """Checks values, and proves branches void, with the same reading of keywords as the builder.
 
-    Says whether a value surely is valid or, ``loosely``, whether some validator may take it for
-    valid; ``branches`` must be loose then, too. ``opposite`` gives the other one of the two.
+    Tells whether a value is valid for every validator or, ``loosely``, for some validator; then
+    ``branches`` must be loose too. ``opposite`` returns the other evaluation of the two.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class Evaluation:
         self._open: set[Goal] = set()
         """Goals that ``is_void`` is looking at."""
         self._cuts = 0
-        """How often a look was cut short, at what is open or too deep."""
+        """Number of checks that were cut short, at an open goal or too deep a nesting."""
 
     def admits(self, goal: Goal, value: Any) -> bool:
         """Whether ``value`` satisfies all of ``goal``, surely or possibly."""
@@ -171,7 +171,7 @@ class Evaluation:
         )
 
     def is_void(self, branch: Branch) -> bool:
-        """Whether surely nothing satisfies ``branch``: never wrong, but it may not see it."""
+        """Whether ``branch`` is certainly void; False if that is not obvious."""
         known = self._void.get(branch)
         if known is None:
             cuts, deep = self._cuts, len(self._open)
@@ -259,7 +259,7 @@ class Evaluation:
     def _has_listed_value(self, goal: Goal) -> bool:
         """Whether a value that one subschema lists is admitted by each of the others.
 
-        So a tag that is none of many values needs no branches of all that together.
+        So a tag with many excluded values needs no branches of their combination.
         """
         own = [node for node in goal if node.aspect != NOT and isinstance(node.schema, dict)]
         lists = [node for node in own if isinstance(node.schema.get("enum"), list)]
@@ -272,6 +272,6 @@ class Evaluation:
 
     @cached_method
     def _admitted(self, source: Node, node: Node) -> int:
-        """Which of the values that ``source`` lists ``node`` admits: bit i stands for the i-th."""
+        """Bit set of those values listed by ``source`` that ``node`` admits."""
         values = enumerate(source.schema["enum"])
         return sum(1 << n for n, value in values if self.admits((node,), value))

@@ -1,4 +1,4 @@
-"""What satisfies a subschema's negation, said in keywords that ``branches`` and the builder know.
+"""Negations of subschemas, expressed in keywords that ``branches`` and the builder know.
 
 ``not``, ``else`` and the exclusive part of ``oneOf`` are enforced through this: the negation of a
 conjunction of keywords is a list of alternatives, one or more for each keyword, and each
@@ -43,7 +43,7 @@ _Negation = Callable[[Node], Iterable[Alternative]]
 
 
 def negated(node: Node) -> Node:
-    """The node that exactly the values satisfy which do not satisfy ``node``."""
+    """A node for exactly the values that do not satisfy ``node``."""
     if isinstance(node.schema, bool):
         return node.boolean(not node.schema)
     assert node.aspect in ("", NOT)
@@ -51,7 +51,7 @@ def negated(node: Node) -> Node:
 
 
 def alternatives(node: Node, document: Document) -> list[Alternative]:
-    """The ways not to satisfy the subschema of ``node``, whose aspect is ``NOT``.
+    """The alternatives of the negated subschema ``node``, whose aspect is ``NOT``.
 
     Raises ``UnsupportedSchema`` where the negation of a keyword cannot be enforced.
     """
@@ -70,7 +70,7 @@ def alternatives(node: Node, document: Document) -> list[Alternative]:
 
 
 def differs(node: Node, aspect: str, value: Any) -> Node:
-    """Any value but this one; ``aspect`` names it among the nodes made of ``node``."""
+    """A node for any value but this one; ``aspect`` names it among those made of ``node``."""
     if isinstance(value, list):
         ways = _other_arrays(node, aspect, value)
     elif isinstance(value, dict):
@@ -104,7 +104,7 @@ def _other_objects(node: Node, aspect: str, value: dict[str, Any]) -> list[dict[
 
 
 def _made(node: Node, of: str, kind: str, schema: dict[Any, Any]) -> Alternative:
-    """A value of one type that satisfies ``schema``; ``of`` names what of ``node`` this negates."""
+    """A value of one type that satisfies ``schema``; ``of``: the negated part of ``node``."""
     return (node.made(f"not {of}", {"type": kind, **schema}),)
 
 
@@ -141,7 +141,7 @@ def _enum(node: Node) -> Iterator[Alternative]:
 def _bound(
     keyword: str, exclusive: str, opposite: str, opposite_exclusive: str, node: Node
 ) -> list[Alternative]:
-    """An inclusive bound; in draft 4 ``exclusive`` may say that it is not."""
+    """Negation of a bound, which is inclusive unless draft 4's ``exclusive`` says otherwise."""
     beyond = opposite if node.schema.get(exclusive) is True else opposite_exclusive
     return _one(node, "number", beyond, node.schema[keyword], keyword)
 
@@ -224,7 +224,7 @@ def _property_names(node: Node) -> list[Alternative]:
 
 
 def _required(node: Node) -> Iterator[Alternative]:
-    """A member is missing, where ``_properties`` has not said so."""
+    """A member is missing, unless ``_properties`` covers that."""
     for name in node.schema["required"]:
         if name not in node.schema.get("properties", ()):
             yield _made(node, f"required {name!r}", "object", {"properties": {name: False}})

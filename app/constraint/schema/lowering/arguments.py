@@ -1,8 +1,8 @@
-"""Arguments of functions that are no JSON object: its members, without brackets around them.
+"""Arguments of functions that are not a JSON object: members without brackets around them.
 
-Either a text for each: strings as they are, other values as JSON (``ParametersBuilder``; see
-``app.core.arguments``, whose rules say how such texts are read: what a rule would read as another
-value is not admitted). Or literals of another notation (``LiteralsBuilder``; see
+Either one text for each: strings as they are, other values as JSON (``ParametersBuilder``; see
+``app.core.arguments`` for the rules by which such texts are read: a text that would be read as
+another value is not admitted). Or literals of another notation (``LiteralsBuilder``; see
 ``app.core.literals``).
 """
 
@@ -84,7 +84,7 @@ class ArgumentsBuilder(SchemaBuilder, ABC):
         """The values of an argument."""
 
     def _root(self) -> Expression:
-        self._refuse(EXACT_CHOICE, "not in arguments that are not written as JSON")
+        self._refuse(EXACT_CHOICE, "not supported in arguments that are not JSON")
         branches = self._branches.of((self._document.root,))
         return self._pool.union([self._objects(branch) for branch in branches])
 
@@ -109,7 +109,7 @@ class ArgumentsBuilder(SchemaBuilder, ABC):
 
 
 _NOT_IN_NAMES = b'"&<>\\'
-"""Characters that names without a name of their own have not: marks and escapes begin with them."""
+"""Characters that names of free members cannot have: marks and escapes begin with them."""
 
 _WORDS = ("null", "boolean")
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -140,9 +140,9 @@ class ParameterText(Unbracketed):
         return self.pool.concatenate(self._before(name), value)
 
     def free_member(self, content: Expression | None, value: Expression) -> Expression:
-        """A member of another name than those declared, of which ``content`` has JSON's spelling.
+        """A member with a name that is not declared; ``content``: its names in JSON's spelling.
 
-        It is made of characters that are spelled alike with quotes and without.
+        The name consists of characters that are spelled the same with quotes and without.
         """
         names = self._free_names
         if content is not None:
@@ -171,7 +171,7 @@ class ParametersBuilder(ArgumentsBuilder):
 
     def _root(self) -> Expression:
         if self._notation.nested is not None:
-            self._refuse(VERBATIM, "not in values that are not written as JSON")
+            self._refuse(VERBATIM, "not supported in values that are not JSON")
         return super()._root()
 
     def _with_levels(self) -> SchemaBuilder:
@@ -190,7 +190,7 @@ class ParametersBuilder(ArgumentsBuilder):
         return self._pool.concatenate(*members) if members else text.empty
 
     def _bare(self, goal: Goal, name: str | None) -> Expression:
-        """The values of a parameter, with what stands between the name and them and after them."""
+        """The values of a parameter, with the text between the name and them and after them."""
         kinds = self._readings.kinds(name)
         branches = self._branches.of(goal)
         return self._ended(self._pool.union([self._bare_branch(each, kinds) for each in branches]))
@@ -222,11 +222,11 @@ class ParametersBuilder(ArgumentsBuilder):
         return self._pool.literal(self._notation.between_of(kind).encode())
 
     def _beside(self, kind: Kind, kinds: _Kinds) -> _Kinds:
-        """Those of ``kinds`` that a reader cannot tell from ``kind`` by what is before the text."""
+        """Those of ``kinds`` that a reader cannot tell from ``kind`` by the text before a value."""
         return self._notation.kinds_behind(self._notation.between_of(kind), kinds)
 
     def _written_bare(self, values: list[Any], kinds: _Kinds) -> Expression:
-        """Those of ``values`` that are read as what they are."""
+        """Texts of those ``values`` that are read as the same value."""
         pool = self._pool
         texts = [text for value in values for text in self._spellings(value, kinds)]
         if values and not texts:
@@ -235,7 +235,7 @@ class ParametersBuilder(ArgumentsBuilder):
         return pool.one_of(texts)
 
     def _spellings(self, value: Any, kinds: _Kinds) -> Iterator[bytes]:
-        """The texts of ``value``, and what stands between the name and them."""
+        """The texts of ``value``, each with the text between the name and it."""
         kind = json_kind(value)
         between = self._notation.between_of(kind)
         if isinstance(value, str):
@@ -253,7 +253,7 @@ class ParametersBuilder(ArgumentsBuilder):
             yield between.encode() + self._text.written(value)
 
     def _not_bare(self, beside: _Kinds) -> list[Expression]:
-        """Texts that are no strings where a parameter may be of ``beside``: see ``kind_of``."""
+        """Texts not read as strings if a parameter may be of ``beside``: see ``kind_of``."""
         pool, notation = self._pool, self._notation
         stop = pool.literal(notation.stop.encode())
         words = [text for text in notation.words if kind_of(text, beside, notation.words) in _WORDS]
@@ -293,7 +293,7 @@ class LiteralsBuilder(ArgumentsBuilder):
         self._literals = text.with_levels() if self._text.levels else text
 
     def _root(self) -> Expression:
-        self._refuse(VERBATIM, "not in arguments that are not written as JSON")
+        self._refuse(VERBATIM, "not supported in arguments that are not JSON")
         return super()._root()
 
     def _with_levels(self) -> SchemaBuilder:

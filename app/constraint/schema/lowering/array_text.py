@@ -22,11 +22,11 @@ from app.constraint.schema.shapes import ArrayShape, Wanted
 from app.core.errors import ConstraintTooComplex
 
 _FEW = 16
-"""Values of which those that are left are kept in states; of more, the texts seen are remembered,
-where that can be."""
+"""Maximum values of which states keep those that are left; for more, the texts seen are remembered,
+if possible."""
 
 _MOST_WANTED = 6
-"""Nodes that some items must satisfy, in one branch; each may double the cases to distinguish."""
+"""Maximum nodes that some items must satisfy, in one branch; each may double the cases."""
 
 
 Value = Callable[[Goal, Form], Expression]
@@ -36,10 +36,10 @@ Values = Callable[[Goal, Form], list[Expression] | None]
 """Lists the values that satisfy a goal, in a form; None where they cannot be listed."""
 
 Counts = tuple[int, ...]
-"""How many items so far satisfy each of the wanted nodes, up to where more make no difference."""
+"""Number of items so far that satisfy each wanted node, capped where more make no difference."""
 
 _Tails = dict[Counts, Expression]
-"""What may follow, by the counts so far."""
+"""Possible rests of the text, by the counts so far."""
 
 _Steps = list[tuple[Counts, Expression]]
 """The next item, by which of the wanted nodes it counts for: 1 or 0 for each."""
@@ -92,8 +92,8 @@ class ArrayWriter:
         return self._items(shape)
 
     def _all_counted(self, shape: ArrayShape, one: Wanted) -> ArrayShape:
-        """The same of listed values, of which some may come only so often: with a bound for all
-        others, too. So each item that may come has a value that is left."""
+        """``shape`` for listed values, with bounds for the items that ``one`` counts and for all
+        others, so that each item that may come has a value left."""
         others = Wanted(negated(one.node), one.start, 0, None)
         both = [self._values((*shape.rest, each.node), self._form) for each in (one, others)]
         if one.high is None or one.start or None in both:
@@ -161,7 +161,7 @@ class ArrayWriter:
     def _steps(self, shape: ArrayShape, index: int) -> _Steps:
         """The items at ``index``, by which of the wanted they count as.
 
-        Where there is a greatest count an item that does not count must not satisfy the node.
+        If there is a maximum count, an item that does not count must not satisfy the node.
         """
         steps = []
         may_count = [(1, 0) if w.start <= index else (0,) for w in shape.wanted]
@@ -187,9 +187,9 @@ class ArrayWriter:
         before: Expression,
         ends: _Tails,
     ) -> _Tails:
-        """The tails with one more item at their beginning, from those behind it.
+        """The tails with one more item in front of them.
 
-        Most are alike, as it makes no difference which of the wanted items come first.
+        Most are equal, as the order of the wanted items makes no difference.
         """
         pool = self._pool
         known: dict[tuple[Expression, tuple[tuple[Expression, Expression], ...]], Expression] = {}
@@ -206,7 +206,7 @@ class ArrayWriter:
         return found
 
     def _loops(self, shape: ArrayShape, index: int, ends: _Tails) -> _Tails:
-        """The tails where every further item is like any other, for all counts, in order."""
+        """The tails from where all further items are alike, for all counts, in order."""
         pool, wanted = self._pool, shape.wanted
         steps = self._steps(shape, index)
         tails: _Tails = {}
@@ -223,7 +223,7 @@ class ArrayWriter:
         return tails
 
     def _by_memory(self, shape: ArrayShape) -> Expression:
-        """Items that are marked, in one spelling each: a place then carries the texts seen.
+        """Marked items, in one spelling each: the answer's state then includes the texts seen.
 
         At every index there are more values than items before it, so that one is always left.
         """
@@ -243,7 +243,7 @@ class ArrayWriter:
         return self._items(shape)
 
     def _most(self, shape: ArrayShape, form: Form) -> int | None:
-        """The most items that can be different from one another."""
+        """Maximum number of distinct items; None: no limit."""
         asks, high, size = _asked(shape), shape.high, len(shape.prefix)
         for index in range(size if high is None else min(size, high)):
             if (
@@ -280,7 +280,7 @@ def _asked(shape: ArrayShape) -> Node:
 
 
 def _added(so_far: Counts, counted: Counts, wanted: tuple[Wanted, ...]) -> Counts | None:
-    """The counts with one more item; None where it counts for nothing, or passes the greatest."""
+    """The counts with one more item; None if it would exceed a maximum or a needed count."""
     for count, one, w in zip(so_far, counted, wanted, strict=True):
         if one and count >= (w.low if w.high is None else w.high):
             return None

@@ -40,13 +40,13 @@ from app.core.choices import MOST_BYTES, MOST_WAYS
 from app.core.errors import ConstraintTooComplex, InvalidSchema, UnsupportedSchema
 
 _DEEPEST = 24
-"""Goals inside goals built on one stack; deeper ones become rules and are built after."""
+"""Maximum nesting of goals built on one stack; deeper ones become rules and are built later."""
 
 _ANY = Form.ANY
-"""Looked up once: in Python 3.11 members of enumerations take long."""
+"""Cached: access to members of enumerations is slow in Python 3.11."""
 
 _MANY_VALUES = 100
-"""Values of a schema that is large enough for room on the stack to pay."""
+"""Number of values in a schema above which ``with_room_on_stack`` pays."""
 
 _STACK_WORDS = 33_000
 """A little more than half of a piece of 512 KB. What is not used of it is never touched."""
@@ -57,19 +57,19 @@ def _call(function: Callable[[], Any]) -> Any:
 
 
 with_room_on_stack = FunctionType(_call.__code__.replace(co_stacksize=_STACK_WORDS), globals())
-"""Calls a function where 250 KB of frames lie in one piece of Python's stack. Costs some 50 us.
+"""Calls a function with 250 KB of frames in one chunk of Python's stack. Costs some 50 us.
 
-CPython keeps the frames of Python functions in pieces of 16 KB. A loop that calls something right
-at the end of a piece has the system map the next one, and unmap it again, in every round: that
-was up to a quarter of the time in which a large schema was compiled. A frame that does not fit into
-a piece gets a larger one, and what it calls has the rest of it.
+CPython keeps the frames of Python functions in chunks of 16 KB. A loop with a call right at the end
+of a chunk makes the system map the next chunk and unmap it again in every iteration: that was up to
+a quarter of the time to compile a large schema. A frame that does not fit into a chunk gets a
+larger one, and its callees use the rest of it.
 """
 
 _ASKING = OWN_ASSERTIONS - {"type", "enum", "const"}
-"""Keywords that ask something of a value's content."""
+"""Keywords that restrict a value's content."""
 
 _Unit = tuple[tuple[Branch, ...], int, Form]
-"""What is built once: the branches of a goal, at a depth of the text, in a form."""
+"""Key of what is built once: the branches of a goal, the depth in the text, and the form."""
 
 
 class SchemaBuilder:
@@ -96,7 +96,7 @@ class SchemaBuilder:
         self._free_names = FreeNames(text, self._strings, self._evaluation, self._contents)
         self._known: dict[_Unit, Expression] = {}
         self._alike: dict[tuple[int | None, int, Form], Expression] = {}
-        """What subschemas of one meaning are, at a depth of the text, in a form."""
+        """Expressions by number of the subschema, depth in the text, and form."""
         placed = text.pointers or self._document.places_count
         self._subschema_cache = None if placed else SubschemaCache()
         self._open: set[_Unit] = set()
@@ -151,12 +151,12 @@ class SchemaBuilder:
         return self._value((start,), 0)
 
     def _with_levels(self) -> SchemaBuilder:
-        """The same with containers marked."""
+        """A builder of the same schema with marked containers."""
         text = self._text.with_levels()
         return SchemaBuilder(self._schema, text, close=self._close, start=self._start)
 
     def _exact_choice(self, node: Node) -> Iterator[frozenset[bytes]]:
-        """The values of a node that wants them drawn as wholes, freely written and in one form."""
+        """Texts of a node's values that are drawn as wholes: as listed, and with 1 for 1.0."""
         if node.schema[EXACT_CHOICE] != "exact":
             pointer = node.pointer_to(EXACT_CHOICE)
             raise InvalidSchema(f"{EXACT_CHOICE} must be 'exact'", pointer=pointer)
@@ -168,7 +168,7 @@ class SchemaBuilder:
         texts = frozenset(map(json_text, values))
         if len(texts) > MOST_WAYS or len(b" ".join(texts)) >= MOST_BYTES:
             pointer = node.pointer_to(EXACT_CHOICE)
-            reason = f"more than {MOST_WAYS} values, or {MOST_BYTES} bytes, are not drawn as wholes"
+            reason = f"exact choices have at most {MOST_WAYS} values and {MOST_BYTES} bytes"
             raise UnsupportedSchema(EXACT_CHOICE, pointer, reason)
         yield texts
         yield frozenset(
@@ -197,7 +197,7 @@ class SchemaBuilder:
         return self._pool.pointed(value, node.pointer)
 
     def _meaning(self, goal: Goal) -> int | None:
-        """The same for goals that are the same but for their place; None where that counts."""
+        """A number shared by goals that differ only in their place; None if the place matters."""
         if self._subschema_cache is None or len(goal) != 1 or goal[0].aspect:
             return None
         return self._subschema_cache.of(goal[0].schema)
@@ -269,7 +269,7 @@ class SchemaBuilder:
         return self._text if form == _ANY else self._one_form
 
     def _written(self, branch: Branch, values: list[Any], depth: int, form: Form) -> Expression:
-        """One of ``values``; of strings those that stand in the prompt, if that is asked for."""
+        """One of ``values``; of strings only quotes from the prompt, if those are asked for."""
         strings = [value for value in values if isinstance(value, str)]
         write = self._text_in(form).written
         if not (strings and self._strings.is_verbatim(branch)):
@@ -278,7 +278,7 @@ class SchemaBuilder:
         return self._pool.union((self._strings.listed(branch, strings), self._pool.one_of(others)))
 
     def _listed(self, branch: Branch) -> list[Any] | None:
-        """The values that ``const`` or ``enum`` list and the whole branch admits, if there are.
+        """Values listed by ``const`` or ``enum`` that the whole branch admits; None: no list.
 
         Raises ``UnsupportedSchema`` for one that the tokenizer cannot spell.
         """
@@ -311,7 +311,7 @@ class SchemaBuilder:
         return typed
 
     def _sure(self, value: Any, admits: Callable[[Any], bool]) -> bool:
-        """Whether ``value`` is admitted; raises where an array or object is by a prompt alone."""
+        """Whether ``value`` is admitted; raises if an array or object depends on the prompt."""
         self._strings.take_met()
         admitted = admits(value)
         met = self._strings.take_met()
@@ -406,7 +406,7 @@ class SchemaBuilder:
 
 
 def _check_items(branch: Branch) -> None:
-    """Raises ``UnsupportedSchema`` for what items cannot be that have to differ."""
+    """Raises ``UnsupportedSchema`` for keywords that distinct items cannot have."""
     for node in branch:
         if VERBATIM in node.schema:
             reason = "not supported inside items that must be unique (uniqueItems)"

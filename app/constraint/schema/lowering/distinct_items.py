@@ -1,4 +1,4 @@
-"""Items that have to differ: one spelling for equal values, and whether there are values enough."""
+"""Distinct items: one spelling for equal values, and a check that there are enough values."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class Form(IntEnum):
     """The spellings that a value may have."""
 
     ANY = 0
-    """All that the text of an answer has."""
+    """All spellings that answers may have."""
     ONCE = 1
-    """One; members of objects in the order of the schema."""
+    """One spelling; members of objects in the order of the schema."""
     SORTED = 2
-    """One; members of objects by their names: where two subschemas may have their own orders."""
+    """One spelling; members sorted by name, as subschemas may differ in their orders."""
 
     def value_of(self, value: Any) -> Any:
         """``value`` as it is to be written."""
@@ -51,11 +51,11 @@ class Form(IntEnum):
 
 
 _NAMES_WORK = 50_000
-"""Steps of work for the names of one object."""
+"""Maximum steps of work to count the names of one object."""
 
 
 class LevelsNeeded(Exception):
-    """``uniqueItems`` needs marked containers, and these are not: the schema is built again."""
+    """``uniqueItems`` needs marked containers: the schema is built again with marks."""
 
     def __init__(self, asks: Node) -> None:
         super().__init__()
@@ -63,7 +63,7 @@ class LevelsNeeded(Exception):
 
 
 class DistinctCounts:
-    """Counts values; those of which rules are a part when all rules have their bodies."""
+    """Counts values; those that contain rules are counted when all rules are defined."""
 
     def __init__(self, pool: ExpressionPool, missing: ByteSet) -> None:
         """``missing``: bytes that no value can have, as the tokenizer cannot spell them."""
@@ -76,9 +76,9 @@ class DistinctCounts:
         return Counting(Derivatives(self._pool))
 
     def count(self, values: Expression, most: int, asks: Node) -> int:
-        """How many ``values`` there are, at most ``most``. ``asks`` wants them to differ.
+        """Number of ``values``, at most ``most``. ``asks``: node that wants distinct items.
 
-        With rules inside it says ``most``, and ``check`` will say whether that is right.
+        For values that contain rules it returns ``most``, which ``check`` verifies later.
         """
         if self._has_rules(values):
             self._later.append((values, most, asks))
@@ -99,8 +99,8 @@ class DistinctCounts:
         return False
 
     def number_of(self, names: Iterable[Expression]) -> int | None:
-        """How many ``names`` there are in all, no two of them alike, at most ``ENDLESS``; None
-        where that takes too much work."""
+        """Total number of ``names``, which are disjoint sets, at most ``ENDLESS``; None if
+        counting takes too much work."""
         derivatives = Derivatives(self._pool)
         derivatives.allow(_NAMES_WORK)
         counting, total = Counting(derivatives), 0
@@ -114,7 +114,7 @@ class DistinctCounts:
         return total if counting.is_exact else None
 
     def check(self) -> None:
-        """Raises ``UnsupportedSchema`` for values that were not counted and are few."""
+        """Raises ``UnsupportedSchema`` if values that were not counted before are too few."""
         if not self._later:
             return
         later = [

@@ -1,4 +1,4 @@
-"""The names that members without a name of their own may have, and what their values must be.
+"""Names of free members (those without a name of their own), and the goals of their values.
 
 Names fall into classes by the patterns of ``patternProperties`` they match; in a class all values
 have the same goal. A class is a regular language, so ``additionalProperties`` beside patterns, and
@@ -28,7 +28,7 @@ _Classes = dict[frozenset[str], Expression]
 
 
 class FreeNames:
-    """Works out names for one schema. ``contents`` gives the contents of strings of a goal."""
+    """Computes names for one schema. ``contents`` gives the contents of strings of a goal."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class FreeNames:
         return [self._text.names_but(declared), *parts] if declared else parts
 
     def _right_names(self, node: Node) -> list[Expression]:
-        """What holds together for names that are right for a node with ``SOME_MEMBER``."""
+        """Expressions whose intersection is the names that fit a node with ``SOME_MEMBER``."""
         some: SomeMember = node.schema[SOME_MEMBER]
         parts = [self._text.names_but(some.names)] if some.names else []
         if some.matching is not None:
@@ -122,12 +122,12 @@ class FreeNames:
 
 
 def property_names(nodes: Goal) -> Goal:
-    """What ``nodes`` ask of all names."""
+    """The subschemas of ``nodes`` for all names."""
     return tuple([node.child("propertyNames") for node in nodes if "propertyNames" in node.schema])
 
 
 def _goal(nodes: Goal, matched: frozenset[str]) -> Goal:
-    """What ``nodes`` ask of a value whose name matches these patterns and no others."""
+    """The subschemas of ``nodes`` for a value whose name matches exactly these patterns."""
     goal: list[Node] = []
     for node in nodes:
         patterns = [p for p in node.schema.get("patternProperties", ()) if p in matched]

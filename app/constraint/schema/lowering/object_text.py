@@ -31,17 +31,17 @@ from app.constraint.schema.strings import Strings
 from app.core.errors import ConstraintTooComplex, UnsupportedSchema
 
 Value = Callable[[Goal, str | None], Expression]
-"""Builds the values that satisfy a goal, of the member of this name; None: of a free one."""
+"""Builds the values that satisfy a goal, for the member of this name; None: a free one."""
 
 _MOST_WANTED = 4
-"""Nodes with ``SOME_MEMBER`` in one branch; each doubles the cases to distinguish."""
+"""Maximum nodes with ``SOME_MEMBER`` in one branch; each doubles the cases to distinguish."""
 
 Missing = int
-"""Which of the wanted members are still to come: bit i stands for the i-th."""
+"""Bit set of the wanted members that are still to come."""
 
 
 _Rests = dict[tuple[int, Missing], Expression]
-"""What may follow, by the count of members so far and the wanted members still to come."""
+"""Possible rests of the text, by the count of members so far and the wanted ones missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +78,11 @@ class ObjectWriter:
         self._names: list[Expression] = []
         """Free names."""
         self.counts_free = text.apart and not once
-        """Whether each member without a name of its own counts, as their names differ."""
+        """Whether every free member counts, as their names are kept distinct."""
         self.most_free: int | None = None
-        """How many members without names of their own there may be, as there are no more names."""
+        """Maximum free members, as there are no more names for them; None: no such limit."""
         self.once = once
-        """Whether equal objects are equal texts: at most one member lacks a name of its own."""
+        """Whether equal objects have equal texts: then at most one member is free."""
         self.between = text.between(depth)
         self.end = text.end(b"{}", depth)
 
@@ -122,12 +122,12 @@ class ObjectWriter:
         return self._text.begun(b"{}", items, may_be_empty=may_be_empty, depth=self._depth)
 
     def _by_choices(self, nodes: Goal, names: Goal, shape: ObjectShape) -> tuple[Cases, Cases]:
-        """The members and what alternatives ask of them: each where it is the first one, and each
-        behind another one or nothing."""
+        """The members under the alternatives' demands: each as the first one, and each as a later
+        one, which may be absent."""
         pool = self.pool
         places = {member.name: place for place, member in enumerate(shape.members)}
         demands: list[dict[Demand, int]] = [{} for _ in places]
-        """What is asked of each member, with its bit."""
+        """Demands on each member, with their bits."""
         choices = []
         for ways in shape.choices:
             chosen = []
@@ -154,8 +154,8 @@ class ObjectWriter:
         return Cases(tuple(first), tuple(choices)), Cases(tuple(behind), tuple(choices))
 
     def _with_few(self, nodes: Goal, shape: ObjectShape) -> ObjectShape:
-        """``shape`` with members for the names of wanted ones, where these are few: others with
-        these names might leave none for them."""
+        """``shape`` with members for the names of wanted ones, if these are few: otherwise free
+        members could use up the names."""
         members = [*shape.members]
         for node in shape.some:
             declared = [member.name for member in members]
@@ -183,7 +183,7 @@ class ObjectWriter:
         return value if value == self.pool.empty else self._text.member(member.name, value)
 
     def _claims(self, member: Member, wanted: tuple[Node, ...]) -> dict[Missing, Expression]:
-        """The member, by the set of wanted ones that it is at once."""
+        """The member, by the set of wanted ones that it satisfies at once."""
         possible = 0
         for bit, node in enumerate(wanted):
             some: SomeMember = node.schema[SOME_MEMBER]
@@ -199,9 +199,9 @@ class ObjectWriter:
         }
 
     def _free(self, nodes: Goal, shape: ObjectShape, block: Missing, others: Missing) -> Expression:
-        """A member without a name of its own that is all wanted members of ``block`` at once.
+        """A free member that is all wanted members of ``block`` at once.
 
-        Its name is not right for the ``others`` that are missing, so that theirs will differ from
+        Its name does not fit the ``others`` that are missing, so that their names will differ from
         it: of two members of one name a reader keeps only the last.
         """
         if not shape.open:
@@ -224,7 +224,7 @@ class ObjectWriter:
         return self._text.free_member(names, value)
 
     def _look_at_free(self, nodes: Goal, shape: ObjectShape, members: list[_Written]) -> None:
-        """How many members without names of their own there may be, and must be."""
+        """Determine how many free members there may be, and must be."""
         required = sum(member.required for member in members)
         if not self.counts_free:
             if shape.low > max(required, len(members) + 1):
@@ -242,10 +242,10 @@ class ObjectWriter:
 
 
 class _Tails:
-    """What may follow each declared member, by the count of members before it and those missing.
+    """The text after each declared member, by the count of members before it and those missing.
 
     The count stops at ``cap``, where more make no difference or there are no more members. Of free
-    members whose names may be alike only the first is counted towards the least number.
+    members whose names may be equal only the first counts towards the minimum.
     """
 
     def __init__(
@@ -278,7 +278,7 @@ class _Tails:
             raise ConstraintTooComplex("minProperties or maxProperties over too many properties")
 
     def build(self, everything: Missing) -> Expression:
-        """What follows the opening bracket of an object that is not empty."""
+        """The text after the opening bracket of an object that is not empty."""
         pool = self._pool
         if self._high == 0:
             return pool.empty
@@ -303,7 +303,7 @@ class _Tails:
         return pool.union(starts)
 
     def _uncounted(self) -> Expression:
-        """The same where nothing is counted and nothing is missing, as in nearly all objects."""
+        """``build`` if nothing is counted and nothing is missing, as in nearly all objects."""
         pool, between = self._pool, self._writer.between
         required = [index for index, member in enumerate(self._members) if member.required]
         starts = [] if required else [self._first_free(0)]
@@ -321,7 +321,7 @@ class _Tails:
         return pool.union(starts)
 
     def chosen(self, first: Cases, behind: Cases) -> tuple[Expression, bool]:
-        """The same where alternatives ask something of members; and whether none need be there."""
+        """``build`` under the alternatives' demands; and whether all members are optional."""
         pool, tail = self._pool, self._ending(1, 0)
         behind.check(pool.empty)
         absent = behind.mapped(lambda e: pool.epsilon if pool.nullable[e] else pool.empty)
@@ -411,12 +411,12 @@ class _Tails:
         )
 
     def _room(self, count: int) -> int | None:
-        """How many members may come after ``count``; None without bound."""
+        """Maximum members that may follow ``count`` members; None: no limit."""
         return None if self._high is None else self._high - count
 
     def _free_room(self, count: int, free: int) -> int | None:
-        """The same for members without names of their own that may come in any order, ``free`` of
-        them being there already."""
+        """Maximum free members in any order that may follow ``count`` members, of which ``free``
+        are free; None: no limit."""
         rooms = [room for room in (self._room(count), self._most_free) if room is not None]
         if self._most_free is not None:
             rooms[-1] -= free
@@ -431,7 +431,7 @@ def _not_counted(nodes: Goal, reason: str) -> UnsupportedSchema:
 
 
 def _parts(chosen: Missing) -> list[Missing]:
-    """The selections of one or more of those that are ``chosen``."""
+    """The nonempty subsets of the set ``chosen``."""
     return [part for part in range(1, chosen + 1) if part & chosen == part]
 
 

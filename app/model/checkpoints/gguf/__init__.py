@@ -1,6 +1,6 @@
 """GGUF files, llama.cpp's format: configuration, tokenizer and weights in one, mostly quantised.
 
-``file`` opens one, ``configuration`` says what model it is, ``blocks`` what its bytes
-mean, ``loading`` where a tensor belongs, and puts the model together. Reading metadata and finding
-tensors is transformers' part.
+``core.gguf_file`` opens one and reads its metadata, ``configuration`` converts that to a
+configuration of transformers, ``blocks`` decodes tensors, and ``loading`` assigns them to
+parameters and builds the model.
 """

@@ -1,8 +1,8 @@
-"""What the bytes of GGUF's blocks mean, as codes with scales and minima; see ggml's sources.
+"""Decodes GGUF's blocks to codes with scales and minima; see ggml's sources.
 
-Codes are moved and never rounded. Where a scale is the product of two numbers of the file, it
-becomes one of 16 bits: off by 5e-4 of itself at most, a hundredth of a step. Types that are not
-read so are worked out as floats and rounded to 8 bits, for each 32 inputs.
+Codes are moved and never rounded. A scale that is the product of two numbers of the file is rounded
+to 16 bits: a relative error of at most 5e-4, a hundredth of a step. Other types are unpacked to
+floats and rounded to 8 bits, with a scale for each 32 inputs.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from app.model.cpu.kernels.quantized_panels import dequantize as unpacked
 _MIDDLE = 128
 """The code of zero, of 8 bits without minima."""
 _AT_ONCE = 1 << 24
-"""Bytes of a weight that are made floats at a time."""
+"""Bytes of a weight that are converted to floats at a time."""
 _NON_LINEAR = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
-"""What the codes of IQ4_NL and IQ4_XS stand for."""
+"""Values of the codes of IQ4_NL and IQ4_XS."""
 _E2M1 = (0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12)
-"""Twice what those of MXFP4 do."""
+"""Twice the values of the codes of MXFP4."""
 
 
 def read(rows: NDArray[np.uint8], kind: int) -> QuantizedWeight | None:
@@ -54,7 +54,7 @@ def floats(rows: NDArray[np.uint8], kind: int) -> Tensor:
 
 
 def rounded(rows: NDArray[np.uint8], kind: int) -> tuple[QuantizedWeight, float]:
-    """``rows`` in 8 bits for each 32 inputs, and how far off they are, relative to all of them."""
+    """``rows`` in 8 bits with a scale for each 32 inputs, and their relative error."""
     step = max(1, _AT_ONCE // rows.shape[1])
     parts, off, whole = [], 0.0, 0.0
     for first in range(0, len(rows), step):
@@ -131,8 +131,8 @@ def _q5_k(data: Tensor) -> QuantizedWeight:
 
 
 def _group_scales(blocks: Tensor) -> tuple[Tensor, Tensor]:
-    """Of eight groups: two scales (float16) of their scales and minima, which follow with 6 bits
-    each in 12 bytes."""
+    """Scales and minima of eight groups: 6 bits each, in 12 bytes after a float16 scale of all the
+    scales and one of all the minima."""
     low, middle, high = blocks[..., 4:8], blocks[..., 8:12], blocks[..., 12:16]
     scales = torch.cat([low & 63, (high & 15) | (low >> 6 << 4)], dim=-1)
     minima = torch.cat([middle & 63, (high >> 4) | (middle >> 6 << 4)], dim=-1)
@@ -190,7 +190,7 @@ def _products(whole: Tensor, parts: Tensor) -> Tensor:
 
 
 def _parts(bytes_: Tensor, at_once: int, count: int, width: int) -> Tensor:
-    """[..., n] -> [..., n * count]: of so many bytes at once the lowest ``width`` bits, then the
+    """[..., n] -> [..., n * count]: of each ``at_once`` bytes the lowest ``width`` bits, then the
     next ones, and so on."""
     groups = bytes_.reshape(*bytes_.shape[:-1], -1, 1, at_once)
     shifts = torch.arange(count, dtype=torch.uint8).unsqueeze(-1) * width
@@ -216,4 +216,4 @@ READERS: Final[Mapping[Type, Callable[[Tensor], QuantizedWeight | None]]] = {
     Type.IQ4_XS: _iq4_xs,
     Type.MXFP4: _mxfp4,
 }
-"""Of [N, bytes of a row]; None where panels cannot hold the weight as it is."""
+"""Readers of rows [N, bytes of a row]; they return None if panels cannot hold the weight."""

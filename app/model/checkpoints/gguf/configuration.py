@@ -1,7 +1,7 @@
-"""What a GGUF file's metadata says of its model, as a configuration of transformers.
+"""Converts a GGUF file's metadata to a configuration of transformers.
 
-Whatever a file states has to be understood: a key that nobody takes is refused by name, since what
-it changes would change answers. (transformers' own table knows fewer keys and skips the rest: it
+Every key about the model must be known: an unknown one is refused by name, since ignoring it could
+change answers. (transformers' own table knows fewer keys and skips the rest: it
 would serve a Llama 3.1 without its scaled positions.)
 """
 
@@ -26,11 +26,11 @@ _NOT_SERVED = MappingProxyType(
         "gemma4": "supported only as safetensors",
     }
 )
-"""What else transformers' own table of GGUF files has."""
+"""Other architectures in transformers' own table of GGUF files."""
 
 
 class _Keys:
-    """The metadata of one architecture; knows which keys were taken."""
+    """The metadata of one architecture; records which keys were taken."""
 
     def __init__(self, file: GgufFile) -> None:
         self.file = file
@@ -43,13 +43,13 @@ class _Keys:
         self._left = dict(self.all)
 
     def take(self, key: str, *default: Any) -> Any:
-        """Raises ``UnsupportedModel`` where it is not there and has no default."""
+        """Take a key. Raises ``UnsupportedModel`` if it is missing and there is no default."""
         if key not in self._left and not default:
             raise UnsupportedModel(f"{self.file.path} lacks {self.file.architecture}.{key}")
         return self._left.pop(key, *default)
 
     def shared(self, key: str, *default: Any) -> Any:
-        """``take``, of what all layers share. Raises ``UnsupportedModel`` where they differ."""
+        """``take`` a value that all layers share. Raises ``UnsupportedModel`` if they differ."""
         value = self.take(key, *default)
         if isinstance(value, list) and len(set(value)) != 1:
             raise UnsupportedModel(
@@ -59,7 +59,7 @@ class _Keys:
         return value[0] if isinstance(value, list) else value
 
     def expect(self, key: str, value: Any) -> None:
-        """Raises ``UnsupportedModel`` where it is there and not ``value``."""
+        """Take a key. Raises ``UnsupportedModel`` if it is present and not ``value``."""
         found = self._left.pop(key, value)
         if found != value:
             raise UnsupportedModel(
@@ -88,7 +88,7 @@ class _Keys:
 
 
 def configuration(file: GgufFile) -> PretrainedConfig:
-    """Raises ``UnsupportedModel`` for an architecture, or a statement on it, not known here."""
+    """The configuration. Raises ``UnsupportedModel`` for unknown architectures or metadata."""
     if file.architecture not in ARCHITECTURES:
         known = _NOT_SERVED.get(file.architecture)
         raise UnsupportedModel(
@@ -108,12 +108,12 @@ def configuration(file: GgufFile) -> PretrainedConfig:
 
 
 def layers_left_out(file: GgufFile) -> int:
-    """How many of the last blocks are no layers: they guess tokens after the next."""
+    """Number of last blocks that are not loaded: layers for multi-token prediction."""
     return int(file.metadata.get(f"{file.architecture}.nextn_predict_layers", 0))
 
 
 def _common(keys: _Keys) -> _Values:
-    """What all architectures have."""
+    """Settings of all architectures."""
     file = keys.file
     embedding = file.tensors.get("token_embd.weight")
     if embedding is None:
@@ -138,9 +138,9 @@ def _common(keys: _Keys) -> _Values:
 def _attention(
     keys: _Keys, *, theta: float = 10000.0, eps: str = "rms_norm_eps", partial: bool = False
 ) -> _Values:
-    """Heads, their rotation and norms, and the width between, as most have them.
+    """Heads, RoPE, norms and the MLP's width, as most architectures have them.
 
-    ``partial``: some of a head's numbers may be rotated and others not.
+    ``partial``: RoPE may rotate only some of a head's dimensions.
     """
     heads = keys.take("attention.head_count")
     head_dim = keys.take("attention.key_length", keys.all["embedding_length"] // heads)
@@ -216,7 +216,7 @@ def _of_qwen(keys: _Keys) -> _Values:
 
 
 def _llama(keys: _Keys) -> _Values:
-    """Mistral's and Mixtral's files say that they are llama's, too."""
+    """Also for Mistral and Mixtral, whose files name the architecture llama."""
     if keys.all.get("expert_count", 0):
         return _experts(keys) | {"model_type": "mixtral"}
     return _dense(keys) | keys.biases()
@@ -281,14 +281,14 @@ def _gemma3(keys: _Keys) -> _Values:
 
 
 def _query_scale(keys: _Keys, values: _Values, largest: int) -> int:
-    """A file does not say it: llama.cpp, too, tells the 27B by its number of layers."""
+    """Not in the file: as in llama.cpp, the 27B is recognised by its number of layers."""
     if keys.all["block_count"] == largest:
         return int(keys.all["embedding_length"] // values["num_attention_heads"])
     return int(values["head_dim"])
 
 
 def _phi3(keys: _Keys) -> _Values:
-    """Positions of some are divided by other factors in texts beyond the original length."""
+    """Some have other RoPE factors for texts beyond the original length."""
     original = keys.all.get("rope.scaling.original_context_length")
     values = _attention(keys, partial=True)
     factor, tensors = keys.take("rope.scaling.attn_factor", None), keys.file.tensors
@@ -308,7 +308,7 @@ def _phi3(keys: _Keys) -> _Values:
 def _gpt_oss(keys: _Keys) -> _Values:
     values = _experts(keys)
     keys.expect("expert_feed_forward_length", values["intermediate_size"])
-    keys.take("attention.sliding_window_pattern", None)  # every other layer, in all there are
+    keys.take("attention.sliding_window_pattern", None)  # every other layer in all known files
     values["rope_parameters"] |= {"truncate": False}
     return values | {"sliding_window": keys.take("attention.sliding_window")}
 
@@ -325,7 +325,7 @@ def _lfm2(keys: _Keys) -> _Values:
     return _attention(keys, eps="norm_eps") | {
         "num_key_value_heads": max(heads),
         "layer_types": ["full_attention" if each else "conv" for each in heads],
-        "block_auto_adjust_ff_dim": False,  # the width is the one that it would come to
+        "block_auto_adjust_ff_dim": False,  # the file has the adjusted width
         "conv_L_cache": keys.take("shortconv.l_cache"),
         "conv_bias": keys.has("shortconv.in_proj.bias"),
     }
@@ -364,7 +364,7 @@ def _falcon(keys: _Keys) -> _Values:
 
 
 def _gpt2(keys: _Keys) -> _Values:
-    """And Bloom, which is four times as wide inside."""
+    """GPT-2, and Bloom, whose MLP is four times as wide."""
     values = _attention(keys, eps="layer_norm_epsilon")
     return {
         "n_head": values["num_attention_heads"],
@@ -412,4 +412,4 @@ ARCHITECTURES: Mapping[str, tuple[str, Callable[[_Keys], _Values]]] = MappingPro
         "gpt2": ("gpt2", _gpt2),
     }
 )
-"""By llama.cpp's names: transformers' name of the model, and what is told of one."""
+"""By llama.cpp's name: transformers' model type, and the function for its settings."""

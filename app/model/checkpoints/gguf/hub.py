@@ -1,4 +1,4 @@
-"""GGUF files of the Hugging Face Hub, found by the part of a name that people give."""
+"""GGUF files on the Hugging Face Hub, found by a part of their name."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from app.core.model_name import PART, gguf_on_hub, is_gguf
 from app.core.progress import SILENCE, Progress
 
 _DEFAULTS = ("Q4_K_M", "Q8_0")
-"""What is taken of a repository where no file is named, as llama.cpp has it; then the first one."""
+"""Preferred files of a repository if none is named, as in llama.cpp; else the first one."""
 _NO_MODELS = re.compile(r"mmproj|imatrix", re.IGNORECASE)
 
 
 def file_on_disk(model: str, progress: Progress = SILENCE) -> str:
-    """Where the model lies: ``model`` itself, unless it names a GGUF file of the Hub.
+    """Path of the model: ``model`` itself, unless it names a GGUF file on the Hub.
 
-    That file, with all its parts, is fetched into the Hub's cache; where the Hub cannot be reached,
-    what is in the cache is taken. Raises ``UnsupportedModel``.
+    That file, with all its parts, is downloaded to the Hub's cache; if the Hub cannot be reached,
+    the cached file is used. Raises ``UnsupportedModel``.
     """
     on_hub = gguf_on_hub(model)
     if on_hub is None:
@@ -46,7 +46,7 @@ def file_on_disk(model: str, progress: Progress = SILENCE) -> str:
 
 
 def _chosen(repository: str, name: str) -> str:
-    """The file's name in the repository; of one in parts the first's."""
+    """Name of the file in the repository; if it has several parts, of the first."""
     if name.endswith(".gguf"):
         return name
     there = [file for file in _files(repository) if file.endswith(".gguf")]
@@ -68,7 +68,7 @@ def _files(repository: str) -> list[str]:
 
     try:
         return list(list_repo_files(repository))
-    except Exception as error:  # the client's own are of several families, by what it is built on
+    except Exception as error:  # the client raises several families of errors
         try:
             cached = Path(snapshot_download(repository, local_files_only=True))
         except OSError:

@@ -1,8 +1,7 @@
 """A model from a GGUF file, with its quantised weights as the file has them.
 
-Names of tensors are those of the package ``gguf``, which llama.cpp's converter uses. What the
-converter does to a tensor on the way is undone here: rows of heads in another order, norms with
-their 1.
+Names of tensors are those of the package ``gguf``, which llama.cpp's converter uses. Changes that
+the converter makes to tensors are undone here: rows of heads in another order, norms with 1 added.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ from app.model.cpu.kernels.quantized_panels import (
 _log = logging.getLogger(__name__)
 
 _ROPE_FACTORS = "rope_freqs.weight"
-"""By what the frequencies of positions are divided; Llama 3 and later."""
+"""Divisors of the RoPE frequencies; Llama 3 and later."""
 _CONFIGURED = frozenset({"rope_factors_long.weight", "rope_factors_short.weight", _ROPE_FACTORS})
 _DTYPES = {0: torch.float32, 1: torch.float16, 30: torch.bfloat16}
 
@@ -50,11 +49,11 @@ def load_gguf(
     as_stored: bool,
     progress: Progress = SILENCE,
 ) -> PreTrainedModel:
-    """On the CPU; unless ``as_stored``, all its weights are of ``dtype``.
+    """Load a model on the CPU; unless ``as_stored``, all its weights are of ``dtype``.
 
     ``config`` is ``configuration(file)``; it is changed where a quantised embedding is the output
-    layer too, which transformers cannot tie. What panels do not hold as the file has it is rounded
-    to 8 bits, and a line in the log says what that costs.
+    layer too, which transformers cannot tie. Types that panels do not support are rounded to 8
+    bits, and the log has the error.
 
     Raises ``UnsupportedModel`` for tensors of unknown names or types, and missing ones.
     """
@@ -91,13 +90,13 @@ def load_gguf(
 
 
 class _Reader:
-    """Reads tensors as they lie in transformers' models, and knows what it has rounded."""
+    """Reads tensors in the layout of transformers' models, and counts the rounded ones."""
 
     def __init__(self, file: GgufFile, config: PretrainedConfig) -> None:
         self._file = file
         self._config = config
         self._rounded: Counter[str] = Counter()
-        """Weights, by the names of ggml's types."""
+        """Number of rounded weights, by the names of ggml's types."""
         self._most = 0.0
         """The largest relative error of a rounded one."""
 
@@ -105,7 +104,7 @@ class _Reader:
         return all(self._file.tensors[name].kind not in FLOATS for name in names)
 
     def stored(self, names: list[str], module: nn.Module) -> QuantizedWeight:
-        """As panels hold them, rows of several tensors side by side."""
+        """The weight in a format of panels; rows of several tensors are joined."""
         parts = [self._stored(name) for name in names]
         if len({part.kind for part in parts}) > 1:
             parts = [
@@ -188,13 +187,13 @@ class _Reader:
 
 
 def _side_by_side(rows: int, experts: Any) -> Tensor:
-    """From rows of all experts' gates and of what they open to those of each expert."""
+    """Order of rows from all experts' gates, then all up projections, to one expert's together."""
     places = torch.arange(rows).view(2, experts.num_experts, -1)
     return places.permute((1, 0, 2) if experts.is_concatenated else (1, 2, 0)).flatten()
 
 
 def _shaped(value: Tensor, module: nn.Module, name: str, shape: torch.Size) -> Tensor:
-    """In the parameter's shape: axes of one more or less, experts apart, or outputs last."""
+    """``value`` in the parameter's shape: axes of size 1, separate experts, or outputs last."""
     transposed = type(module) is Conv1D or getattr(module, "is_transposed", False)
     if transposed and len(shape) > 1 and not name.endswith("_bias"):
         value = value.reshape(*shape[:-2], shape[-1], shape[-2]).transpose(-1, -2)
@@ -232,20 +231,20 @@ _RESPELLED = (
     (r"\.router\.weight$", ".router.layer.weight"),
     (r"^transformer\.(?=word_embeddings_layernorm|h\.\d+\.post_attention)", ""),
 )
-"""Parameters that the package knows by another name, where it does not know them by their own."""
+"""Other names to try for parameters that the package does not know by their own."""
 _EXPERTS = re.compile(r"\.(\d+)\..*experts\.(gate_up|down)_proj(_bias)?$")
 _ROTATED = frozenset({"llama", "granite", "granitemoe"})
-"""Whose heads lie as llama.cpp rotates them: neighbours, not halves."""
+"""Architectures with rows of heads ordered for a rotation of neighbours, not of halves."""
 _WITH_ONE = frozenset({"gemma", "gemma2", "gemma3", "nemotron", "qwen35", "qwen35moe"})
-"""Whose norms' weights have 1 added."""
+"""Architectures whose norm weights have 1 added."""
 
 
 def sources(
     parameters: list[str], architecture: str, layers: int, there: Mapping[str, object]
 ) -> dict[str, list[str]]:
-    """The tensors of each parameter, by transformers' names; what is not ``there`` is left out.
+    """Names of the tensors of each parameter; parameters without tensors ``there`` are left out.
 
-    One for most; of experts the gates' and the others', in this order.
+    One tensor for most; for experts the gates', then the up projections'.
     """
     (kind,) = [kind for kind, name in MODEL_ARCH_NAMES.items() if name == architecture]
     known = get_tensor_name_map(kind, layers)
@@ -271,18 +270,18 @@ def sources(
 
 @dataclass(frozen=True, slots=True)
 class Undoing:
-    """What makes a parameter of a tensor; None: nothing is to be done."""
+    """Steps from a tensor to its parameter; None: no change."""
 
     rows: Tensor | None = None
-    """Its rows, in the parameter's order."""
+    """Indices of the tensor's rows, in the parameter's order."""
     columns: Tensor | None = None
-    """The same of what it reads."""
+    """Indices of its columns (inputs), in the parameter's order."""
     value: Callable[[Tensor], Tensor] | None = None
-    """Of its numbers, which are floats."""
+    """Function of the values, which are floats."""
 
 
 def undoing(tensor: str, rows: int, architecture: str, config: Any) -> Undoing:
-    """``rows`` are the tensor's."""
+    """Steps from ``tensor``, which has ``rows`` rows, to its parameter."""
     part = tensor.split(".", 2)[-1] if tensor.startswith("blk.") else tensor
     name = part.rpartition(".")[0] or part
     order = torch.arange(rows)
@@ -306,14 +305,14 @@ def _log_of_negative(value: Tensor) -> Tensor:
 
 
 def _in_groups(order: Tensor, heads: int, groups: int) -> Tensor:
-    """Falcon's: queries of a group, its key and its value."""
+    """Falcon's order of rows: the queries of a group, its key and its value."""
     dim = len(order) // (heads + 2 * groups)
     parts = torch.split(order, [heads * dim, groups * dim, groups * dim])
     return torch.cat([part.view(groups, -1, dim) for part in parts], dim=1).flatten()
 
 
 def _recurrent(name: str, order: Tensor, config: Any) -> Undoing | None:
-    """Qwen 3.5's value heads, which lie as ggml repeats key heads: each one's first, and so on."""
+    """Qwen 3.5's value heads, which are stored by their number within a key head, then by key."""
     keys, values = config.linear_num_key_heads, config.linear_num_value_heads
     before = 2 * keys * config.linear_key_head_dim if name in ("attn_qkv", "ssm_conv1d") else 0
 

@@ -1,4 +1,4 @@
-"""The compiled loops of the CPU, by numba and, where that has no words for it, by LLVM directly.
+"""The compiled loops of the CPU, by numba and, for what it cannot express, by LLVM directly.
 
 First ``compiled`` (how they are compiled; half-width floats as integers), ``llvm`` and, on it,
 ``vectors``. On them stand ``attention`` (over the paged cache; ``groups`` of 16 positions, and

@@ -30,7 +30,7 @@ _FEW_ROWS = 16
 _MOST_ROWS = 64
 """Rows of a head for which positions are widened at a time: token by token, each with its heads."""
 _SCORES = 1 << 18
-"""Scores that are kept at a time, where that leaves a few rows: they stay in the second cache."""
+"""Scores in memory at a time, if that leaves a few rows: they stay in the L2 cache."""
 
 _f32: Any = np.float32
 LOG2_E = _f32(1.4426950408889634)
@@ -49,7 +49,7 @@ def write(rows: Rows, slots: Ints, pool: Rows) -> None:
 
 @compiled(reassociate=True)
 def exp2(x: Any) -> Any:
-    """``2 ** x`` for x up to 0, within 2e-7 of it; what is below 2 ** -126 becomes that."""
+    """``2 ** x`` for x up to 0, within 2e-7 of it, and at least 2 ** -126."""
     x = max(x, _LEAST)
     whole = np.floor(x)
     y = (x - whole - _f32(0.5)) * _LN2
@@ -77,7 +77,7 @@ def _weigh(
     scores: Floats, firsts: Ints, ends: Ints, base: int, row: int, repeats: int, query_heads: int,
     head: int, softcap: float, sinks: Floats, slopes: Floats, extent: int, shares: Floats,
 ) -> None:  # fmt: skip
-    """Make weights of scores, see ``soften``; what they are to be multiplied by are ``shares``."""
+    """Convert scores to weights, see ``soften``; ``shares``: the factors that normalise them."""
     for h in range(len(scores)):
         for r in range(scores.shape[1]):
             query_head, own = (head + h) * repeats + r % repeats, scores[h, r]
@@ -114,7 +114,7 @@ def _attend_rows(
     if len(later):
         for r in range(rows):
             ends[r] = max(ends[r], later[row + r // repeats])
-        from_row = ends[-1]  # scores of all rows: any may see what lies behind it
+        from_row = ends[-1]  # scores of all rows: any may see later positions
 
     number = np.full(1, asked(query[0, 0, 0]))
     width = -(-query.shape[2] // unit) * unit
@@ -124,7 +124,7 @@ def _attend_rows(
             own = query[row + r // repeats, (head + h) * repeats + r % repeats]
             for i in range(len(own)):
                 queries[h, r, i] = asked(own[i])
-    # An odd number of cache lines: rows side by side are not all in one place of the cache.
+    # An odd number of cache lines: neighbouring rows are not all in one cache set.
     groups = -(-(ends[-1] - base) // LANES) | 1
     scores = np.empty((heads, rows, groups * LANES), dtype=np.float32)
     score_all(

@@ -1,4 +1,4 @@
-"""What is computed of a row alone: norms and activations. Numbers are those of ``as_numpy``."""
+"""Functions of a single row: norms and activations. Numbers are as in ``as_numpy``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ZERO = _f32(0.0)
 
 @compiled(reassociate=True)
 def _factor(row: Any, eps: float) -> Any:
-    """What divides a row by its root mean square."""
+    """The factor that divides a row by its root mean square."""
     total = _ZERO
     for i in range(len(row)):
         value = widen(row[i])

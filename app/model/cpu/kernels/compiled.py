@@ -1,4 +1,4 @@
-"""What the compiled loops share: how they are compiled, and numbers as bits.
+"""Shared parts of the compiled loops: their compilation, and numbers as bits.
 
 torch's half-width floats reach numba as integers of their bits: bfloat16 as ``uint16``, float16 as
 ``int16`` (``as_numpy``). ``widen`` and ``narrow`` go between those and float32.
@@ -32,7 +32,7 @@ _F = TypeVar("_F", bound=Callable[..., object])
 _NUMBA: Any = numba.config
 _POOL = threading.Lock()
 _MADE: list[Any] = []
-"""What has an address, which lasts as long as it does."""
+"""Functions with an address, which is valid as long as they exist."""
 
 _REASSOCIATE = {"reassoc", "contract", "nsz"}
 """Sums may be added up in any order, so that they become SIMD; NaN and infinities stay."""
@@ -50,8 +50,8 @@ def compiled(*, reassociate: bool = False, parallel: bool = False) -> Callable[[
 def address_of(function: Callable[..., object], signature: str) -> int:
     """The address of ``function``, a C function of that signature that never returns to Python.
 
-    Compiled on the first call for it: it may take instructions that not every processor has. What
-    calls it by its address is compiled in a moment, and nothing is copied into it.
+    Compiled on the first call, as it may use instructions that not every processor has. Code that
+    calls it by its address compiles quickly, since it is not inlined there.
     """
     make: Any = numba.cfunc
     try:
@@ -65,9 +65,9 @@ def address_of(function: Callable[..., object], signature: str) -> int:
 
 @contextlib.contextmanager
 def spreading(wanted: bool) -> Iterator[int]:
-    """How many threads a parallel loop may run on while the block lasts: torch's number, or 1.
+    """Number of threads for a parallel loop within the block: torch's number, or 1.
 
-    1 where they are not ``wanted``, or another thread of the process runs such a loop: some
+    1 if they are not ``wanted``, or if another thread of the process runs such a loop: some
     systems' libraries for numba's pool must not be entered twice.
     """
     threads = min(torch.get_num_threads(), _NUMBA.NUMBA_NUM_THREADS) if wanted else 1

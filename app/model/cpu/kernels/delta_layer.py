@@ -1,4 +1,4 @@
-"""What a layer of the gated delta rule does between its products, for one span and some heads.
+"""The part of a gated delta rule's layer between its products, for one span and some heads.
 
 Hk heads of keys and queries of K numbers, H of values of V; a token's row, as products leave it::
 
@@ -23,7 +23,7 @@ from app.model.cpu.kernels.scans import convolve_item, delta_item
 _f32: Any = np.float32
 _i64: Any = np.int64
 _LINEAR = _f32(20.0)
-"""From here on softplus is its argument, as torch has it."""
+"""Threshold above which softplus returns its argument, as in torch."""
 
 
 @compiled()

@@ -1,8 +1,8 @@
 """Scores and sums of values over the paged cache, group by group of 16 positions.
 
 Keys and values are read where they lie, or copied, a head's 16 positions at a time; what is added
-up, and in which order, is the same (``tiles``). The loops go by addresses: an array that is handed
-on costs more than some of the tiles.
+up, and in which order, is the same (``tiles``). The loops use addresses: passing an array costs
+more than some of the tiles.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _f32: Any = np.float32
 
 @compiled()
 def _tile_rows(left: int) -> int:
-    """How many of the rows that are left are worked on together."""
+    """Number of the remaining rows that are processed together."""
     return ROWS if left >= ROWS else min(left, 2)
 
 
@@ -37,8 +37,8 @@ def _tile_rows(left: int) -> int:
 def _find(
     pool: Rows, blocks: Ints, size: int, group: int, first: int, end: int, places: Ints
 ) -> None:
-    """Put addresses of 16 positions from ``group`` on to ``places``. What is not from ``first`` to
-    ``end`` has that of a neighbour: there nobody may have written."""
+    """Write the addresses of 16 positions from ``group`` on to ``places``. Positions outside of
+    ``first`` to ``end``, which may be uninitialised, get the address of the nearest inside."""
     begin, pitch = pool.ctypes.data, pool.strides[0]
     for i in range(LANES):
         position = min(max(group + i, first), end - 1)
@@ -140,7 +140,7 @@ def score_all(
 
 @compiled()
 def _first_row(group: int, start: int, repeats: int) -> int:
-    """The first one that is worked on with a row that sees a position of a group."""
+    """The first row of the tile with the first row that sees a position of a group."""
     row = max(0, group - start) * repeats
     return row - row % ROWS
 
@@ -192,8 +192,8 @@ def _add_group(
 ) -> None:  # fmt: skip
     """``_add`` for all rows and what they see of the 16 positions from ``group`` on.
 
-    Rows are taken together for the positions that all of them see: what a row does not see may be
-    no number, which a weight of zero would not take away.
+    Rows are processed together for the positions that all of them see: values of other positions
+    may be NaN, which a weight of zero would not remove.
     """
     count, after = len(ends), group + LANES
     row = 0
@@ -236,7 +236,7 @@ def add_all(
     weights: Floats, values: Rows, blocks: Ints, size: int, firsts: Ints, ends: Ints, base: int,
     head: int, dim: int, widened: bool, sums: Floats,
 ) -> None:  # fmt: skip
-    """Sums [heads, rows, Dv filled up] of the values, by the weights."""
+    """Weighted sums of the values: [heads, rows, Dv padded]."""
     first, end = firsts[0], ends[-1]
     heads, numbers = len(sums), sums.shape[2]
     weights_at, weight_head, weight_pitch = (

@@ -1,4 +1,4 @@
-"""What the threads of a team do for a decoder layer of the Llama kind; activations are bfloat16.
+"""Jobs of a team's threads for a decoder layer of the Llama kind; activations are bfloat16.
 
 T tokens of a step, H hidden, Hq and Hk heads of D, I intermediate::
 
@@ -39,11 +39,11 @@ from app.model.cpu.kernels.records import (
 
 PRODUCT, _SWIGLU, _ROUND, _NORM, _MLP_NORM, _ROPE, _ATTEND, _GATE = range(8)
 _FEW_TOKENS = 8
-"""Up to so many, norms, rotations and rounding are not shared out."""
+"""Maximum tokens for which norms, RoPE and rounding run on one thread."""
 _FEW_SPANS = 4
-"""Below, a span's heads are shared out, too."""
+"""Number of spans below which the heads of a span are shared by threads, too."""
 _EVEN_TOKENS = 8
-"""With more tokens a span, one may be a prompt's, for which the other threads would wait."""
+"""Tokens a span above which heads are shared, too: a long prompt would keep threads waiting."""
 
 _NO_SINKS = np.empty(0, dtype=np.float32)
 
@@ -152,7 +152,7 @@ def entry() -> int:
 
 @compiled()
 def help_out(board: team.Board, jobs: Records) -> None:
-    """What a helper does until the team is closed."""
+    """The loop of a helper thread, until the team is closed."""
     while True:
         left = team.next_item(board)
         if left == 0:
@@ -163,7 +163,7 @@ def help_out(board: team.Board, jobs: Records) -> None:
 
 @compiled()
 def _share(board: team.Board, jobs: Records, items: int, alone: bool) -> None:
-    """Do the job that lies in ``jobs``, with the helpers unless it is too little to share."""
+    """Do the job in ``jobs``, with the helpers unless it is too small."""
     if alone or items < 2:
         for item in range(items):
             run_item(jobs[0].run, jobs.ctypes.data, item)
@@ -193,7 +193,7 @@ def product(
     """[rows, inputs] at ``x`` times weights side by side -> [rows, pitch] at ``out``.
 
     ``weights`` is the address of as many records as there are ``parts``; see
-    ``products.multiply_item``. Rows are rounded once for neighbours that take the same.
+    ``products.multiply_item``. Rows are rounded once for consecutive parts that round alike.
     """
     job = jobs[0]
     job.rows, job.out, job.pitch = rows, out, pitch
@@ -214,7 +214,7 @@ def product(
 
 @compiled()
 def first_half(board: team.Board, jobs: Records, number: int) -> None:
-    """A layer up to what its mixer gives; attention only for the short spans, and without gates."""
+    """A layer up to its mixer's output; attention only for short spans, and without gates."""
     job = jobs[0]
     job.layer = number
     step = memory(at(job.step), (1,), STEP)[0]
@@ -239,7 +239,7 @@ def first_half(board: team.Board, jobs: Records, number: int) -> None:
 
 @compiled()
 def second_half(board: team.Board, jobs: Records, number: int) -> None:
-    """What follows; where the layer's second part is not of these loops, only up to its norm."""
+    """The rest of a layer; if torch computes its MLP, only up to the norm before it."""
     step = memory(at(jobs[0].step), (1,), STEP)[0]
     layer = memory(at(jobs[0].layers), (number + 1,), LAYER)[number]
     if layer.gated:

@@ -1,4 +1,4 @@
-"""What numba has no words for, in those of LLVM: addresses, declarations, functions of integers."""
+"""LLVM code for what numba cannot express: addresses, declarations, functions of integers."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def of_integers(result: Any) -> Callable[[Emit], Emit]:
 
 
 def declare(builder: Any, result: Any, arguments: list[Any], name: str, **options: Any) -> Any:
-    """The function of that name: an instruction of LLVM's, or one that is linked in or written."""
+    """The function ``name``: an LLVM intrinsic, or one that is linked in or defined here."""
     kind = ir.FunctionType(result, arguments, **options)
     return _code.get_or_insert_function(builder.module, kind, name)
 

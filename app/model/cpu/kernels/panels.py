@@ -57,7 +57,7 @@ MULTIPLY = "void(int64, int64, int64, int64, int64, int64)"
 row in bytes; a unit is as many inputs as a turn of the loop takes."""
 
 _AHEAD = 8192
-"""Bytes before its use at which a weight is asked for."""
+"""Distance in bytes at which weights are prefetched."""
 
 
 def runs_here() -> bool:
@@ -77,7 +77,7 @@ def widened() -> bool:
 
 
 def input_bytes() -> int:
-    """Of a pair of inputs in a row."""
+    """Bytes of a pair of inputs in a row."""
     return 8 if widened() else 4
 
 
@@ -112,7 +112,7 @@ def by_rows(name: str, write: Callable[[Any, int], None]) -> Any:
         for count in range(1, MOST_ROWS + 1):
             function = declare(builder, VOID, [I64] * 5, f"leapjson_multiply_{name}_{count}")
             if function.is_declaration:
-                # A function of its own, that the compiler copies nowhere.
+                # A separate function that the compiler does not inline.
                 function.linkage = "linkonce_odr"
                 function.attributes.add("noinline")
                 write(function, count)

@@ -16,9 +16,9 @@ from app.model.cpu.kernels.records import WEIGHT, WIDENED, at, memory, tensor
 from app.model.cpu.kernels.rounded_rows import round_row
 
 ROWS = 96
-"""Rows of an item: their sums stay in the first cache, their inputs in the second."""
+"""Rows of an item: their sums stay in the L1 cache, their inputs in L2."""
 INPUTS_AT_ONCE = 4096
-"""Inputs of a panel multiplied at a time: they stay in the second cache for the next rows."""
+"""Inputs of a panel multiplied at a time: they stay in the L2 cache for the next rows."""
 
 _f32: Any = np.float32
 

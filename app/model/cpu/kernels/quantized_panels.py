@@ -49,7 +49,7 @@ class PanelKind(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Of a weight so stored, for people."""
+        """Name of the format, for logs."""
         return f"int{self.bits} by {self.group}" + (" with minima" if self.minima else "")
 
     @property
@@ -100,12 +100,12 @@ class QuantizedWeight:
         )
 
     def reordered(self, rows: Tensor | slice) -> QuantizedWeight:
-        """These rows of it, in this order."""
+        """The weight with these rows, in this order."""
         minima = None if self.minima is None else self.minima[rows]
         return QuantizedWeight(self.kind, self.codes[rows], self.scales[rows], minima)
 
     def with_inputs(self, columns: Tensor) -> QuantizedWeight | None:
-        """It for inputs in this order; None where that cuts through blocks of 32."""
+        """The weight for inputs in this order; None if that splits blocks of 32."""
         firsts = columns[::BLOCK] // BLOCK
         blocks = torch.arange(self.inputs).view(-1, BLOCK)
         if not torch.equal(blocks[firsts].flatten(), columns):

@@ -5,8 +5,8 @@ bits; without it two or three of AVX2 do, with the same whole numbers. Codes are
 as they lie; activations are rounded to the signed ones, row by row, before they are multiplied with
 anything (``rounded_rows``).
 
-What the codes' offset adds too much is the offset times the sum of the values: sums of a block
-begin with that, so it costs nothing. Sums of a block are whole numbers and exact; they are
+The error by the codes' offset is the offset times the sum of the values: sums of a block start
+with its correction, so it costs nothing. Sums of a block are whole numbers and exact; they are
 multiplied by both scales and added in float32, block after block, in one order for any number of
 rows: a row's result does not depend on those beside it.
 """
@@ -66,7 +66,7 @@ class _Turn:
         return [_load(self.builder, place, kind, step) for place in places]
 
     def weights_again(self, offset: int) -> list[Any]:
-        """As ``weights``, but the compiler does not see that it has them: registers are few."""
+        """As ``weights``, loaded again, which the compiler does not see: registers are few."""
         same = ir.FunctionType(I64, [I64])
         hidden = self.builder.asm(same, "", "=r,0", [self.block], side_effect=True)
         return _Turn(self.builder, hidden, self.rows, self.columns).weights(offset)
@@ -79,14 +79,14 @@ class _Turn:
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """Inputs of a block that share a scale, by their places in it."""
+    """Byte offsets of the inputs of a block that share a scale."""
 
     words: int
     inputs: int
-    """Of the values in the rounded inputs."""
+    """Byte offset of the values in the rounded inputs."""
     scales: int
     offsets: tuple[int, int]
-    """What codes are too large by, where a sum of 16 values counts; as it is multiplied."""
+    """Factors of the sums of 16 values, to correct the codes' offset; 0: none."""
 
 
 def _groups(kind: PanelKind) -> list[_Group]:
@@ -109,7 +109,7 @@ def _write(kind: PanelKind, function: Any, count: int) -> None:
     for own in columns(count):
         cells = [(row, i) for row in range(count) for i in own]
         places = {(row, i): builder.add(sums, I64(4 * WIDTH * row + 64 * i)) for row, i in cells}
-        # Beside whole sums, the scales and an input; else they are in the first cache.
+        # Beside integer sums, the scales and an input; otherwise they are in the L1 cache.
         in_registers = 2 * len(cells) + len(own) < registers()
 
         def turn(
@@ -151,7 +151,7 @@ def _whole_sums(turn: _Turn, kind: PanelKind, group: _Group) -> dict[tuple[int, 
     """Codes times values of a group, by row and vector of outputs: 16 int32 each."""
     builder, count = turn.builder, len(turn.rows)
     begin = [_offset_sums(turn, row, group) for row in range(count)]
-    # Without VNNI eight products by twos of 4 bits have room in 16: at most 8 * 2 * 15 * 127.
+    # Without VNNI, eight sums of two 4-bit products fit in 16 bits: at most 8 * 2 * 15 * 127.
     short = kind.bits == 4 and not _HAS_VNNI
     first = [ir.Constant(_SHORTS, [0] * 2 * LANES)] * count if short else begin
     sums = {(row, i): first[row] for row in range(count) for i in turn.columns}

@@ -1,4 +1,4 @@
-"""What the threads of a team read: records of numbers and addresses, since they run no Python."""
+"""Records of numbers and addresses for the threads of a team, which run no Python."""
 
 from __future__ import annotations
 
@@ -76,12 +76,12 @@ def at(builder: Any, address: Any) -> Any:
 
 @of_integers(types.void)
 def run_item(builder: Any, function: Any, record: Any, item: Any) -> None:
-    """Call the function at an address, which does an item of what the record there says."""
+    """Call the function at one address, which does an item of the record at another."""
     kind = ir.FunctionType(VOID, [I64, I64])
     builder.call(pointer(builder, function, kind), [record, item])
 
 
 @compiled()
 def tensor(address: int, shape: Any) -> Any:
-    """The one at an address, its numbers as ``compiled.as_numpy`` has them."""
+    """The bfloat16 tensor at an address, with numbers as in ``compiled.as_numpy``."""
     return memory(at(address), shape, np.uint16)

@@ -3,8 +3,8 @@
     x [T, K]  ->  rounded [T, K / 32, 40 bytes]: scale (float32), the sums of the first and of the
                   last 16 values (int16), values (32 int8) = x / scale, scale = largest / 127
 
-The sums are what ``quantized_products`` takes the codes' offset back with. Of a row in 16 bits
-there are two: the second is what the first leaves, in 8 bits as well; their products are added.
+With the sums, ``quantized_products`` corrects the codes' offset. A row in 16 bits is two rows: the
+second is the remainder of the first, also in 8 bits; their products are added.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from app.model.cpu.kernels.quantized_panels import BLOCK
 from app.model.cpu.kernels.vectors import FLOATS, LANES, WORDS, spread
 
 SCALE, SUMS, VALUES = 0, 4, 8
-"""Where in the bytes of 32 inputs they are."""
+"""Byte offsets of these parts in the 40 bytes of 32 inputs."""
 ROUNDED_BYTES = VALUES + BLOCK
 
 _LEAST_SCALE = 2.0**-120
-"""Below it all values are zero: what they would be multiplied with is no float32."""
+"""Minimum scale; below it all values are 0, as its inverse could overflow float32."""
 
 _I16 = ir.IntType(16)
 _BYTES = ir.VectorType(I8, LANES)
@@ -39,7 +39,7 @@ def _round_block(builder: Any, x: Any, out: Any) -> None:
 
 @of_integers(types.void)
 def _round_block_twice(builder: Any, x: Any, out: Any, rest: Any) -> None:
-    """As ``_round_block``; what that leaves, rounded, to ``rest``."""
+    """As ``_round_block``; the remainder, rounded, to ``rest``."""
     parts = [_widened(builder, builder.add(x, I64(2 * LANES * i))) for i in range(2)]
     _round(builder, _round(builder, parts, out), rest)
 
@@ -83,7 +83,7 @@ def _widened(builder: Any, place: Any) -> Any:
 def round_row(x: int, out: int, blocks: int, rounds: int) -> None:
     """A row of bfloat16 at ``x``, rounded, to ``out``; 0.2 us for 768 inputs.
 
-    In two ``rounds`` what that leaves is another row behind it: 16 bits in all.
+    With two ``rounds`` the remainder is another row after it: 16 bits in all.
     """
     for block in range(blocks):
         place = out + ROUNDED_BYTES * block

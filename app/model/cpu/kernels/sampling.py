@@ -43,7 +43,7 @@ Keys = NDArray[np.uint64]
 Doubles = NDArray[np.float64]
 
 BUCKETS = 1 << 16
-"""How many upper halves of a float32 there are."""
+"""Number of different upper halves of a float32."""
 
 _FULL = np.uint32(0xFFFFFFFF)
 _SCALE = float(1 << WEIGHT_BITS)
@@ -195,7 +195,7 @@ def _arrival(key: np.uint64, place: np.uint64, weight: int, record: float) -> fl
 
 @compiled()
 def _race(weights: Ints, key: np.uint64, place: np.uint64) -> int:
-    """Which of ``weights`` wins, whose numbers are at ``place`` and after it; -1 if all are 0."""
+    """Index of the weight that wins, with numbers from ``place`` on; -1 if all weights are 0."""
     record, winner = np.inf, -1
     for i in range(len(weights)):
         if weights[i] > 0:
@@ -306,7 +306,7 @@ def _bucket(bits: np.int32) -> int:
 
 @compiled()
 def boundary(values: Floats, weights: Ints, most: int, needed: int, scratch: Ints) -> int:
-    """The bucket in which the greatest values come to be ``most``, or to weigh ``needed``.
+    """The bucket at which the greatest values reach the count ``most`` or the weight ``needed``.
 
     A value's bucket is its upper 16 bits: there are 2 ** 16 of them, ascending as the values do.
     ``scratch`` has shape [2, 2 ** 16]; ``most`` and ``needed`` are positive.

@@ -48,7 +48,7 @@ def share(function: int, call: int, items: int, parallel: bool) -> None:
 
 @compiled()
 def _span(call: Any, item: int) -> Any:
-    """What every scan is told of its item: first and last row, slot, saves, and heads."""
+    """Arguments of every scan for its item: first and end row, slot, saves, and heads."""
     s, chunk = item % call.spans, item // call.spans
     rows = memory(at(call.rows), (call.spans + 1,), _i64)
     starts = memory(at(call.save_starts), (call.spans + 1,), _i64)
@@ -146,6 +146,6 @@ _SCANS = {"delta_rule": _delta_rule, "mamba2": _mamba2, "mamba1": _mamba1, "conv
 def address_of_scan(scan: str, number: Any) -> int:
     """The address of the function that does an item; compiled on the first call.
 
-    ``number`` is what ``compiled.as_numpy`` makes of what the model computes with.
+    ``number`` is the type of the model's activations in ``compiled.as_numpy``.
     """
     return address_of(_SCANS[scan](number), "void(int64, int64)")

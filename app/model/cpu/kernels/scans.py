@@ -1,4 +1,4 @@
-"""What recurrent layers do along their sequences, compiled: token by token, in states in slots.
+"""The compiled scans of recurrent layers along sequences: token by token, on states in slots.
 
 A work item is one span and some heads (or channels). Its state is read from a slot, advanced by
 every token, and written to the slot of each save on the way; so spans have any length and any
@@ -26,12 +26,12 @@ _LEAST_NORM = _f32(1e-6)
 _ROWS = 32
 _TOKENS = 64
 """Rows of a delta rule's state, and the tokens they are advanced through before the next rows are:
-with 128 columns the rows stay in the first cache, keys and queries in the second."""
+with 128 columns the rows stay in the L1 cache, keys and queries in L2."""
 
 
 @compiled(reassociate=True)
 def _unit_factor(row: Any, normalize: bool) -> Any:
-    """What divides a row by its norm, as transformers does it; 1 without ``normalize``."""
+    """The factor that divides a row by its norm, as in transformers; 1 without ``normalize``."""
     if not normalize:
         return _ONE
     total = _ZERO

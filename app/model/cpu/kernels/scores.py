@@ -30,7 +30,7 @@ def _greatest(row: NDArray[Any], size: int) -> Any:
 
 @compiled(reassociate=True)
 def _weight(row: NDArray[Any], begin: int, end: int, top: Any) -> Any:
-    """Of a few logits, relative to ``top``."""
+    """Sum of the weights of a few logits, relative to ``top``."""
     total = _f32(0.0)
     for i in range(begin, end):
         total += exp2((widen(row[i]) - top) * LOG2_E)
@@ -63,7 +63,7 @@ def score_rows(
 
     ``rows`` [R] of ``logits`` [*, width] have the sets up to ``sets`` [R], each from where the row
     before it ended; a set has the ``ids`` up to its own of ``ends`` [S].
-    Within 1e-6 of the exact one.
+    Results are within 1e-6 of the exact ones.
     """
     if parallel:
         for i in numba.prange(len(rows)):

@@ -23,7 +23,7 @@ from app.model.cpu.kernels.compiled import compiled
 from app.model.cpu.kernels.llvm import I32, I64, VOID, declare, of_integers, pointer
 
 Board = NDArray[np.int64]
-"""What a team shares; each number has a cache line of its own."""
+"""The shared state of a team; each number has a cache line of its own."""
 
 WORD, DONE, SLEEPERS, CLOSED = 0, 8, 16, 24
 _BOARD = 32
@@ -57,7 +57,7 @@ def _add(builder: Any, address: Any, value: Any) -> None:
 
 @of_integers(types.int64)
 def _exchange(builder: Any, address: Any, old: Any, new: Any) -> Any:
-    """1 where ``old`` was there and is ``new`` now, else 0."""
+    """Compare-and-swap: 1 if ``old`` was replaced by ``new``, else 0."""
     pair = builder.cmpxchg(pointer(builder, address), old, new, "seq_cst", "seq_cst")
     return builder.zext(builder.extract_value(pair, 1), I64)
 
@@ -74,7 +74,7 @@ def _yield_core(builder: Any) -> None:
 
 @of_integers(types.void)
 def _sleep(builder: Any, address: Any, seen: Any) -> None:
-    """While the 32 bits at the address are as seen."""
+    """Sleep while the 32 bits at the address equal ``seen``."""
     _futex(builder, address, I64(_WAIT), seen, I64(0))
 
 
@@ -90,7 +90,7 @@ def _futex(builder: Any, *arguments: Any) -> None:
 
 @compiled()
 def publish(board: Board, items: int) -> None:
-    """Offer a job of so many items, whose description is written already."""
+    """Publish a job of ``items`` items, whose description is written already."""
     base = board.ctypes.data
     _publish(base + 8 * DONE, 0)
     number = (_read(base + 8 * WORD) >> 32) + 1
@@ -112,13 +112,13 @@ def claim(board: Board) -> int:
 
 @compiled()
 def done(board: Board) -> None:
-    """Say that a claimed item is done."""
+    """Count a claimed item as done."""
     _add(board.ctypes.data + 8 * DONE, 1)
 
 
 @compiled()
 def wait_for(board: Board, items: int) -> None:
-    """Until so many items are done."""
+    """Wait until ``items`` items are done."""
     base = board.ctypes.data
     looks = 0
     while _read(base + 8 * DONE) < items:

@@ -1,7 +1,7 @@
 """Attention's sums for a few rows at a time, in one order however many rows and keys there are.
 
-What a compiler makes of a loop adds up in an order of its own, another one for one row than for
-four. These are written instruction by instruction, so that a number depends on its own row alone:
+A compiler chooses the order of sums in a loop, and another one for one row than for four. These are
+written instruction by instruction, so that a number depends on its own row alone:
 
 - a score adds up 16 products at a time, lane by lane, and then the lanes, by halves;
 - a sum of values adds one position after the other;
@@ -49,19 +49,19 @@ from app.model.cpu.kernels.vectors import (
 )
 
 ROWS = 4
-"""Rows that are worked on together, at most; 1 and 2 are the others."""
+"""Maximum rows that are processed together; the other sizes are 1 and 2."""
 TOGETHER = 4
-"""Keys that are worked on together."""
+"""Keys that are processed together."""
 WIDE = 64
-"""Numbers of values that are worked on together, where there are so many."""
+"""Numbers of a value that are processed together, if it has so many."""
 
 _NAMES = {types.uint16: "bfloat16", types.int16: "float16", types.float32: "float32"}
-"""What a number is, by its type in ``compiled.as_numpy``."""
+"""Names of number types, by the type in ``compiled.as_numpy``."""
 
 
 @intrinsic
 def numbers_of(_context: Any, like: Any) -> Any:
-    """The numbers of a vector of ``like``'s type: bfloat16 go by twos."""
+    """Count of numbers in a vector of ``like``'s type: twice as many for bfloat16."""
     count = numbers_in(like)
     return types.int64(like), lambda *_: I64(count)
 
@@ -86,8 +86,8 @@ def score_tile(
     """Scores of 1, 2 or 4 rows with 16, 8 or 4 keys, times ``scale``.
 
     ``keys`` has the addresses of keys of ``like``'s type, ``ahead`` those of keys to fetch
-    meanwhile, each of them ``offset`` off. Rows of ``query`` are as ``asked`` has them; both are
-    ``vectors`` long, of as many numbers as ``vector_of`` says.
+    meanwhile, each plus ``offset``. Rows of ``query`` have the type of ``asked``; both are
+    ``vectors`` long, with ``numbers_of`` numbers each.
     """
     given = [rows, query, pitch, keys, ahead, offset, vectors, out, out_pitch]
     return _tile("score", like, given, _score, scale=True)
@@ -100,8 +100,8 @@ def add_tile(
 ) -> Any:  # fmt: skip
     """Add ``count`` values, from 1 on, to sums of 1, 2 or 4 rows, by the weights of each row.
 
-    Of values and sums the numbers of the vector of that number, which in sums are in the order of
-    ``place_of``; the rest is as for ``score_tile``.
+    Only the numbers of vector ``vector`` are added; sums of bfloat16 have the even numbers of a
+    vector, then the odd ones. The rest is as for ``score_tile``.
     """
     given = [rows, weights, pitch, values, ahead, offset, count, vector, sums, sums_pitch]
     return _tile("add", like, given, lambda *a: _add(*a, lines=1))
@@ -147,11 +147,11 @@ def _tile(
 
 @intrinsic
 def soften(_context: Any, scores: Any, first: Any, end: Any, sink: Any) -> Any:
-    """Make weights of a row's scores: ``2 ** ((score - largest) * log2(e))``, 0 outside of them.
+    """Convert a row's scores to weights: ``2 ** ((score - largest) * log2(e))``, 0 elsewhere.
 
     The row begins at the address ``scores`` with a position that is a multiple of 16; its scores
     are those from ``first`` to ``end``, and vectors with one of them are weights then. ``sink`` is
-    another score, or -inf. Returns what the weights' sum, the sink's with them, divides 1 to.
+    another score, or -inf. Returns 1 / (sum of all weights, with the sink's).
     """
     kinds = [types.int64] * 3
     return types.float32(*kinds, types.float32), _call(
@@ -179,7 +179,7 @@ def _call(name: str, result: Any, kinds: list[Any], write: Callable[[Any], None]
 
 
 def _define(function: Any) -> None:
-    """A function of its own, which the compiler copies nowhere and changes for no caller."""
+    """Mark ``function`` as one that the compiler neither inlines nor specialises."""
     function.linkage = "linkonce_odr"
     function.attributes.add("noinline")
 

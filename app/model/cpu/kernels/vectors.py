@@ -1,6 +1,6 @@
-"""Vectors of 16 numbers in LLVM's words: how they are read, multiplied, and added up.
+"""LLVM code for reading, multiplying and adding vectors of 16 numbers.
 
-Every operation is said, so that sums have one order and no compiler chooses another.
+Every operation is explicit, so that sums have one order and no compiler chooses another.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def _by_fours(*lanes: int) -> list[int]:
 LOG2_E = 1.4426950408889634
 _LN2, _SQRT2 = 0.6931471805599453, 1.4142135623730951
 _SERIES = [_SQRT2 * _LN2**n / f for n, f in enumerate((1, 1, 2, 6, 24, 120, 720, 5040))]
-"""Of ``2 ** (y + 1 / 2)``, y from -1 / 2 to 1 / 2, by powers of y."""
+"""Taylor coefficients of ``2 ** (y + 1 / 2)``, y from -1 / 2 to 1 / 2."""
 _LEAST = -126.0
 
 
@@ -104,7 +104,7 @@ def _joined(builder: Any, sums: list[Any], first: list[int], last: list[int]) ->
 
 
 def exp2(builder: Any, x: Any) -> Any:
-    """``2 ** x`` for x up to 0, within 2e-7 of it; what is below 2 ** -126 becomes that."""
+    """``2 ** x`` for x up to 0, within 2e-7 of it, and at least 2 ** -126."""
     least = filled(_LEAST)
     x = builder.select(builder.fcmp_ordered("<", x, least), least, x)
     floor = declare(builder, FLOATS, [FLOATS], "llvm.floor.v16f32")
@@ -119,14 +119,14 @@ def exp2(builder: Any, x: Any) -> Any:
 
 
 def address_in(builder: Any, addresses: Any, number: Any, offset: Any) -> Any:
-    """The one of that number in a list of addresses, ``offset`` off."""
+    """Address ``number`` of a list of addresses, plus ``offset``."""
     number = number if isinstance(number, ir.Value) else I64(number)
     place = builder.add(addresses, builder.mul(number, I64(8)))
     return builder.add(builder.load(pointer(builder, place), align=8), offset)
 
 
 def numbers_in(like: Any) -> int:
-    """Of a vector of that type."""
+    """Count of numbers in a vector of that type."""
     return 2 * LANES if like == types.uint16 else LANES
 
 
