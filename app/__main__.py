@@ -54,7 +54,7 @@ def build_parser() -> argparse.ArgumentParser:
     """Every setting is a flag of ``serve``; a flag goes before its environment variable."""
     parser = argparse.ArgumentParser(
         prog="leapjson",
-        description="An LLM server that speaks JSON mode and leaps over forced text.",
+        description="An LLM server with OpenAI's API whose JSON always fits the schema.",
     )
     parser.add_argument("--version", action="version", version=f"leapjson {version_of()}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
@@ -71,23 +71,22 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-_CHECK = """Check texts against a constraint in the form that answers have: one order of keys,
-one kind of white space. A newline at the end of a text does not count. Exit status: 0 if all are
+_CHECK = """Check texts against a constraint, in the exact form of answers: keys in the schema's
+order, one kind of white space. A newline at the end of a text is ignored. Exit status: 0 if all are
 valid, 1 if some are not, 2 if the constraint cannot be used or a file cannot be read. Limits on
 numbers are those of the server's settings (LEAPJSON_MAX_INTEGER_DIGITS, ..._FRACTION_DIGITS)."""
 
-_EXPLAIN = """Show the compressed automaton of a constraint: branch points, the choices there,
-and the leaps, which are the forced bytes after each choice. The insides of strings, numbers and
-rules are one choice each. Exit status: 0, or 2 if the constraint cannot be used."""
+_EXPLAIN = """Show the automaton of a constraint: branch points, the choices at each, and the leaps
+(forced bytes) after each choice. The inside of a string, a number or a rule is shown as one
+choice. Exit status: 0, or 2 if the constraint cannot be used."""
 
 
-_BATCH = """Answer every line of a file, each once: lines of OpenAI's batches (JSONL), or with
+_BATCH = """Answer every line of a file exactly once: OpenAI batch requests (JSONL), or with
 --prompt the rows of a table (CSV, Parquet, JSONL). The engine runs in this process, with the
-options of leapjson serve, or servers answer (--url). What is answered is kept in OUTPUT.journal
-until the end: after a kill the same command goes on where it was. Lines without an answer are in
-OUTPUT.errors.jsonl, and the same command asks them again. The key of the servers is
-LEAPJSON_API_KEY. Exit status: 0 if every line has a valid answer, 1 if some have
-not, 2 if the run cannot go on, 130 if it was stopped."""
+options of leapjson serve, or servers answer (--url, with the API key in LEAPJSON_API_KEY). Answers
+are saved in OUTPUT.journal until the end: after a kill, the same command continues. Lines without
+an answer are in OUTPUT.errors.jsonl; the same command retries them. Exit status: 0 if every line
+has a valid answer, 1 if some have not, 2 if the run cannot go on, 130 if it was stopped."""
 
 
 def _add_batch(commands: Any) -> argparse.ArgumentParser:
@@ -105,20 +104,20 @@ def _add_batch(commands: Any) -> argparse.ArgumentParser:
     several: dict[str, Any] = {"default": [], "metavar": "TEXT", "action": "append"}
     flag: dict[str, Any] = {"default": False, "action": "store_true"}
     add("--prompt", **text, help="prompt for each row of a table; {name} stands for a column")
-    add("--column", **text, help="the column that {text} stands for")
-    add("--schema", **text, help="file of a JSON Schema that the answers have")
-    add("--set", **several, help="field=value of every request: --set max_tokens=200")
+    add("--column", **text, help="the column for {text} in --prompt")
+    add("--schema", **text, help="file with the JSON Schema of the answers")
+    add("--set", **several, help="set a field of every request, as in --set max_tokens=200")
     add("--confidence", **flag, help="also ask for the confidence of each value")
-    add("--ordered", **flag, help="answers in the order of the input, not as they come")
-    add("--url", **several, help="ask this server, not an engine in this process; repeatable")
-    add("--concurrency", **text, type=_positive, help="maximum lines in flight per server (64)")
+    add("--ordered", **flag, help="write answers in the order of the input, not as they finish")
+    add("--url", **several, help="use this server, not an engine in this process; repeatable")
+    add("--concurrency", **text, type=_positive, help="maximum lines at a time per server (64)")
     return parser
 
 
 def _positive(text: str) -> int:
-    if (number := int(text)) < 1:
-        raise argparse.ArgumentTypeError("at least 1")
-    return number
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
+    return int(text)
 
 
 def _add_check(commands: Any) -> None:
@@ -127,28 +126,28 @@ def _add_check(commands: Any) -> None:
     )
     _add_constraint(parser)
     parser.add_argument(
-        "--instance", metavar="FILE", nargs="+", required=True, help="texts; - reads standard input"
+        "--instance", metavar="FILE", nargs="+", required=True, help="files; - reads standard input"
     )
     parser.add_argument(
         "--document",
         metavar="FILE",
-        help="the prompt's text: strings with x-verbatim must be quotes from it, whatever part "
-        "they name; without it they may be any text",
+        help="file with the prompt's text: strings with x-verbatim must quote it, whatever part of "
+        "the prompt they name; without it they may be any text",
     )
 
 
 def _add_explain(commands: Any) -> None:
     parser = commands.add_parser(
-        "explain", help="show what a constraint is compiled to", description=_EXPLAIN
+        "explain", help="show the automaton of a constraint", description=_EXPLAIN
     )
     _add_constraint(parser)
-    parser.add_argument("--tokenizer", metavar="FILE", help="a tokenizer.json: counts in tokens")
+    parser.add_argument("--tokenizer", metavar="FILE", help="a tokenizer.json, to count in tokens")
     parser.add_argument(
         "--prompt",
         action="store_true",
-        help="show the schema as schema_in_prompt writes it",
+        help="show the text that schema_in_prompt adds to the prompt",
     )
-    parser.add_argument("--svg", metavar="FILE", help="draw the graph")
+    parser.add_argument("--svg", metavar="FILE", help="write the graph as an SVG picture")
     parser.add_argument("--dot", metavar="FILE", help="write the graph as text for Graphviz")
     parser.add_argument(
         "--max-nodes",

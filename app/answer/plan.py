@@ -148,7 +148,7 @@ class AnswerPlan:
         reasons = reasoning is not None and self.opening != "closed"
         if not begun.content and not reasons:
             raise InvalidRequest(
-                "the assistant prefill is reasoning, and this answer has none; prefill content",
+                "the assistant prefill is reasoning, but this answer has none; prefill content",
                 role="prompt",
             )
         if reasoning is not None and reasons:

@@ -55,7 +55,7 @@ def run(options: argparse.Namespace) -> int:
     unused = [key for key in given if key not in ("model", "log_level")]
     if options.url and unused:
         flag = unused[0].replace("_", "-")
-        raise UnusableInput(f"--{flag} is for the engine in this process; leave that or --url out")
+        raise UnusableInput(f"--{flag} is for the engine in this process; leave it or --url out")
     try:
         settings = Settings.read(**({} if options.url else given))
         screen = open_screen(sys.stderr)
@@ -176,7 +176,7 @@ class Board:
         counts, done = self.journal.counts, self.journal.done - self.before
         shares = [f"{done / seconds:.1f} lines/s", f"{self.tokens / seconds:,.0f} tokens/s"]
         if self.tokens:
-            shares.append(f"{self.leapt / self.tokens:.0%} skipped")
+            shares.append(f"{self.leapt / self.tokens:.0%} of them leapt")
         if counts["valid"] or counts["invalid"]:
             shares.append(f"{counts['valid']:,} valid")
         if counts["invalid"]:

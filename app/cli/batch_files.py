@@ -74,7 +74,7 @@ class Template:
         needed = [self._column(each) for each in _PLACEHOLDER.findall(self.prompt)]
         if not needed:
             raise UnusableInput(
-                "--prompt names no column: write {text} for that of --column, or {name} for one"
+                "--prompt names no column: write {text} (see --column) or {name} for one"
             )
         for each in [*needed, *([self.column] if self.column else [])]:
             if each not in columns:

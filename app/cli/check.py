@@ -64,7 +64,7 @@ def _as_text(name: str, verdict: Verdict, other: bytes | None, paint: Paint) -> 
     place = f"byte {verdict.offset}, line {verdict.line}, column {verdict.column}"
     if verdict.incomplete:
         word = paint("incomplete", "bold yellow")
-        lines = [f"{name}: {word}: incomplete, valid so far, ends at {place}"]
+        lines = [f"{name}: {word}, valid so far, ends at {place}"]
     else:
         lines = [f"{name}: {paint('not valid', 'bold red')} from {place}"]
     before = spell_bytes(verdict.before)
@@ -77,7 +77,7 @@ def _as_text(name: str, verdict: Verdict, other: bytes | None, paint: Paint) -> 
         rest = "longer than 2,000 bytes" if spelled is None else spell_bytes(spelled)
         lines.append(f"  shortest end {paint(rest, 'green')}")
     if other is not None:
-        lines.append("The value is valid, but written in another form. Answers have the form")
+        lines.append("The value satisfies the schema, but answers write it in this form:")
         lines.append(f"  {other.decode('utf-8', 'backslashreplace')}")
     return lines
 

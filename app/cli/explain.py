@@ -79,7 +79,7 @@ def run(options: argparse.Namespace) -> int:
     if options.prompt:
         tokens = f", {report['prompt_tokens']} tokens" if "prompt_tokens" in report else ""
         lines += ["", f"prompt: {len(report['prompt'])} characters{tokens}", report["prompt"]]
-    for inexact, title in ((False, "not enforced"), (True, "enforced in one reading")):
+    for inexact, title in ((False, "not enforced"), (True, "enforced as some validators read it")):
         found = [each for each in program.relaxed if each.inexact is inexact]
         if found:
             name = "inexact" if inexact else "relaxed"

@@ -169,7 +169,7 @@ class _Lowering:
         """``text`` in UTF-8. Raises ``UnsupportedSchema`` if the tokenizer cannot spell it."""
         encoded = _encoded(text)
         if reason := unspelled(encoded, self._limits.missing):
-            raise UnsupportedSchema("structure", "", f"{reason} of {text!r}")
+            raise UnsupportedSchema("structure", "", f"{reason} in {text!r}")
         return encoded
 
     def _not_starting(self, expression: Expression, prefixes: set[bytes]) -> Expression:

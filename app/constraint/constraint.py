@@ -380,7 +380,7 @@ class PlaceState(AutomatonState):
         self._place, self._state, self._plan = place, place.state, plan
         self._narrowing = None
         self._barred: Mask | None = None
-        """Tokens that would repeat something, although the state's mask allows them."""
+        """Tokens of the state's mask that repeat, cannot end within the budget or cost too much."""
         self._looked = False
         """Whether ``_look`` has added the tokens that repeat texts seen."""
         self._tried = 0

@@ -148,7 +148,7 @@ def _program(built: ExpressionPool, whole: Expression, missing: ByteSet) -> Prog
     pool, root = pruned(built, root)
     items = [inner for inner, mark in pool.index[Kind.MARKED] if mark == Mark.ITEM]
     if items and Kind.HOLE in pool.kinds:
-        reason = "unlisted items are not kept distinct beside x-verbatim"
+        reason = "items without an enum are not kept distinct beside x-verbatim"
         raise UnsupportedSchema("uniqueItems", "", reason)
     derivatives = measured(pool, _COMPILE_WORK)
     empty = derivatives.length(root) >= INFINITE

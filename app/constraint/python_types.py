@@ -126,7 +126,7 @@ def _resolve(reference: str, root: dict[str, Any]) -> dict[str, Any]:
 
 def _schema_of(term: Any) -> Any:
     if term.whitespace_pattern is not None:
-        raise UnsupportedSchema("whitespace_pattern", "", "the server writes JSON in its own form")
+        raise UnsupportedSchema("whitespace_pattern", "", "leave it out; see LEAPJSON_WHITESPACE")
     return json.loads(term.schema)
 
 

@@ -99,8 +99,8 @@ _ENFORCED: dict[str, tuple[tuple[str, ...], str]] = {
     keyword: (applies, how)
     for keywords, applies, how in (
         ("type", (), "the first byte of a value"),
-        ("enum", (), "a tree of the texts"),
-        ("const", (), "one text: a leap"),
+        ("enum", (), "a trie of the values"),
+        ("const", (), "one fixed text: a leap"),
         ("x-choice", (), "whole values sampled by their probabilities"),
         (
             "minimum maximum exclusiveMinimum exclusiveMaximum",
@@ -122,29 +122,29 @@ _ENFORCED: dict[str, tuple[tuple[str, ...], str]] = {
         ("minItems maxItems", _ARRAYS, "counted items"),
         ("uniqueItems", _ARRAYS, "distinct items, each in one spelling"),
         ("properties", _OBJECTS, "keys in this order: leaps"),
-        ("patternProperties", _OBJECTS, "further keys in classes by pattern"),
+        ("patternProperties", _OBJECTS, "additional keys, by the patterns they match"),
         ("additionalProperties", _OBJECTS, "additional keys"),
         ("unevaluatedProperties", _OBJECTS, "keys that nothing else evaluates, by alternative"),
-        ("propertyNames", _OBJECTS, "a language of keys"),
+        ("propertyNames", _OBJECTS, "an automaton of the allowed keys"),
         ("required", _OBJECTS, "required keys"),
         ("minProperties", _OBJECTS, "counted members with distinct names"),
         ("maxProperties", _OBJECTS, "counted members"),
         (
             "dependentRequired dependentSchemas dependencies",
             _OBJECTS,
-            "alternatives by the keys that are there",
+            "alternatives by the keys that are present",
         ),
         ("allOf", (), "intersection"),
         ("anyOf", (), "union"),
-        ("oneOf", (), "alternatives, each without those that it overlaps"),
+        ("oneOf", (), "alternatives, without values that fit several"),
         ("not", (), "alternatives that are the negation of its keywords"),
         ("if", (), "two alternatives"),
         ("then", (), "the alternative where if holds"),
         ("else", (), "the alternative where if does not"),
-        ("$ref", (), "what it refers to; a rule where it is recursive"),
-        ("$dynamicRef $recursiveRef", (), "what it refers to"),
-        ("$defs definitions", (), "definitions, where they are referred to"),
-        ("$id id $anchor $dynamicAnchor $recursiveAnchor", (), "a name for references"),
+        ("$ref", (), "the schema it refers to; a rule if recursive"),
+        ("$dynamicRef $recursiveRef", (), "the schema it refers to"),
+        ("$defs definitions", (), "definitions, used where $ref names them"),
+        ("$id id $anchor $dynamicAnchor $recursiveAnchor", (), "the target of a reference"),
     )
     for keyword in keywords.split()
 }

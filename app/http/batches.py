@@ -13,7 +13,7 @@ from pydantic import Field, create_model
 from app.core.errors import InvalidRequest
 from app.http.endpoint import Api, api_of, endpoint
 from app.http.errors import NotKept, StoreOff
-from app.http.files import KEPT_SECONDS, expiry, page, paging, required
+from app.http.files import KEPT_SECONDS, expiry, page, paging
 from app.http.keys import owner_of
 from app.http.openapi import Page, Shape, describe
 from app.http.requests.wire import Body, Ignored, Wire, refusal
@@ -100,18 +100,18 @@ class UsageList(Shape):
 
 
 def _parse(body: Mapping[str, Any], ignored: Ignored, api: Api) -> BatchRequest:
-    required(api.store, "batches")
+    api.stored("batches")
     wire = BatchRequest.read(body, ignored)
     names = wire.metadata or {}
     if len(names) > 16 or any(len(name) > 64 for name in names):
-        raise refusal("metadata", "at most 16 pairs, with keys of at most 64 characters")
+        raise refusal("metadata", "it has more than 16 pairs, or a key of more than 64 characters")
     return wire
 
 
 async def _create(call: BatchRequest, ticket: Ticket, api: Api) -> dict[str, Any]:
     after = call.output_expires_after and dict(call.output_expires_after)
     seconds = expiry(after, "output_expires_after") if after else KEPT_SECONDS
-    store, owner = required(api.store, "batches"), api.config.api_keys.owners.get(ticket.tenant, "")
+    store, owner = api.stored("batches"), api.config.api_keys.owners.get(ticket.tenant, "")
     file = await store.run(store.state.find_file, owner, call.input_file_id)
     if file is None or file["purpose"] != "batch":
         raise InvalidRequest(
@@ -145,7 +145,7 @@ router.post(
 
 
 async def _find(batch_id: str, request: Request) -> tuple[Store, Mapping[str, Any]]:
-    store = required(api_of(request).store, "batches")
+    store = api_of(request).stored("batches")
     found = await store.run(store.state.find_batch, owner_of(request.scope), batch_id)
     if found is None:
         message = f"there is no batch {batch_id[:64]!r}, or it belongs to another API key"
@@ -184,8 +184,8 @@ async def cancel(batch_id: str, request: Request) -> dict[str, Any]:
     ),
 )
 async def list_batches(request: Request) -> dict[str, Any]:
-    store, owner = required(api_of(request).store, "batches"), owner_of(request.scope)
     after, limit, _ = paging(request, _MOST_LISTED, 20)
+    store, owner = api_of(request).stored("batches"), owner_of(request.scope)
     found = await store.run(store.state.list_batches, owner, after, limit + 1)
     return page([_shown(row) for row in found], limit)
 

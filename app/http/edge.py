@@ -43,8 +43,8 @@ EXPOSED = (
 class Edge:
     """The outermost ASGI middleware.
 
-    It sets ``request.state.request_id``, for a POST also ``ticket`` until the request ends, and
-    ``send_body``, through which the body of a stream bypasses this layer.
+    It sets ``request.state.request_id``, with API keys ``tenant`` and ``owner``, for a POST
+    ``ticket``, and ``send_body``, through which the body of a stream bypasses this layer.
     """
 
     def __init__(

@@ -20,13 +20,13 @@ from app.answer.pieces import Piece
 from app.core.constraint import Vocabulary
 from app.core.errors import InvalidRequest, LeapjsonError, RequestError, Role, UnknownSchema
 from app.http.config import ApiConfig
-from app.http.errors import error_response, let_go, status_of
+from app.http.errors import StoreOff, error_response, let_go, status_of
 from app.http.keys import owner_of
 from app.http.models import ServedModels
 from app.http.reports import relaxed_headers
 from app.http.requests.body import read_body
 from app.http.requests.constraints import ConstraintReader
-from app.http.requests.wire import Ignored
+from app.http.requests.wire import Body, Ignored
 from app.serving.admission import Ticket
 from app.serving.compiling.graphs import Graphs
 from app.serving.compiling.schema_registry import SchemaRegistry
@@ -52,9 +52,10 @@ UPLOADS = 8
 
 Call = TypeVar("Call")
 T = TypeVar("T")
+Wired = TypeVar("Wired", bound=Body)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Api:
     """The objects that routes read and answer requests with: an application's ``state.api``."""
 
@@ -70,6 +71,7 @@ class Api:
     store: Store | None = None
     """None: files and batches are disabled."""
     usage: UsageByKey | None = None
+    """None: usage is not counted by key."""
     wake: Callable[[], None] = lambda: None
     """Called after a batch was created or cancelled."""
     models: ServedModels = field(init=False)
@@ -82,10 +84,21 @@ class Api:
         self.models = ServedModels(self.config, self.service.adapters)
         self.constraints = ConstraintReader(self.config.whitespace, self.schemas.schema)
 
+    def stored(self, what: str) -> Store:
+        """The store. Raises ``StoreOff`` if there is none, for ``what``."""
+        if self.store is None:
+            raise StoreOff(what)
+        return self.store
+
 
 def api_of(request: Request) -> Api:
     api: Api = request.app.state.api
     return api
+
+
+def reading(body: type[Wired]) -> Callable[[Mapping[str, Any], Ignored, Api], Wired]:
+    """A ``parse`` of ``endpoint`` that only reads ``body``."""
+    return lambda given, ignored, _: body.read(given, ignored)
 
 
 def endpoint(
@@ -105,7 +118,8 @@ def endpoint(
     """
 
     async def answer(request: Request) -> Response:
-        api, ticket = api_of(request), request.state.ticket
+        api = api_of(request)
+        ticket: Ticket = request.state.ticket
         config = api.config
         timeline = Timeline(
             path,

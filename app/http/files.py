@@ -16,7 +16,7 @@ from starlette.formparsers import MultiPartException, MultiPartParser
 from app.core.errors import InvalidRequest, QueueFull, StoreUnavailable
 from app.http.config import ApiConfig
 from app.http.endpoint import UPLOADS, api_of
-from app.http.errors import BodyTooLarge, NotKept, StoreOff
+from app.http.errors import BodyTooLarge, NotKept
 from app.http.keys import owner_of
 from app.http.openapi import Deleted, Json, Page, Shape, describe
 from app.http.requests.wire import Ignored, missing, refusal
@@ -47,15 +47,8 @@ class FileObject(Shape):
     status_details: None
 
 
-def required(store: Store | None, what: str) -> Store:
-    """``store``, which ``what`` needs; raises ``StoreOff`` if it is None."""
-    if store is None:
-        raise StoreOff(what)
-    return store
-
-
-def _kept(request: Request) -> Store:
-    return required(api_of(request).store, "files")
+def _stored(request: Request) -> Store:
+    return api_of(request).stored("files")
 
 
 router = APIRouter()
@@ -72,7 +65,7 @@ _UPLOAD["requestBody"] = {"required": True, "content": {"multipart/form-data": {
 
 @router.post(PATH, openapi_extra=_UPLOAD)
 async def upload(request: Request) -> Response:
-    api, store = api_of(request), _kept(request)
+    api = api_of(request)
     origin, allowed = request.headers.get("origin"), api.config.cors_origins
     # A page may send a form without a preflight: only a key proves permission.
     if origin and not api.config.api_keys and origin not in allowed and "*" not in allowed:
@@ -80,6 +73,7 @@ async def upload(request: Request) -> Response:
             "web pages may not upload files to a server without API keys; add the page's "
             "origin to LEAPJSON_CORS_ORIGINS, or set LEAPJSON_API_KEYS"
         )
+    store = api.stored("files")
     if api.uploads.locked():
         message = f"{UPLOADS} files are being uploaded, the limit; retry later"
         raise QueueFull(message, retry_after=5, code="bodies_full")
@@ -99,14 +93,15 @@ async def upload(request: Request) -> Response:
     ),
 )
 async def list_files(request: Request) -> dict[str, Any]:
-    purpose, store = request.query_params.get("purpose"), _kept(request)
+    purpose, owner = request.query_params.get("purpose"), owner_of(request.scope)
     after, limit, order = paging(request, _MOST_LISTED, _MOST_LISTED)
-    query = owner_of(request.scope), purpose, after, limit + 1, order
-    return page([shown(row) for row in await store.run(store.state.list_files, *query)], limit)
+    store = _stored(request)
+    found = await store.run(store.state.list_files, owner, purpose, after, limit + 1, order)
+    return page([shown(row) for row in found], limit)
 
 
 async def _find(file_id: str, request: Request) -> tuple[Store, Mapping[str, Any]]:
-    store = _kept(request)
+    store = _stored(request)
     found = await store.run(store.state.find_file, owner_of(request.scope), file_id)
     if found is None:
         raise NotKept(

@@ -14,7 +14,7 @@ from fastapi import APIRouter, Request
 from pydantic import Field
 
 from app.core.errors import InvalidRequest
-from app.http.endpoint import Api, api_of, endpoint
+from app.http.endpoint import Api, api_of, endpoint, reading
 from app.http.errors import ANTHROPIC_VERSION
 from app.http.models import ServedModel
 from app.http.openapi import Deleted, Shape, describe
@@ -139,7 +139,7 @@ async def retrieve_model(model: str, request: Request) -> dict[str, Any]:
 )
 async def delete_model(model: str, request: Request) -> dict[str, Any]:
     api = api_of(request)
-    return await _unload(api.models.find(model), None, api)
+    return await _unload(api.models.find(model), api)
 
 
 async def _load(call: LoadAdapter, _: Ticket, api: Api) -> dict[str, Any]:
@@ -152,7 +152,7 @@ def _parse_unload(body: Mapping[str, Any], ignored: Ignored, api: Api) -> Served
     return api.models.find(f"{api.models.base.id}:{name}")
 
 
-async def _unload(model: ServedModel, _: Ticket | None, api: Api) -> dict[str, Any]:
+async def _unload(model: ServedModel, api: Api) -> dict[str, Any]:
     """Returns when the last answer that uses it has ended."""
     if model.adapter is None:
         raise InvalidRequest(
@@ -162,9 +162,11 @@ async def _unload(model: ServedModel, _: Ticket | None, api: Api) -> dict[str, A
     return {"id": model.id, "object": "model", "deleted": True}
 
 
-operation = describe("Load an adapter", ModelObject, bodies=[LoadAdapter], errors=_ERRORS)
-router.post(LOAD, openapi_extra=operation)(
-    endpoint(LOAD, lambda body, ignored, _: LoadAdapter.read(body, ignored), _load)
-)
-operation = describe("Unload an adapter", Deleted, bodies=[UnloadAdapter], errors=_ERRORS)
-router.post(UNLOAD, openapi_extra=operation)(endpoint(UNLOAD, _parse_unload, _unload))
+router.post(
+    LOAD,
+    openapi_extra=describe("Load an adapter", ModelObject, bodies=[LoadAdapter], errors=_ERRORS),
+)(endpoint(LOAD, reading(LoadAdapter), _load))
+router.post(
+    UNLOAD,
+    openapi_extra=describe("Unload an adapter", Deleted, bodies=[UnloadAdapter], errors=_ERRORS),
+)(endpoint(UNLOAD, _parse_unload, lambda model, _, api: _unload(model, api)))

@@ -20,7 +20,7 @@ from app.core.errors import ConstraintError, InvalidRequest, UnknownSchema
 from app.core.graphs import MOST_STATES, MOST_WALKED, GraphOptions
 from app.core.specs import Choice, Grammar, JsonSchema, OnUnsupported, Regex
 from app.http.config import Whitespace
-from app.http.endpoint import Api, api_of, endpoint
+from app.http.endpoint import Api, api_of, endpoint, reading
 from app.http.errors import NotKept
 from app.http.openapi import Shape, describe
 from app.http.requests.constraints import ResponseFormat
@@ -236,6 +236,8 @@ class _Call:
 
 
 class _NotRegistered(NotKept):
+    """An unknown schema in the path is a 404; one in a body is a 400."""
+
     code = UnknownSchema.code
 
 
@@ -266,7 +268,7 @@ def _call(body: Mapping[str, Any], ignored: Ignored, api: Api) -> _Call:
     for field in ("strict", "whitespace", "documents"):
         if getattr(asked, field) is not None:
             raise InvalidRequest(
-                f"{field} goes next to schema; with response_format, put it inside", param=field
+                f"{field} is for schema; with response_format, put it inside that", param=field
             )
     found = api.constraints.response_format(asked.response_format, ignored)
     if not isinstance(found, JsonSchema | Regex | Choice | Grammar):
@@ -365,9 +367,7 @@ async def walk(schema_id: str, request: Request) -> Response:
         options = GraphOptions() if asked.graph is None else asked.graph.options
         return await api.graphs.walk(registered, options, asked.text, asked.state, ticket)
 
-    return await endpoint(_WALK, lambda body, ignored, _: WalkRequest.read(body, ignored), follow)(
-        request
-    )
+    return await endpoint(_WALK, reading(WalkRequest), follow)(request)
 
 
 @router.get(_ONE, openapi_extra=describe("Get a registered schema", SchemaObject, errors=[404]))

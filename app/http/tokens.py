@@ -148,14 +148,16 @@ async def _detokenize(tokens: Sequence[int], ticket: Ticket, api: Api) -> bytes:
     return await _written(tokens, api, lambda: {"prompt": api.service.tokenizer.decode(tokens)})
 
 
-operation = describe(
-    "Tokenize a text or a conversation's prompt",
-    Tokenized,
-    bodies=[TokenizeText, TokenizeChat],
-    errors=_ERRORS,
-)
-router.post(TOKENIZE, openapi_extra=operation)(endpoint(TOKENIZE, _parse_tokenize, _tokenize))
-operation = describe("Detokenize", Detokenized, bodies=[DetokenizeRequest], errors=_ERRORS)
-router.post(DETOKENIZE, openapi_extra=operation)(
-    endpoint(DETOKENIZE, _parse_detokenize, _detokenize)
-)
+router.post(
+    TOKENIZE,
+    openapi_extra=describe(
+        "Tokenize a text or a conversation's prompt",
+        Tokenized,
+        bodies=[TokenizeText, TokenizeChat],
+        errors=_ERRORS,
+    ),
+)(endpoint(TOKENIZE, _parse_tokenize, _tokenize))
+router.post(
+    DETOKENIZE,
+    openapi_extra=describe("Detokenize", Detokenized, bodies=[DetokenizeRequest], errors=_ERRORS),
+)(endpoint(DETOKENIZE, _parse_detokenize, _detokenize))

@@ -199,7 +199,7 @@ def warn_of_idle_settings(settings: Settings, device: str) -> None:
     """Log settings for GPUs that are ignored on the CPU."""
     if device == "cpu" and settings.set_for_cuda:
         names = ", ".join(settings.set_for_cuda)
-        logger.warning("ignored on the CPU: %s", names)
+        logger.warning("settings ignored on the CPU: %s", names)
 
 
 _PLACES = 64

@@ -307,12 +307,12 @@ def assemble(
             yield
 
     api = Api(
-        api_config,
-        service,
-        backend.vocabulary,
-        schemas,
-        graphs,
-        metrics.render,
+        config=api_config,
+        service=service,
+        vocabulary=backend.vocabulary,
+        schemas=schemas,
+        graphs=graphs,
+        render_metrics=metrics.render,
         responses=responses if settings.kept_responses_bytes else None,
         store=store,
         usage=usage,

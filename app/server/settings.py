@@ -101,15 +101,15 @@ class Settings(BaseSettings):
     """Port to listen on; 0 picks a free one."""
 
     dtype: DTypeName = "auto"
-    """Data type of the weights and the KV cache."""
+    """Data type of the weights and the KV cache: auto, bfloat16, float16 or float32."""
     device: DeviceName = "auto"
-    """Device that runs the model."""
+    """Device that runs the model: auto, cpu or cuda."""
     dequantize: bool = False
     """Expand 8- and 4-bit weights to dtype at load, for devices that cannot run them as stored."""
     quantize: QuantizeName | None = None
-    """Round the weights of linear layers to 8 or 4 bits at load (CPU only)."""
+    """Round the weights of linear layers to int8 or int4 at load (CPU only)."""
     random_weights: bool = False
-    """Random weights for a folder that holds only a config; for benchmarks."""
+    """Use random weights, so that the folder needs no weight files; for benchmarks."""
     tensor_parallel: Count = 1
     """Devices that share one model, one process per device. See docs/operations.md."""
     cpu_threads: Count | None = None
@@ -145,8 +145,8 @@ class Settings(BaseSettings):
     """Maximum rank of an adapter. On a GPU every adapter takes the memory of this rank."""
 
     batch_invariant: bool = False
-    """Make answers independent of other requests to the last bit; slower on a GPU. The server
-    refuses to start where this is impossible. See docs/operations.md."""
+    """Make answers bit-identical whatever other requests run; slower on a GPU. The server does not
+    start where this is impossible. See docs/operations.md."""
     cuda_memory_share: Annotated[float, Field(gt=0, le=1)] = 0.9
     """Share of GPU memory that the server may use, weights included; the KV cache gets the rest
     unless kv_cache_bytes is set. Ignored on the CPU."""
@@ -156,23 +156,23 @@ class Settings(BaseSettings):
     """Tokens of the largest step that is replayed from a CUDA graph. Ignored on the CPU."""
 
     max_batch_tokens: Count | None = None
-    """Maximum tokens computed in one step; by default max_prefill_tokens plus 512."""
+    """Maximum tokens of a step; by default max_prefill_tokens plus 512, or max_running if more."""
     max_prefill_tokens: Count | None = None
     """Maximum prompt tokens computed in one step while answers are running; by default chosen for
     the device."""
     max_running: Count = 64
     """Maximum answers decoded at a time."""
     leap: bool = True
-    """Append forced text in one step; false decodes it token by token."""
+    """Append text that the constraint forces in one step; false decodes it token by token."""
 
     draft: bool = True
-    """Draft likely text and verify it in one pass; the answer is the same."""
+    """Speculative decoding: draft likely text, verify it in one pass; the answer is the same."""
     choices: Literal["tokens", "exact"] = "tokens"
-    """Default sampling of values from a finite set: token by token, or as whole values by their
-    exact probability. See docs/confidence.md."""
+    """Default for sampling values from a finite set: tokens (token by token) or exact (whole
+    values by their exact probability). See docs/confidence.md."""
     schema_in_prompt: Literal["auto", "true", "false"] = "auto"
-    """Default for adding the schema to the prompt; auto adds that of a response_format, except for
-    models that do not read schemas."""
+    """Default for adding the schema to the prompt; auto adds the schema of a response_format,
+    unless the model is not trained to read schemas."""
 
     max_queue: Annotated[int, Field(ge=0)] = 256
     """Maximum answers waiting beyond the running ones."""
@@ -184,8 +184,8 @@ class Settings(BaseSettings):
         ),
     ] = 1 << 22
     tenant_share: Annotated[float, Field(ge=0.01, le=1)] = 0.9
-    """Share of the queue that one API key (or one address, without keys) may fill, and of the
-    compile workers that it may have, rounded down but 1 at least; 1 leaves no room for others."""
+    """Share of the queue and of the compile workers (rounded down, at least one) that one API key,
+    or without keys one client address, may use; 1 leaves no room for others."""
     request_seconds: Seconds = 3600.0
     """Maximum time of a request from arrival to last token, in seconds; also the upper bound of its
     timeout field."""
@@ -195,8 +195,8 @@ class Settings(BaseSettings):
     default_max_tokens: Count | None = None
     """max_tokens of requests that set none; by default the rest of the context."""
     clip_max_tokens: bool = True
-    """Lower a max_tokens above the rest of the context, and report it in the header
-    x-leapjson-max-tokens; false refuses it."""
+    """Lower a max_tokens that exceeds the rest of the context, and report it in the header
+    x-leapjson-max-tokens; false refuses the request."""
     drain_seconds: Annotated[float, Field(ge=0)] = 30.0
     """Time that running answers get to finish after SIGTERM, in seconds."""
 
@@ -211,8 +211,8 @@ class Settings(BaseSettings):
     schema_registry_bytes: Bytes = 64 * MIB
     """Memory for schemas registered by id (POST /v1/schemas), in bytes."""
     kept_responses_bytes: Annotated[int, Field(ge=0)] = 64 * MIB
-    """Memory for responses kept for previous_response_id, in bytes; with data, the room of each API
-    key in the store. 0 keeps none."""
+    """Memory for responses kept for previous_response_id, in bytes; with data, the limit of each
+    API key in the store. 0 stores none."""
     kept_responses_seconds: Seconds = 86_400.0
     """Time that a response is kept after its last use, in seconds."""
     max_verbatim_characters: Count = 400_000
@@ -231,7 +231,7 @@ class Settings(BaseSettings):
     compile_memory_bytes: Bytes = 1024 * MIB
     """Memory limit for compiling one schema, in bytes."""
     preload: Annotated[tuple[str, ...], NoDecode] = ()
-    """Python types (module:Type) compiled at start, comma-separated."""
+    """Python types (module:Type) whose schemas are compiled at start, comma-separated."""
 
     max_body_bytes: Annotated[
         Bytes,
@@ -274,7 +274,7 @@ class Settings(BaseSettings):
     max_body_nesting: Annotated[int, Field(ge=1, le=190)] = 100
     """Maximum nesting depth of the JSON in a request body."""
     max_n: Count = 16
-    """Maximum n (choices) of a request; never more than may run and wait together."""
+    """Maximum n (choices) of a request; at most max_running plus max_queue."""
     max_messages: Count = 1024
     """Maximum messages of a request."""
     unknown_fields: UnknownFields = "ignore"
@@ -294,7 +294,7 @@ class Settings(BaseSettings):
     """Folder or PostgreSQL database in which registered schemas and compiled programs are kept for
     replicas and restarts; by default the store of data, and without data none."""
     schema_store_bytes: Annotated[int, Field(ge=0)] = 256 * MIB
-    """Room of each API key in the schema store, in bytes. 0 keeps none."""
+    """Limit of each API key in the schema store, in bytes. 0 stores none."""
     batch_running: Count | None = None
     """Maximum requests of batches answered at a time; by default max_running."""
     batch_requests: Count = 100_000
@@ -315,8 +315,8 @@ class Settings(BaseSettings):
     api_keys_file: str | None = None
     """File of further API keys, one per line; # starts a comment."""
     priority_keys: Annotated[tuple[Count, ...], NoDecode] = ()
-    """Numbers of the API keys, counted from 1, whose requests may ask for "service_tier":
-    "priority", comma-separated; by default none, and priority is served as default."""
+    """Numbers of the API keys, counted from 1, that may use "service_tier": "priority",
+    comma-separated; other keys get the tier default instead. By default none."""
     share_between_keys: bool = False
     """Share prefix cache and draft statistics between API keys; timing can then reveal the requests
     of others."""
@@ -386,7 +386,7 @@ class Settings(BaseSettings):
     @classmethod
     def _has_data(cls, store: SecretStr | None, settings: ValidationInfo) -> SecretStr | None:
         if store is not None and settings.data.get("data") is None:
-            raise ValueError("it holds only the state; set data for the files")
+            raise ValueError("it cannot hold files; set data for the files")
         return store
 
     @field_validator("max_bodies_bytes")
@@ -424,7 +424,8 @@ class Settings(BaseSettings):
         except ValidationError as error:
             first = error.errors()[0]
             place = ".".join(map(str, first["loc"]))
-            raise LeapjsonError(f"{place}: {first['msg']}") from None
+            message = first["msg"].removeprefix("Value error, ")
+            raise LeapjsonError(f"{place}: {message}") from None
 
     @property
     def served_model(self) -> str:

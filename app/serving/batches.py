@@ -133,7 +133,7 @@ class BatchRunner:
             except LeapjsonError:
                 await asyncio.sleep(_POLL_SECONDS)
             except Exception:
-                logger.exception("batches: %s failed", loop.__name__)
+                logger.exception("the batch task %s failed; retrying", loop.__name__)
                 await asyncio.sleep(_BEAT_SECONDS)
 
     async def _feed(self) -> None:
@@ -183,7 +183,7 @@ class BatchRunner:
                 await self._store.run(self._state.record, [row for row, _ in taken])
                 break
             except Exception as error:  # retried for as long as the process lives
-                logger.warning("batch answers are waiting for the store: %s", error)
+                logger.warning("batch answers cannot be saved yet; retrying: %s", error)
                 await asyncio.sleep(_POLL_SECONDS)
         for _, kept in taken:
             if not kept.done():
@@ -198,9 +198,9 @@ class BatchRunner:
                     await self._do(piece)
                     break
                 except LeapjsonError as error:
-                    logger.warning("a piece of %s is postponed: %s", piece.batch_id, error)
+                    logger.warning("work on %s is postponed: %s", piece.batch_id, error)
                 except Exception:
-                    logger.exception("a piece of %s failed and is postponed", piece.batch_id)
+                    logger.exception("work on %s failed; retrying later", piece.batch_id)
                     pause = max(pause, _BEAT_SECONDS)
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, LEASE_SECONDS)

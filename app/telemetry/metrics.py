@@ -47,12 +47,12 @@ _TOKENS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
 
 _COUNTERS: dict[str, tuple[str, ...]] = {
     "tokens_total": (
-        "Tokens by source: prompt computed, prompt found in the prefix cache, sampled, leapt "
-        "(forced by the schema), drafted and accepted.",
+        "Tokens by source: prompt (computed), cached (in the prefix cache), sampled, leapt (forced "
+        "by the schema), drafted (accepted drafts, also in sampled).",
         "source",
     ),
     "tokens_skipped_total": ("Answer tokens that needed no decoding step of their own.",),
-    "draft_tokens_total": ("Drafted tokens that were verified; see tokens_total{drafted}.",),
+    "draft_tokens_total": ("Drafted tokens that were verified, accepted or not.",),
     "forward_passes_saved_total": (
         "Further tokens that an answer sampled in the same forward pass.",
     ),
@@ -85,8 +85,8 @@ _COUNTERS: dict[str, tuple[str, ...]] = {
         "finish_reason",
     ),
     "relaxations_total": (
-        "Keywords of schemas that were not enforced; limits: a whole subschema was too complex "
-        "to compile.",
+        "Schema keywords that were not enforced, by keyword; limits: a whole subschema was too "
+        "complex to compile.",
         "keyword",
     ),
     "admission_rejections_total": ("Requests refused by admission.", "reason"),

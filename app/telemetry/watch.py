@@ -49,7 +49,7 @@ class Telemetry:
             each for each in app.routes if isinstance(each, Route) and not each.include_in_schema
         ]
         self.metrics = metrics
-        self.names = KnownNames(app.openapi(), [route.path for route in hidden])
+        self.names = KnownNames(app.openapi(), [route.path_format for route in hidden])
         self.traces = traces
         self.content = content
 

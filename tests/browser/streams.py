@@ -29,6 +29,7 @@ FEED: Final = """
     };
   };
   const wait = (milliseconds) => new Promise((done) => setTimeout(done, milliseconds));
+  const frame = () => new Promise(requestAnimationFrame);
   const stream = async (controller) => {
     const began = performance.now();
     for (let sent = 0; sent < options.tokens; ) {
@@ -36,7 +37,7 @@ FEED: Final = """
       const due = options.atOnce + Math.ceil(seconds * options.rate);
       for (; sent < Math.min(due, options.tokens); sent++) {
         controller.enqueue(event(text(sent)));
-        if (options.gap) await wait(options.gap);
+        for (let number = 0; number < options.frames; number++) await frame();
         controller.enqueue(event(origins(sent)));
       }
       if (sent < options.tokens) await wait(1);
@@ -48,14 +49,18 @@ FEED: Final = """
   window.fetch = (...request) => {
     if (!String(request[0]).endsWith("/v1/chat/completions")) return ask(...request);
     const headers = { "content-type": "text/event-stream" };
-    const body = new ReadableStream({ start: (controller) => void stream(controller) });
+    const start = (controller) =>
+      void stream(controller).catch((error) => controller.error(error));
+    const body = new ReadableStream({ start });
     return Promise.resolve(new Response(body, { headers }));
   };
 }
 """
 
 
-def feed(page: Page, *, tokens: int, rate: float, at_once: int = 0, gap: int = 0) -> None:
+def feed(page: Page, *, tokens: int, rate: float, at_once: int = 0, frames: int = 0) -> None:
     """Answers of the page come from here on at ``rate`` tokens a second, each by itself, behind
-    some that come ``at_once``; the text of each comes ``gap`` milliseconds before its origin."""
-    page.evaluate(FEED, {"tokens": tokens, "rate": rate, "atOnce": at_once, "gap": gap})
+    some that come ``at_once``; the text of each is painted ``frames`` times before its origin
+    comes."""
+    given = {"tokens": tokens, "rate": rate, "atOnce": at_once, "frames": frames}
+    page.evaluate(FEED, given)

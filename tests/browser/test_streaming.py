@@ -45,7 +45,7 @@ def test_however_many_tokens_come_the_page_is_written_once_a_frame(
 
 
 def test_tokens_are_shown_though_their_text_was_painted_before_they_came(page: Page) -> None:
-    feed(page, tokens=1, rate=1e6, gap=1000)
+    feed(page, tokens=1, rate=1e6, frames=2)
     press(page, "Run")
     expect(page.locator(".answer-tools .state")).to_have_class("state done")
     expect(page.locator("#answer .token")).to_have_count(1)

@@ -227,7 +227,7 @@ def test_a_value_that_calls_begin_with_is_refused_and_others_are_enforced() -> N
         program = compile_program(Composite(content))
         return CompiledConstraint(program, INDEX)
 
-    with pytest.raises(UnsupportedSchema, match="call of a function"):
+    with pytest.raises(UnsupportedSchema, match="could be a tool call"):
         beside_calls("name")
     constraint = beside_calls("nap")
     constraint = constraint.bind({hole.source: Document(["cat"]) for hole in constraint.holes})

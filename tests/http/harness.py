@@ -50,12 +50,12 @@ def application(
     usage: UsageByKey | None = None,
 ) -> FastAPI:
     api = Api(
-        replace(config, chat_format=bench.chat_format),
-        bench.service,
-        ByteVocabulary(),
-        bench.schemas,
-        bench.graphs,
-        lambda: (b"a_metric 1\n", "text/plain; version=0.0.4"),
+        config=replace(config, chat_format=bench.chat_format),
+        service=bench.service,
+        vocabulary=ByteVocabulary(),
+        schemas=bench.schemas,
+        graphs=bench.graphs,
+        render_metrics=lambda: (b"a_metric 1\n", "text/plain; version=0.0.4"),
         responses=responses,
         store=store,
         usage=usage,

@@ -81,7 +81,7 @@ async def test_a_body_that_does_not_come_to_its_end_is_waited_for_no_longer(path
         content = slowly({}, asyncio.Event().wait)
         error = error_of(await client.post(path, content=content), 504)
     assert error["message"].startswith(
-        "the request had not been parsed within 0.2 s, the most that"
+        "the request had not been parsed within 0.2 s, the limit LEAPJSON_REQUEST_SECONDS"
     )
     assert bench.admission.bodies.used == 0
     assert [stats.status for stats in bench.observer.requests] == [504]

@@ -173,6 +173,8 @@ async def test_an_id_that_is_not_known_is_a_400_in_a_request_and_a_404_in_a_path
     async with client_of(Bench()) as client:
         asked = await client.post(CHAT, json=with_id("schema_0"))
         found = await client.get(f"{PATH}/schema_0")
+        version = {"anthropic-version": "2023-06-01"}
+        anthropic = await client.get(f"{PATH}/schema_0", headers=version)
         mistyped = await client.post(CHAT, json=with_id(5))
         whitespace = (await client.post(PATH, json={"schema": SCHEMA})).json()["id"]
         other = await client.post(CHAT, json=with_id(whitespace, whitespace="compact"))
@@ -180,6 +182,7 @@ async def test_an_id_that_is_not_known_is_a_400_in_a_request_and_a_404_in_a_path
     assert asked.json()["error"]["param"] == "response_format.schema_id"
     assert "POST /v1/schemas" in asked.json()["error"]["message"]
     assert found.json()["error"]["code"] == "schema_not_found"
+    assert (anthropic.status_code, anthropic.json()["error"]["type"]) == (404, "not_found_error")
     assert mistyped.status_code == 400
     assert other.json()["error"]["param"] == "response_format.whitespace"
 

@@ -237,6 +237,15 @@ def test_an_endpoint_is_a_route_or_other(path: str, endpoint: str) -> None:
     assert KnownNames(DOCUMENT).endpoint(path) == endpoint
 
 
+async def test_requests_of_the_page_are_counted_by_their_routes() -> None:
+    metrics = Metrics()
+    async with client_of(FakeEngine(), metrics, page=True) as client:
+        for path in ("/", "/docs", "/page/none.js", "/none"):
+            await client.get(path)
+    counted = {endpoint for endpoint, _, _ in requests_total(metrics)}
+    assert counted == {"/", "/docs", "/page/{file}", "other"}
+
+
 @pytest.mark.parametrize(
     ("param", "shown"),
     [

@@ -41,7 +41,7 @@ class GbnfReader(Reader):
     _UNCLOSED: ClassVar = {
         '"': "this text is not closed",
         "[": "this set of characters is not closed",
-        "{": "counts are {m}, {m,} or {m,n}",
+        "{": "counts must be {m}, {m,} or {m,n}",
     }
 
     def _item(self, found: re.Match[str]) -> int:
@@ -104,7 +104,7 @@ class GbnfReader(Reader):
                 raise self._source.invalid("this escape is unknown", start + at)
             code = _code(found)
             if code > LAST or 0xD800 <= code <= 0xDFFF:
-                raise self._source.invalid("this is not a character", start + at)
+                raise self._source.invalid("this code point is not a character", start + at)
             result.append((code, start + at))
             at = found.end()
         return result

@@ -90,9 +90,9 @@ _IMPORT = re.compile(
     re.VERBOSE,
 )
 _REFUSED = {
-    "declare": "a declared terminal has no text",
-    "override": "write the rule itself",
-    "extend": "write the rule itself",
+    "declare": "not supported; define the terminal",
+    "override": "not supported; write the rule itself",
+    "extend": "not supported; write the rule itself",
 }
 
 
@@ -164,7 +164,7 @@ class LarkReader(Reader):
         return node if self._in_terminal else Token(node)
 
     def _template(self, at: int) -> Exception:
-        return self._source.unsupported("template", "templates are not followed", at)
+        return self._source.unsupported("template", "templates are not supported", at)
 
     def _import(self, at: int, end: int) -> int:
         found = _IMPORT.match(self._source.text, end)
@@ -175,21 +175,21 @@ class LarkReader(Reader):
         if found["names"] is not None:
             module, names = found["path"], [each.strip() for each in found["names"].split(",")]
         if module != "common":
-            raise self._source.unsupported("%import", "only common can be imported", at)
+            raise self._source.unsupported("%import", "only the module common can be imported", at)
         for each in names:
             if each not in COMMON:
                 raise self._source.unsupported("%import", f"common.{each} is unknown", at)
             name = found["alias"] or each
             self._begin_rule(name, at, name)
             if not self._in_terminal:
-                raise self._source.invalid("a terminal's name is in upper case", at)
+                raise self._source.invalid("the name of a terminal must be in upper case", at)
             self._groups.append(regex_node(COMMON[each], "", self._limits))
             self._end_rule()
         return found.end()
 
     def _json(self, at: int, end: int) -> int:
         if self._name is None or self._in_terminal:
-            raise self._source.invalid("%json must stand in a rule", at)
+            raise self._source.invalid("%json is only allowed in a rule", at)
         text = self._source.text
         end += len(text[end:]) - len(text[end:].lstrip())
         try:

@@ -30,7 +30,7 @@ _MEMBER = re.compile(f"{_ATOM}(?:-{_ATOM})?", re.DOTALL)
 """A member of a class, or a range."""
 _PLAIN = " _-,:;<>=!@#%&~'\"`"
 """Characters without a meaning outside of classes, beyond letters and digits."""
-_BEYOND_ASCII = "ignoring the case of letters beyond ASCII"
+_BEYOND_ASCII = "case can be ignored for ASCII letters only"
 _CONTROLS = {"a": 7, "f": 12, "n": 10, "r": 13, "t": 9, "v": 11}
 _SAME_CASE = {"i": "\u0130\u0131", "k": "\u212a", "s": "\u017f"}
 """What Python's IGNORECASE takes for an ASCII letter, beyond its two cases."""
@@ -46,11 +46,11 @@ def regex_node(pattern: str, flags: str, limits: Limits) -> Node:
     if leading:
         pattern, flags = pattern[leading.end() :], flags + leading[1]
     if set(flags) - set("imsux"):
-        raise PatternNotSupported(f"the flags {flags!r}", pattern, 0)
+        raise PatternNotSupported(f"unsupported flags {flags!r}", pattern, 0)
     rewritten = "".join(_rewrite(pattern, set(flags)))
     tree = parse(rewritten, limits)
     if tree.anchored:
-        raise PatternNotSupported("anchors in a terminal", pattern, 0)
+        raise PatternNotSupported("unsupported anchor in a terminal", pattern, 0)
     return _convert(tree)
 
 
@@ -95,7 +95,7 @@ def _piece(found: re.Match[str], flags: set[str]) -> str:
     if plain == ".":
         return rf"[\u{{0}}-\u{{{LAST:x}}}]" if "s" in flags else r"[^\n]"
     if plain in "^$":
-        raise PatternNotSupported("anchors in a terminal", found.string, found.start())
+        raise PatternNotSupported("unsupported anchor", found.string, found.start())
     if plain in "()|*+?{}":
         return plain
     return _character(plain, flags)
@@ -108,8 +108,8 @@ def _group(found: re.Match[str]) -> str:
     if opening == "?":
         return "(?"
     if opening in ("?=", "?!", "?<=", "?<!"):
-        raise PatternNotSupported("look-around in a terminal", found.string, found.start())
-    raise PatternNotSupported(f"groups that start with ({opening}", found.string, found.start())
+        raise PatternNotSupported("unsupported look-around", found.string, found.start())
+    raise PatternNotSupported(f"unsupported group ({opening}", found.string, found.start())
 
 
 def _character(character: str, flags: set[str]) -> str:
@@ -129,7 +129,7 @@ def _class(piece: re.Match[str], flags: set[str]) -> str:
         if isinstance(first, str) and first == last:
             out.append(first)
         elif isinstance(first, str) or isinstance(last, str):
-            reason = "a range that ends in a class of characters"
+            reason = "a range must end in a single character"
             raise PatternNotSupported(reason, piece.string, piece.start())
         else:
             out.append(_spell(_range(first, last, flags)))

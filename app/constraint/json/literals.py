@@ -98,7 +98,7 @@ class LiteralText(JsonText):
     def named(self, name: str, equals: str, value: Expression) -> Expression:
         """A member whose ``name`` is written without quotes."""
         if not self.notation.can_name(name):
-            reason = f"a model that writes names without quotes cannot write {name!r}"
+            reason = f"this model writes names without quotes and cannot write {name!r}"
             raise UnsupportedSchema("properties", "/properties", reason)
         return self.pool.after_text((name + equals).encode(), value)
 

@@ -150,7 +150,7 @@ class _Parser:
 
     def _followed(self, flags: str, start: int) -> frozenset[str]:
         if not _FOLLOWED_FLAGS.issuperset(flags):
-            raise self._refusal("pattern flags other than i, m and s", start)
+            raise self._refusal("only the flags i, m and s are supported", start)
         return frozenset(flags)
 
     def _peek(self, size: int = 1) -> str:
@@ -195,7 +195,7 @@ class _Parser:
         elif character in "*+?" or (character == "{" and _COUNTS.match(self.text, start)):
             raise self._error("a quantifier has nothing to repeat", start)
         elif character == "{" and _COUNT_FROM_NOTHING.match(self.text, start):
-            raise self._refusal("dialects disagree on {,n}; write {0,n}", start)
+            raise self._refusal("regex dialects disagree on {,n}; write {0,n}", start)
         else:
             self._append(_characters(self._cased(exactly(single(ord(character))))), start)
 
@@ -215,7 +215,7 @@ class _Parser:
         """Put an assertion into the open group. A quantifier after it is an error in ECMA-262 with
         the flag u, which validators set, and none in some other dialects."""
         if self._quantifier() is not None:
-            raise self._refusal("dialects disagree on a quantifier after an assertion", start)
+            raise self._refusal("regex dialects disagree on quantified assertions", start)
         self._append(node, start)
 
     def _append(self, node: Node, start: int) -> None:
@@ -302,11 +302,11 @@ class _Parser:
                 look = _LOOKS[kind]
                 self.at += len(kind)
             elif _FLAGS.match(self.text, start):
-                raise self._refusal("flags that are not at the start of the pattern", start)
+                raise self._refusal("flags must be at the start of the pattern", start)
             elif self._peek(2) == "?>":
-                raise self._refusal("atomic groups", start)
+                raise self._refusal("atomic groups are not supported", start)
             elif self._peek(3) == "?P=":
-                raise self._refusal("references to groups", start)
+                raise self._refusal("references to groups are not supported", start)
             else:
                 raise self._error("this kind of group is unknown", start)
         self.groups.append(_Group(start, flags, look))
@@ -318,7 +318,7 @@ class _Parser:
         behind, negative = group.look
         self._count_look(1 if behind else _MOST_LOOKS // _MOST_AHEAD)
         if behind and not is_one_behind(node):
-            raise self._refusal("look-behind at more than one character", group.start)
+            raise self._refusal("look-behind may only match one character", group.start)
         return Look(node, behind, negative)
 
     def _character_class(self, start: int) -> CharacterClass:
@@ -326,7 +326,7 @@ class _Parser:
         negated = self._peek() == "^"
         self.at += negated
         if self._peek() == "]" and "]" in self.text[self.at + 1 :]:
-            raise self._refusal("dialects disagree on an empty character class", start)
+            raise self._refusal("regex dialects disagree on an empty class", start)
         members = exactly(())
         while True:
             if self.at >= len(self.text):
@@ -342,7 +342,7 @@ class _Parser:
         start = self.at
         nested = _NESTED_CLASS.match(self.text, start)
         if nested:
-            reason = f"dialects disagree on {nested[0]} inside a character class"
+            reason = f"regex dialects disagree on {nested[0]} inside a class"
             raise self._refusal(f"{reason}; write its members, as in [0-9A-Za-z]", start)
         first = self._class_atom()
         if self._peek() != "-" or self._peek(2) in ("-", "-]"):
@@ -383,18 +383,18 @@ class _Parser:
         if character == "b" and in_class:
             return exactly(single(0x08))
         if character.isdecimal() or character == "k":
-            raise self._refusal("references to groups, and octal escapes", start)
+            raise self._refusal("no support for group references and octal escapes", start)
         if character in "pP":
             return self._property(character, start)
         if character.isascii() and character.isalpha():
-            raise self._refusal(f"dialects disagree on \\{character}", start)
+            raise self._refusal(f"regex dialects disagree on \\{character}", start)
         return exactly(single(ord(character)))
 
     def _property(self, letter: str, start: int) -> CharacterClass:
         found = _PROPERTY.match(self.text, self.at)
         members = unicode_property(found[1]) if found else None
         if found is None or members is None:
-            raise self._refusal("this Unicode property", start)
+            raise self._refusal("this Unicode property is not supported", start)
         self.at = found.end()
         return ~members if letter == "P" else members
 
@@ -406,7 +406,7 @@ class _Parser:
             self.at = end + 1
             code = _hex_value(digits) if len(digits) <= 8 else None
             if code is None or code > LAST:
-                raise self._error("an escape has no code point", start)
+                raise self._error("this escape has no valid code point", start)
             return code
         code = self._hex_digits(2 if letter == "x" else 4)
         if code is None:

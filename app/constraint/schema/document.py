@@ -235,7 +235,7 @@ class Document:
             reason = f"there is more than one $dynamicAnchor {fragment!r}"
             raise UnsupportedSchema(keyword, pointer, reason)
         if keyword == "$recursiveRef" and len(index.resources) > 1:
-            raise UnsupportedSchema(keyword, pointer, "the schema has embedded resources")
+            raise UnsupportedSchema(keyword, pointer, "not supported with embedded $ids")
         if not fragment:
             return resource
         if not fragment.startswith("/"):

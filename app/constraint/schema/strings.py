@@ -129,7 +129,7 @@ class Strings:
         """
         facts = self._facts(nodes)
         if facts.verbatim is not None:
-            raise _refused(facts.verbatim, "names cannot be quotes from the prompt")
+            raise _refused(facts.verbatim, "property names cannot be quotes from the prompt")
         return self._language(facts, self._once)
 
     def bare(self, nodes: Goal, excluded: Sequence[Expression]) -> Expression:
@@ -254,7 +254,7 @@ class Strings:
         for node in nodes:
             schema = node.schema
             if GRAMMAR in schema:
-                reason = "it must be the only keyword of a string that is neither a name nor listed"
+                reason = "it must be the only keyword of a string, outside propertyNames and enums"
                 raise UnsupportedSchema(GRAMMAR, node.pointer_to(GRAMMAR), reason)
             if "pattern" in schema:
                 facts.patterns.append(self._parse(node, schema["pattern"]))
@@ -268,7 +268,7 @@ class Strings:
             source = verbatim_source(node)
             if source is not None:
                 if facts.verbatim is not None and facts.source.part != source.part:
-                    raise _refused(node, "another x-verbatim here names another part of the prompt")
+                    raise _refused(node, "two of them in one string name different parts")
                 facts.source = Source(source.part, source.words or facts.source.words)
                 facts.verbatim = node
             not_values = schema.get(NOT_ENUM, ())
@@ -315,7 +315,7 @@ class Strings:
             known = parse_keyword(pattern, self._text.limits, keyword, pointer)
             self._parsed[pattern] = known
         if negated and repeats_anchors(known):
-            reason = "the negation of a pattern that repeats anchors"
+            reason = "a pattern that repeats anchors cannot be negated"
             raise UnsupportedSchema(keyword, node.pointer_to(keyword), reason)
         return known
 
@@ -338,7 +338,7 @@ def _other_format(node: Node, name: str, *, beside: bool) -> syntax.Node:
     all that any validator accepts."""
     loose = loose_format(name)
     if loose is None:
-        reason = f"the negation of the format {name} has no definite form"
+        reason = f"the format {name} cannot be negated exactly"
         raise UnsupportedSchema("format", node.pointer_to("format"), reason)
     return (strict_format(name) if beside else None) or loose
 

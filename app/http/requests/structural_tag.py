@@ -369,7 +369,7 @@ class _TagReader:
                 raise refusal(param, "it must not be empty")
             for other in triggers:
                 if other in trigger[:-1]:
-                    raise refusal(param, f"it contains another one, {other!r}, which matches first")
+                    raise refusal(param, f"it contains the trigger {other!r}, which matches first")
             for exclude in excludes:
                 if exclude in trigger:
                     raise refusal(param, f"it contains {exclude!r}, which is excluded")

@@ -72,7 +72,7 @@ UNSERVED: Mapping[str, Unserved] = {
     "documents": refused("put them into the messages", []),
     "echo": refused("join the prompt and the answer yourself", False),
     "previous_input_messages": refused(_KEPT, []),
-    "previous_response_id": refused("ask /v1/responses, or send the conversation itself"),
+    "previous_response_id": refused("use /v1/responses, or send the conversation itself"),
     "prompt_embeds": refused("send text or tokens"),
     "session_params": refused(_KEPT, {}),
     "suffix": refused("answers continue the prompt only; leave it out", ""),
@@ -154,7 +154,7 @@ _CHAT_ALONE = dict.fromkeys(
         *("chat_template_kwargs", "include_reasoning", "reasoning", "reasoning_effort"),
         *("thinking", "tool_choice", "tools"),
     ],
-    refused("ask /v1/chat/completions"),
+    refused("use /v1/chat/completions"),
 )
 
 _IN_CHAT: Mapping[str, tuple[str, ...]] = {

@@ -729,7 +729,12 @@ async def cancel(response_id: str, request: Request) -> Response:
 
 @router.get(
     f"{_ONE}/input_items",
-    openapi_extra=describe("List the input items", Page[InputItem], errors=[400, 404, 413]),
+    openapi_extra=describe(
+        "List the input items",
+        Page[InputItem],
+        query=("limit", "after", "order"),
+        errors=[400, 404, 413],
+    ),
 )
 async def input_items(response_id: str, request: Request) -> Response:
     """``order`` (desc, asc), ``limit`` and ``after``, an item's id, as OpenAI has them."""

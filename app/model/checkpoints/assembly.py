@@ -113,7 +113,7 @@ class _Exchange(HfQuantizer):
             try:
                 module = model.get_submodule(name)
             except AttributeError as error:
-                raise UnsupportedModel(f"the model lacks the quantised weights {name}") from error
+                raise UnsupportedModel(f"no layer for the quantised weights {name}") from error
             model.set_submodule(name, _holding(weight, name, module))
         stored.weights = {}  # the model keeps this configuration, which must not keep weights alive
         return model

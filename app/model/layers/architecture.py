@@ -1,4 +1,4 @@
-"""Decides which models can run exactly as ragged steps, and removes their effects of a batch.
+"""Decides which models can run exactly as ragged steps, and removes effects of the batch on a row.
 
 A model qualifies when every layer is causal attention, full or within a sliding window, that goes
 through transformers' ``AttentionInterface``, a recurrent mixer that ``recurrent`` knows, or both,
@@ -175,7 +175,7 @@ def remove_batch_effects(model: PreTrainedModel, max_model_len: int | None) -> N
         if isinstance(rope_type, dict):
             if any(_follows_batch(kind) for kind in rope_type.values()):
                 raise UnsupportedModel(
-                    f"{type(module).__name__} scales positions by batch in one of its layer types"
+                    f"{type(module).__name__} has RoPE that depends on the batch in a layer type"
                 )
         elif isinstance(rope_type, str) and _follows_batch(rope_type):
             _freeze_rope(module, rope_type, max_model_len)

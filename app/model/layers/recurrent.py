@@ -263,7 +263,7 @@ def _mamba2(route: RecurrentRoute, layer: int) -> Callable[..., Any]:
         **more: Any,
     ) -> Any:
         if z is not None:
-            raise UnsupportedModel(f"layer {layer} has its scan apply a gate")
+            raise UnsupportedModel(f"layer {layer} has an unsupported gate in its scan")
         dt = dt if dt_bias is None else dt + dt_bias.to(dt.dtype)
         dt = (F.softplus(dt) if dt_softplus else dt).clamp(dt_limit[0], dt_limit[1])
         scans, place = route.scan(layer)

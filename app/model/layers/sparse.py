@@ -53,7 +53,7 @@ def run_densely(model: PreTrainedModel, route: AttentionRoute) -> None:
         return
     picked = picked_keys(model.config)
     if picked is None:
-        raise UnsupportedModel(f"{type(model).__name__} has sparse attention of an unknown extent")
+        raise UnsupportedModel(f"{type(model).__name__} has sparse attention of unknown width")
     no_mask = torch.empty(1, 1, 0, 0, device=model.device)
 
     def without_mask(_: nn.Module, args: Any, kwargs: dict[str, Any]) -> tuple[Any, Any]:

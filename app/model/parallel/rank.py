@@ -54,7 +54,7 @@ def main(arguments: list[str]) -> NoReturn:
             reason = str(error)
         else:
             traceback.print_exc()
-            reason = f"{type(error).__name__}, whose traceback is above"
+            reason = f"{type(error).__name__} (traceback above)"
         with contextlib.suppress(OSError):
             life.sendall(reason.encode())
         _leave(1)

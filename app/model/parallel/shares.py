@@ -104,7 +104,7 @@ def _own_part(parameter: nn.Parameter, style: Style, group: Group, name: str) ->
     if style.packs > 1 and tensor.shape[style.dim] % (style.packs * group.size):
         raise UnsupportedModel(
             f"{group.size} devices cannot share {name}, whose {tensor.shape[style.dim]} rows are "
-            f"{style.packs} weights in one: tensor_parallel must divide each"
+            f"{style.packs} joined weights: tensor_parallel must divide each"
         )
     return part_of(tensor, style.dim, style.packs, group.rank, group.size)
 

@@ -32,7 +32,7 @@ class Deadline:
 
     def exceeded(self, what: str) -> DeadlineExceeded:
         """The error of a request whose time has passed; ``what`` it did not get to."""
-        whose = "its timeout" if self.asked else "the most that a request may take here"
+        whose = "its timeout" if self.asked else "the limit LEAPJSON_REQUEST_SECONDS"
         return DeadlineExceeded(f"{what} within {self.seconds:g} s, {whose}")
 
     @asynccontextmanager

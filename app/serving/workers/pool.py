@@ -444,7 +444,7 @@ class WorkerPool:
         try:
             fresh = await self._new_worker()
         except Exception:
-            logger.exception("a worker process could not be restarted; the next request tries")
+            logger.exception("could not restart a worker process; the next request retries")
         self._idle.release(fresh)
 
 

@@ -18,7 +18,7 @@ export function LaneView({ lane, id, title, longest }: { lane: Lane; id: string;
       <Headline lane={lane} />
       <OriginBar counts={counts} />
       <Legend counts={counts} />
-      <AnswerText lane={lane} id={id} title={title} />
+      <AnswerText lane={lane} id={id} title={title} hasTokens={Object.values(counts).some(Boolean)} />
       <Passes lane={lane} longest={longest} />
       <Times lane={lane} />
     </div>
@@ -42,10 +42,9 @@ function Headline({ lane }: { lane: Lane }) {
   );
 }
 
-function AnswerText({ lane, id, title }: { lane: Lane; id: string; title: string }) {
+/** `hasTokens`: of a signal, so that tokens which come after their text replace the plain text. */
+function AnswerText({ lane, id, title, hasTokens }: { lane: Lane; id: string; title: string; hasTokens: boolean }) {
   const plain = useSignal(false);
-  const { counts } = lane.figures.value; // of the tokens painted: their text may come a frame before them
-  const hasTokens = Object.values(counts).some(Boolean);
   return (
     <div class="answer-text">
       <div class="answer-tools">

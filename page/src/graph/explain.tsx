@@ -99,7 +99,7 @@ function Relaxed({ explain }: { explain: Explain }) {
   if (explain.relaxed.length === 0) return null;
   return (
     <details open>
-      <summary>Relaxed: answers are not held to this ({explain.relaxed.length})</summary>
+      <summary>Relaxed: not enforced ({explain.relaxed.length})</summary>
       <ul>
         {explain.relaxed.map(({ pointer, keyword, reason }) => (
           <Line key={pointer + keyword} pointer={pointer} note={keyword ? `${keyword}: ${reason}` : reason} />

@@ -257,7 +257,7 @@ class ExactlyOne:
         ]
         if len(pairs) > self._limits.overlaps:
             parent = children[0].pointer.rpartition("/")[0]
-            reason = "its alternatives overlap too much"
+            reason = "too many of its alternatives overlap"
             raise UnsupportedSchema("oneOf", parent, reason)
         return pairs
 

@@ -135,7 +135,7 @@ class ParameterText(Unbracketed):
 
     def member(self, name: str, value: Expression) -> Expression:
         if not self._notation.can_name(name):
-            reason = f"a model that writes it {self._notation.before!r} cannot write {name!r}"
+            reason = f"this model's tool format ({self._notation.before!r}) cannot write {name!r}"
             raise UnsupportedSchema("properties", "/properties", reason)
         return self.pool.concatenate(self._before(name), value)
 
@@ -322,7 +322,7 @@ class LiteralsBuilder(ArgumentsBuilder):
     def _written(self, branch: Branch, values: list[Any], depth: int, form: Form) -> Expression:
         sayable = [value for value in values if self._literals.notation.can_write(value)]
         if values and not sayable:
-            reason = f"the model cannot write {values[0]!r}"
+            reason = f"this model's tool format cannot write {values[0]!r}"
             raise UnsupportedSchema("enum", "", reason)
         return super()._written(branch, sayable, depth, form)
 

@@ -168,7 +168,7 @@ class SchemaBuilder:
         texts = frozenset(map(json_text, values))
         if len(texts) > MOST_WAYS or len(b" ".join(texts)) >= MOST_BYTES:
             pointer = node.pointer_to(EXACT_CHOICE)
-            reason = f"exact choices have at most {MOST_WAYS} values and {MOST_BYTES} bytes"
+            reason = f"exact choices have at most {MOST_WAYS} values and {MOST_BYTES - 1} bytes"
             raise UnsupportedSchema(EXACT_CHOICE, pointer, reason)
         yield texts
         yield frozenset(
@@ -316,7 +316,7 @@ class SchemaBuilder:
         admitted = admits(value)
         met = self._strings.take_met()
         if admitted and met is not None and not isinstance(value, str):
-            reason = "a listed array or object is written unchanged"
+            reason = "not supported inside an array or object of an enum"
             raise UnsupportedSchema(VERBATIM, met.pointer_to(VERBATIM), reason)
         return admitted
 

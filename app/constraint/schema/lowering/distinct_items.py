@@ -128,5 +128,5 @@ class DistinctCounts:
 
 
 def few(asks: Node) -> UnsupportedSchema:
-    reason = "there may be too few distinct items, and some of them are not listed"
+    reason = "too few distinct items may exist, and no enum lists them all"
     return UnsupportedSchema("uniqueItems", asks.pointer_to("uniqueItems"), reason)

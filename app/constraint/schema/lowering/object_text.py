@@ -228,13 +228,13 @@ class ObjectWriter:
         required = sum(member.required for member in members)
         if not self.counts_free:
             if shape.low > max(required, len(members) + 1):
-                raise _not_counted(nodes, "names that the schema leaves open are not kept distinct")
+                raise _not_counted(nodes, "names of additional properties may repeat here")
             return
         if property_names(nodes) or any("patternProperties" in node.schema for node in nodes):
             number = self._distinct_counts.number_of(self._names[::-1])
             self.most_free = None if number == ENDLESS else number
             if number is None and shape.low > required:
-                raise _not_counted(nodes, "the schema may leave too few names open")
+                raise _not_counted(nodes, "too few names may be allowed for it")
         if self._names and shape.high != 1:
             self.pool.has_free_names = True
             if shape.low > required:
