@@ -41,7 +41,10 @@ def echo() -> Iterator[str]:
 def test_an_exchange_passes_unchanged_and_is_written_under_its_label(
     echo: str, tmp_path: Path
 ) -> None:
-    with recording(echo, tmp_path) as recorder, httpx.Client(trust_env=False) as client:
+    with (
+        recording(echo, tmp_path) as recorder,
+        httpx.Client(trust_env=False, timeout=300) as client,
+    ):
         client.get(f"{recorder.url}/-/label?tools%3A%20required")
         answer = client.post(
             f"{recorder.url}/v1/x", json={"é": 1}, headers={"authorization": "Bearer secret"}

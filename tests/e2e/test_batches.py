@@ -183,7 +183,7 @@ def bucket(folder: Path) -> Iterator[Mapping[str, str]]:
     command = ("moto_server", "-H", "127.0.0.1", "-p", str(port))
     environment, ready = dict(os.environ), f"{url}/moto-api/data.json"
     with running_process(command, environment, folder / "s3.log", ready, 120):
-        assert httpx.put(f"{url}/leapjson").status_code == 200
+        assert httpx.put(f"{url}/leapjson", timeout=300).status_code == 200
         yield {
             "AWS_ENDPOINT_URL": url,
             "AWS_ALLOW_HTTP": "true",
@@ -215,7 +215,7 @@ def test_two_servers_share_a_database_and_one_is_killed(
         batch_id = started(clients[0], jsonl(2000)).id
         answer = clients[0].responses.create(model="leapjson-demo", input="hi", max_output_tokens=8)
         schema = {"type": "object", "properties": {"day": {"type": "string", "format": "date"}}}
-        made = httpx.post(f"{first.url}/v1/schemas", json={"schema": schema}).json()
+        made = httpx.post(f"{first.url}/v1/schemas", json={"schema": schema}, timeout=300).json()
         deadline = time.monotonic() + 300
         while (counts := clients[1].batches.retrieve(batch_id).request_counts) is None or (
             counts.completed < 500
@@ -232,9 +232,9 @@ def test_two_servers_share_a_database_and_one_is_killed(
         named = {"type": "json_schema", "schema_id": made["id"]}
         messages = [{"role": "user", "content": "when?"}]
         asked = {"model": "leapjson-demo", "messages": messages, "response_format": named}
-        answered = httpx.post(f"{second.url}{CHAT}", json=asked, timeout=60)
+        answered = httpx.post(f"{second.url}{CHAT}", json=asked, timeout=300)
         assert answered.status_code == 200, answered.text
-        metrics = httpx.get(f"{second.url}/metrics").text
+        metrics = httpx.get(f"{second.url}/metrics", timeout=300).text
         assert re.search(r"^leapjson_stored_programs_loaded_total [1-9]", metrics, re.MULTILINE)
         logs = [(tmp_path / f"log{number}").read_text() for number in range(2)]
         assert all(f'"endpoint": "{CHAT}"' in log for log in logs), "one of them did nothing"

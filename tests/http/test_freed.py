@@ -63,7 +63,7 @@ async def test_a_request_over_a_connection_is_freed(stream: bool) -> None:
     async with (
         bench.running(),
         listening(application(bench)) as url,
-        httpx.AsyncClient(base_url=url) as client,
+        httpx.AsyncClient(base_url=url, timeout=300) as client,
     ):
         for _ in range(2):  # a connection has its latest request
             await client.post(CHAT, json=body)

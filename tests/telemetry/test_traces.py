@@ -230,7 +230,10 @@ async def test_spans_get_to_a_collector_which_no_request_waits_for(
     monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment.name=test")
     settings = Settings(compile_workers=1, otlp_endpoint=url, served_model_name="demo")
     assembly = assemble(settings, backend(FakeEngine()), Metrics())
-    async with listening(assembly.app) as server, httpx.AsyncClient(base_url=server) as client:
+    async with (
+        listening(assembly.app) as server,
+        httpx.AsyncClient(base_url=server, timeout=300) as client,
+    ):
         for _ in range(3):  # the collector answers nothing yet
             assert (await client.post(CHAT, json=BODY, timeout=300)).status_code == 200
         assert handler.received == []
