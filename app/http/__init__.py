@@ -3,7 +3,7 @@
 application  builds the FastAPI application
 connection   limits on a client's connection, below HTTP
 edge         middleware of all routes: id, log, CORS, keys, admission; ``keys``: keys and tenants
-endpoint     handling of a request: read, parse, answer whole or as a stream
+endpoint     handling of a request: read, parse, answer; ``Api``: the objects that routes use
 requests     request models and parsing shared by several APIs
 chat, completions, messages, responses   one API each: parse, write
 renderers    base classes of their writers
